@@ -1,6 +1,4 @@
-"""`python -m bench [NAME ...]`: run benchmarks, print a table, write
-``bench/results.json``.
-"""
+"""`python -m bench [NAME ...]`: run benchmarks and write ``bench/results.json``."""
 
 from __future__ import annotations
 

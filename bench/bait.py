@@ -37,9 +37,7 @@ def race(rows: int, features: int, picks: int) -> Race:
 
 
 def plain_bait(layer: LastLayer, n: int) -> Tensor:
-    """Return Mφ and RMφ of all examples, updated in place by an outer product per
-    selection.
-    """
+    """Return Mφ and RMφ of all examples, updated in place for each selection."""
     z = layer.posterior(SIGMA)
     root = torch.linalg.qr(torch.cat([z.pool, z.labeled]), mode="r").R
     phi = z.pool.contiguous()

@@ -1,5 +1,4 @@
-"""`python -m bench.bf16`: compare the accuracy of ResNet-8 in bfloat16 and float32 on the
-CPU.
+"""`python -m bench.bf16`: accuracy of ResNet-8 in bfloat16 and float32 on the CPU.
 
 Four sites of different sizes hold digits. A tenth of the examples is labeled at first, and
 random sampling queries another tenth. Seeds are paired. Writes ``bench/bf16.json``.

@@ -1,5 +1,7 @@
-"""Measure the expected calibration error of closed-form classifiers on test examples, with
-the temperature selected by leave-one-out and without one.
+"""Measure the expected calibration error of closed-form classifiers.
+
+Probabilities of test examples are computed with the temperature selected by leave-one-out,
+and without one.
 
 `python -m bench.calibration RECIPE ... [--seeds N]` prints a line for each recipe.
 """

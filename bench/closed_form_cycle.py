@@ -1,5 +1,6 @@
-"""Closed-form cycle with 1,024 features against the FedAvg phase of ``strategies/mnist``:
-10 sites, 8,000 examples, all labeled.
+"""Closed-form cycle with 1,024 features against a phase of FedAvg.
+
+The phase is that of ``strategies/mnist``: 10 sites, 8,000 examples, all labeled.
 """
 
 from __future__ import annotations

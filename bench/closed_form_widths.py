@@ -1,5 +1,6 @@
-"""CPU seconds of a closed-form cycle by number of features, against the FedAvg phase of
-``strategies/mnist``: 10 sites, 8,000 examples, all labeled.
+"""CPU seconds of a closed-form cycle by number of features, against a phase of FedAvg.
+
+The phase is that of ``strategies/mnist``: 10 sites, 8,000 examples, all labeled.
 
 `python -m bench.closed_form_widths [FEATURES ...] [--repeats N]` prints a row for each
 number of features: medians of alternating runs in one process.
@@ -33,9 +34,7 @@ def time_once(train: Callable[[], object]) -> float:
 
 
 def race(widths: Sequence[int], rows: int, rounds: int, repeats: int) -> list[float]:
-    """Return the median CPU seconds of FedAvg and of the closed form with each number of
-    features.
-    """
+    """Return the median CPU seconds of FedAvg and of each number of features."""
     phases = [phase(features(rows, PIXELS), "mlp", fedavg(), rounds)]
     for width in widths:
         phases.append(phase(features(rows, width), "linear", ClosedForm(), 1))

@@ -43,9 +43,7 @@ def prepare(is_quick: bool) -> Race:
         results["picks"] = site.memory["picks"]["rows"]
 
     def are_whole() -> bool:
-        """Check that the selected examples are unlabeled, distinct and as many as
-        requested.
-        """
+        """Check that the selected examples are unlabeled, distinct and complete."""
         picks = results["picks"]
         is_new = not bool(torch.isin(picks, site.labeled).any())
         return is_new and len(set(picks.tolist())) == LABELS

@@ -101,9 +101,7 @@ class Task:
 
     @cached_property
     def there(self) -> list[tuple[Tensor, Tensor]]:
-        """Return examples and classes of each site on the device, in the memory layout of
-        images.
-        """
+        """Return examples and classes of each site on the device, with channels last."""
         device = self.placement.device
         jobs = []
         for job in self.jobs:
@@ -305,9 +303,7 @@ def count_flops(task: Task) -> float:
 
 
 def measure_peak(placement: Placement) -> float:
-    """Return the operations per second of a large matrix product of this data type: best of
-    ten.
-    """
+    """Return the operations per second of a large matrix product: best of ten."""
     n = 1024
     if placement.device.type == "cuda":
         n = 8192

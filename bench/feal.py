@@ -21,9 +21,7 @@ def prepare(is_quick: bool) -> Race:
 
 
 def race(rows: int, features: int, picks: int) -> Race:
-    """Return a benchmark on examples sorted by score, of which one in four is a near
-    duplicate.
-    """
+    """Return a benchmark on sorted examples; one in four is a near duplicate."""
     draw = stream(0, "bench features")
     point = torch.randn(rows // 4, features, generator=draw)
     near = point[torch.randint(rows // 4, (rows,), generator=draw)]

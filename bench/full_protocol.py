@@ -161,9 +161,7 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
 
 
 def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure]:
-    """Run what is not finished, all strategies of a seed before the next, and return failed
-    runs.
-    """
+    """Run unfinished runs, all strategies of a seed at a time; return failed ones."""
     seeds = range(recipe.seeds)
     cells = [StudyRun(strategy, seed) for seed in seeds for strategy in recipe.strategies]
     setup = Setup(recipe, out, data_dir=data, threads=torch.get_num_threads())

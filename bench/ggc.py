@@ -75,9 +75,7 @@ def load_state(model: nn.Module, layout: Layout, member: Member) -> dict[str, Te
 def by_module(
     model: nn.Module, states: list[dict[str, Tensor]], n: list[float], x: Tensor, y: Tensor
 ) -> Callable[[Group], float]:
-    """Compute the reward of a group as public code does: average, ``load_state_dict``,
-    predict.
-    """
+    """Compute the reward of a group as public code does, with modules."""
 
     @torch.no_grad()
     def earned(group: Group) -> float:

@@ -1,6 +1,4 @@
-"""Benchmarks of local training with sites of different sizes: executor against a plain
-loop.
-"""
+"""Benchmarks of local training with unequal sites: executor against a plain loop."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ Weights = npt.NDArray[Any]
 def numpy_loop(
     start: Weights, training_config: TrainingConfig, jobs: list[Job]
 ) -> list[Weights]:
-    """Return each site's weights after Adam on the squared error. start: (d + 1,), bias
-    last.
+    """Return each site's weights after Adam on the squared error.
+
+    start: (d + 1,), bias last.
     """
     b1, b2 = training_config.optimizer.betas
     trained = []

@@ -33,9 +33,7 @@ ROUNDS = 15
 
 
 def half_of(dataset: Dataset, classes: range, seed: int) -> Dataset:
-    """Return examples of these classes, relabeled from 0; a seed always draws the same
-    examples.
-    """
+    """Return examples of these classes, relabeled from 0 and drawn by the seed."""
 
     def draw(y: Tensor, purpose: str) -> Tensor:
         inside = ((y >= classes.start) & (y < classes.stop)).nonzero().squeeze(1)

@@ -59,9 +59,7 @@ def own_memory() -> float:
 
 
 def open_kept(folder: str) -> float:
-    """Return the private memory in MB of a process that has opened the examples of a
-    folder.
-    """
+    """Return the private memory in MB of a process that has opened a folder."""
     before = own_memory()
     data = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
     taken = own_memory() - before

@@ -16,9 +16,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Shuffled(Sampler[int]):
-    """The order of examples in the engine, drawn from the same random stream for each
-    epoch.
-    """
+    """The order of examples in the engine, drawn from the same random stream."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

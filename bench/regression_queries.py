@@ -1,6 +1,4 @@
-"""The run of `bench.regression_run` with Core-Set: 300 queries of FALE's protocol, 11
-phases.
-"""
+"""The run of `bench.regression_run` with Core-Set: 300 queries, 11 phases."""
 
 from __future__ import annotations
 

@@ -101,9 +101,7 @@ Line = dict[str, float]
 
 
 def small_rows(sites: int, of_site: int = ROWS_OF_SITE) -> Dataset:
-    """Return examples for these sites whose first columns determine the class, and 200 to
-    test.
-    """
+    """Return examples whose first columns determine the class, and 200 to test."""
     draw = stream(0, "bench scale")
     n = sites * of_site + 200
     y = torch.randint(CLASSES, (n,), generator=draw)
@@ -335,9 +333,7 @@ def labeled_site(features: FeatureFile) -> LocalSite:
 
 
 def measure_site(folder: str, rows: int) -> Line:
-    """Return the CPU seconds and peak memory of a site's contribution and leave-one-out
-    losses.
-    """
+    """Return CPU seconds and peak memory of a contribution and of leave-one-out."""
     torch.set_num_threads(1)
     path = Path(folder) / "features.bin"
     site = labeled_site(write_features(path, rows))

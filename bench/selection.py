@@ -23,8 +23,9 @@ from fallow.strategies.parts.kmeans import draw_row
 
 @dataclass(frozen=True)
 class Pool:
-    """Unlabeled pool: features (m, d), predictions (m, c), and the number of examples to
-    select.
+    """Unlabeled pool.
+
+    features: (m, d); predictions: (m, c); the number of examples to select.
     """
 
     rows: int
@@ -58,9 +59,7 @@ def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor]) -> Race:
 
 
 def core_set_race(pool: Pool) -> Race:
-    """Return the benchmark of Core-Set in float64, where near ties do not depend on
-    rounding.
-    """
+    """Return the benchmark of Core-Set in float64, which resolves near ties."""
     x = pool.z().double()
     return race_of(
         lambda: plain_k_center(x, pool.picks),
@@ -91,9 +90,7 @@ def badge_race(pool: Pool) -> Race:
 
 
 def pick_by_whole_gradients(q: Tensor, z: Tensor, n: int) -> Tensor:
-    """Run k-means++ on full gradients (m, c d) with distances by scikit-learn and the same
-    draws.
-    """
+    """Run k-means++ on full gradients (m, c d) with scikit-learn and equal draws."""
     g = torch.einsum("mc,md->mcd", q, z).flatten(1)
     generator = stream(0, "k-means++")
     is_free = torch.ones(len(g), dtype=torch.bool)

@@ -1,5 +1,4 @@
-"""`python -m bench.shared_clusters`: cost at a large site of queries that use aggregated
-features.
+"""`python -m bench.shared_clusters`: cost of queries with aggregated features.
 
 One site has 50,000 examples of 512 features in 10 classes, a linear model and a budget of
 500 labels. A second measurement with half as many examples shows how the cost grows. Client

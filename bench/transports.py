@@ -1,5 +1,4 @@
-"""`python -m bench.transports`: an exchange over Flower against one over HTTPS, with echo
-sites.
+"""`python -m bench.transports`: exchanges over Flower against HTTPS, with echo sites.
 
 Both transports run at once, each with three site processes, and take turns. Flower spends
 most of the time itself: a SuperNode polls every three seconds and starts a process for each

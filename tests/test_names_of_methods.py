@@ -70,8 +70,7 @@ NAMES = known_names()
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Return the words of a text or an identifier, alone and joined with the next one or
-    two.
+    """Return the words of a text, alone and joined with the next one or two.
 
     >>> sorted(words_of("core_set=1"))
     ['1', 'core', 'coreset', 'coreset1', 'set', 'set1']

@@ -183,9 +183,7 @@ def test_contributing_prints_how_many_places_each_kind_touches() -> None:
 
 @pytest.fixture(scope="module")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run a study of the toy recipe with its strategy, algorithm, model, partition,
-    executor.
-    """
+    """Run a study of the toy recipe, whose components are all toys."""
     out = tmp_path_factory.mktemp("toys") / "study"
     recipe = recipes_of([toys.PAPER])["toys/digits"]
     setup = Setup(recipe, out)

@@ -111,9 +111,7 @@ class Simulation:
         return Ask(self.carrier, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
 
     def query(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, Any]:
-        """Run the strategy once and return the memo; ``budget`` per site, or one for all
-        sites.
-        """
+        """Run the strategy once with one budget, or one per site; return the memo."""
         shares = dict.fromkeys(self.members, budget) if isinstance(budget, int) else budget
         memo: dict[str, Any] = self.strategy.query(self.ask(cycle=cycle), shares, {})
         return memo

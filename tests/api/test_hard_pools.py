@@ -20,8 +20,9 @@ SITES = ("a", "b")
 
 @dataclass(frozen=True)
 class Case:
-    """Data of one site.  pool: (m, d); x, y: labeled examples; p: (m, classes)
-    probabilities.
+    """Data of one site.
+
+    pool: (m, d); x, y: labeled examples; p: (m, classes) probabilities.
     """
 
     pool: np.ndarray

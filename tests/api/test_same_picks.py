@@ -55,9 +55,7 @@ class Begun:
     rows: dict[str, Tensor]  # example at the site for each position in its pool
 
     def picks_of_run(self) -> dict[str, list[int]]:
-        """Return the examples of each site that the first query selects, in ascending
-        order.
-        """
+        """Return the examples of each site that the first query selects, sorted."""
         wanted = self.run.world.budget_for(self.run.recipe.budget_of(0))
         self.run._query(0, 0, {}, self.state, wanted)
         return {
@@ -165,9 +163,7 @@ def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> 
 
 
 def said(found: Begun) -> dict[str, fl.Site]:
-    """Return the same sites with model outputs for pool and labeled examples, without a
-    model.
-    """
+    """Return the same sites with model outputs instead of a model."""
     sites = {}
     for name, site in found.sites.items():
         outputs, features = {}, {}

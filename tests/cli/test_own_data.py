@@ -18,9 +18,7 @@ DATA = os.environ.get("FALLOW_DATA")
 def test_four_hospitals_with_holes_run_from_one_command(
     fallow: Command, folder: Path
 ) -> None:
-    """Run all 920 examples of the heart data with patient numbers, text and 1,759 empty
-    cells.
-    """
+    """Run all 920 examples with patient numbers, text and 1,759 empty cells."""
     import pandas as pd
 
     found = np.load(Path(str(DATA)) / "heart_disease.npz")

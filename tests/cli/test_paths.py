@@ -17,9 +17,7 @@ RUN = "from fallow.cli import main; main()"
 
 
 def ended(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run ``fallow`` in a folder with user modules, which ``python -c`` adds to the path
-    first.
-    """
+    """Run ``fallow`` by ``python -c``, which adds a folder of modules to the path."""
     for name in PLANTED:
         (folder / f"{name}.py").write_text(
             f"open({str(folder / 'ran')!r}, 'w').write({name!r})"

@@ -1,6 +1,4 @@
-"""Federations for the contract tests of all strategies, with regression targets if
-required.
-"""
+"""Federations for the contract tests of all strategies, also for regression."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ WORDS = {
 
 
 def find_names() -> dict[str, str]:
-    """Return fields and arguments of all built-in algorithms, each with a function that has
-    it.
-    """
+    """Return fields and arguments of all built-in algorithms, with their functions."""
     names: dict[str, str] = {}
     for method in METHODS:
         if isinstance(method, People):  # the protocol itself

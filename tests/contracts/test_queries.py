@@ -198,9 +198,7 @@ def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(
 
 
 def spoilt(table: Table, rows: int) -> Table:
-    """Return the same site with NaN predictions of both models for its first ``rows``
-    examples.
-    """
+    """Return the same site with NaN predictions for its first ``rows`` examples."""
     local, common = table.local.clone(), table.common.clone()
     local[:rows], common[:rows] = torch.nan, torch.nan
     return Table(local, common, table.labels)

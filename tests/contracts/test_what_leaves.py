@@ -41,8 +41,9 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Listed:
-    """Content of the exchanges of one query in each direction, besides the number of
-    selections.
+    """Content of the exchanges of one query in each direction.
+
+    The number of selected examples is not included.
     """
 
     exchanges: tuple[str, ...] = ("keep",)
@@ -91,9 +92,7 @@ def listed(strategy: Any) -> Listed:
 
 
 def of_fale(strategy: FALE) -> Listed:
-    """Return what FALE sends: k columns, those of an example (two logits per class) and a
-    1.
-    """
+    """Return what FALE sends: k columns, those of an example and a 1."""
     d, rows = 2 * CLASSES, 12
     k = d + 1
     triangle: Shapes = {"products": (k * (k + 1) // 2,)}

@@ -110,9 +110,7 @@ def test_without_labels_or_a_model_all_rows_count_alike() -> None:
 
 
 def far_apart(seed: int, rows: int = 12) -> Table:
-    """Return a site with examples at the same four centers as others: 2 classes, 4
-    features.
-    """
+    """Return a site with examples at the same four centers as others."""
     x = 20 * torch.eye(4).double().repeat_interleave(rows, 0)
     x = x + numbers(4 * rows, 4, seed=seed).double()
     return Table(x[:, :2], x[:, 2:])

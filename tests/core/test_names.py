@@ -110,9 +110,7 @@ def test_only_a_module_stands_for_a_model_and_only_training_trains(mark: Path) -
 def test_a_file_beside_those_that_were_looked_at_is_not_imported(
     mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that files which another distribution adds to an allowed folder are not
-    imported.
-    """
+    """A file that another distribution adds to an allowed folder is not imported."""
     install(
         tmp_path / "site",
         "other",

@@ -17,10 +17,9 @@ from fallow.data import (
 
 
 def toy(n: int = 6, **changes: Any) -> Dataset:
-    """Return a data set of n training examples (0, 1), (2, 3), ... and two other test
-    examples.
+    """Return a data set of n training examples and two other test examples.
 
-    Keyword arguments replace its fields.
+    Training examples are (0, 1), (2, 3), ... Keyword arguments replace fields.
     """
     dataset = Dataset(
         name="toy",

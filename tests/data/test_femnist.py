@@ -1,6 +1,4 @@
-"""FEMNIST from LEAF's files, and the leak of its generator between test and training
-images.
-"""
+"""FEMNIST from LEAF's files, and the leak of its generator into test images."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 
 
 def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
-    """Generate the images of each user: three neighboring classes, from each class's
-    cursor.
-    """
+    """Generate each user's images: three neighboring classes, from their cursors."""
     rng = np.random.default_rng(0)
     cursor = np.zeros(10, dtype=np.int64)
     sizes = (rng.lognormal(4, 1, USERS) + 100).astype(int)
@@ -109,9 +105,7 @@ def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
 
 
 def dataset_of(users: Sequence[Sequence[int]]) -> Dataset:
-    """Return a data set of image numbers; a random 10 % of each user's images are test
-    examples.
-    """
+    """Return a data set of image numbers; 10 % of each user's are test examples."""
     rng = np.random.default_rng(1)
     mixed = [rng.permutation(np.array(held)) for held in users]
     train = np.concatenate([held[len(held) // 10 :] for held in mixed])

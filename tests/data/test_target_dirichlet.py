@@ -46,9 +46,7 @@ def test_a_large_alpha_gives_every_site_its_share_of_every_bin(allocation: Any) 
 
 
 def test_a_small_alpha_is_skewed_by_the_expected_spread() -> None:
-    """Check std / mean of a bin's counts over N sites against sqrt((N - 1) / (N alpha +
-    1)).
-    """
+    """Compare std / mean of a bin's counts with sqrt((N - 1) / (N alpha + 1))."""
     for alpha in (0.1, 1.0, 5.0):
         rule = TargetDirichlet(alpha, allocation="plain", min_size=1)
         cvs = [
@@ -61,9 +59,7 @@ def test_a_small_alpha_is_skewed_by_the_expected_spread() -> None:
 
 
 def test_only_the_plain_rule_lets_a_full_site_grow() -> None:
-    """Check sizes: a full site holds 500 examples, and a bin can add 500 to one not yet
-    full.
-    """
+    """A full site holds 500 examples, and a bin can add 500 to one not yet full."""
     hetero = [
         len(p) for s in range(10) for p in TargetDirichlet(0.1).split(Y, SITES, rng(s))
     ]

@@ -1,6 +1,4 @@
-"""Networks trained on photographs see every data set with the color scaling of their
-training.
-"""
+"""Networks of photographs see every data set in the color scaling of training."""
 
 from __future__ import annotations
 

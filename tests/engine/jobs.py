@@ -1,6 +1,4 @@
-"""Local training jobs to compare executors: small models, sites of different sizes, a
-reference.
-"""
+"""Local training jobs to compare executors, and a reference implementation."""
 
 from __future__ import annotations
 

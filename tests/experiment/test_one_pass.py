@@ -35,9 +35,7 @@ FALE = "fale@training=server-solve@initial=0"
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
-    """Return 90 examples of 3 features on different scales at 3 sites, with a linear
-    target.
-    """
+    """Return 90 examples of 3 features on different scales, with a linear target."""
     draw = np.random.default_rng(0)
     x = draw.standard_t(3, size=(120, 3)) * [1.0, 100.0, 0.01] + [0.0, 1e4, 5.0]
     y = 3e3 + x @ [1.0, 0.05, 300.0] + draw.normal(size=120)

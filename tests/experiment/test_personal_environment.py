@@ -229,9 +229,7 @@ def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(
 
 
 def group_rows(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
-    """Return six training and four test examples of three natural sites; the last has no
-    test.
-    """
+    """Return six training and four test examples of three sites, the last untested."""
     return Dataset(
         "grouped",
         torch.randn(6, 2),

@@ -22,9 +22,7 @@ ONE = {"a": 8}
 
 
 def balanced_softmax(make: Callable[[], nn.Module], rounds: int) -> State:
-    """Train one site with ``torch.optim``: cross-entropy of outputs + log n_c, nothing
-    else.
-    """
+    """Train one site with ``torch.optim`` by cross-entropy of outputs + log n_c."""
     site = sites(make, KCFU(CONFIG), ONE).members["a"]
     tilt = torch.bincount(site.labels, minlength=3).double().log()
     model = make().train()

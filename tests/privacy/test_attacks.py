@@ -129,9 +129,7 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
 
 @pytest.mark.parametrize("bound", [1e-3, 0.5, 1.0, 3.0, 1e6])
 def test_a_bound_of_the_coordinators_choice_tells_nothing_of_one_part(bound: float) -> None:
-    """Check the bound, since refusals by size would allow a bitwise search of a
-    contribution.
-    """
+    """Refusals by size would allow a bitwise search of a contribution."""
     federation = protected(SECURE)
     total = asking(federation).sum(Asker().plain, bound)
     assert float(total["sites"]) == 3
@@ -210,9 +208,7 @@ def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> N
 
 
 def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> None:
-    """Attack that succeeds: masks protect contributions within one aggregate, not across
-    several.
-    """
+    """Attack that succeeds: masks protect contributions within one aggregate only."""
     federation = protected(SECURE, sites=tables(sites=4))
     everyone = asking(federation)
     rest = asking(federation, cycle=1)

@@ -95,9 +95,7 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
 
 
 def run_solve(sizes: tuple[int, ...], y: Tensor) -> Overheard:
-    """Return the messages of a ``masked-solve`` round for sites of these sizes, all
-    labeled.
-    """
+    """Return the messages of a ``masked-solve`` round, with all examples labeled."""
     sites = shared(draws(20, 5), sizes)
     targets = shared(y, sizes)
     world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))

@@ -18,9 +18,7 @@ LABELS, DRAWS = 500, 2000
 
 
 def shares(counts: torch.Tensor) -> torch.Tensor:
-    """Return the shares that `AHFAL.post` makes of each site's counts: (..., C) -> (...,
-    C).
-    """
+    """Return the shares that `AHFAL.post` computes: (..., C) -> (..., C)."""
     held = counts.clamp_min(0)
     return held / held.sum(-1, keepdim=True)
 

@@ -256,9 +256,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
 def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
-    """Check neighbors that differ in features and label, with other labeled and pool
-    examples.
-    """
+    """Check neighbors that differ in features and label of one example."""
     details: dict[str, Any] = {"validation": 0.5}
     for (labels,) in list_labelings((3,)):
         one = released(small_site(build_noisy(method), [labels], **details), verb)

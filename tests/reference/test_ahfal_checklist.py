@@ -33,9 +33,7 @@ SEEDS = range(4)
 
 
 def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
-    """Return the training labels of a data set; a hundred classes split each of ten
-    classes.
-    """
+    """Return the training labels; a hundred classes split each of ten classes."""
     path = Path(str(DATA)) / file
     if not path.is_file():
         pytest.skip(f"{file} is not in FALLOW_DATA")
@@ -74,9 +72,7 @@ def low(strategy: AHFAL, counts: torch.Tensor) -> int:
 
 @cache
 def mini(alpha: float) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """Return `counts_of` on the partitions of ahfal/mnist-mini at another alpha, for each
-    seed.
-    """
+    """Return `counts_of` on the partitions of ahfal/mnist-mini for each seed."""
     recipe = find_recipe("ahfal/mnist-mini")
     recipe = replace(recipe, partition=replace(recipe.partition, fields={"alpha": alpha}))
     result = labels_only("mnist", "mnist.npz")

@@ -1,22 +1,22 @@
-"""DPFL against training alone, averaging and random graphs on a ground with known centers.
+"""DPFL against local training, FedAvg and random graphs on data with known centers.
 
-20 sites hold 3 of 10 classes each, 16 to 79 rows that train; rows are a class center in 32
-dimensions plus unit noise.  Where sites "flip", 8 of them mirror their labels, and scores are over
-the other 12.  Measured over seeds 0 and 1, in percent; `make soak` runs both, and every run of the
-tests the first, whose numbers stand in the code:
+20 sites have 3 of 10 classes each and 16 to 79 training examples. An example is a class
+center in 32 dimensions plus unit noise. With "flip", 8 sites have mirrored labels, and
+scores are over the other 12. Results are in percent over seeds 0 and 1. `make soak` runs
+both seeds; other test runs use the first one, with its results in the code:
 
 ================================  =====  =====  =========================
 method                            plain  flip   share of flipped senders
 ================================  =====  =====  =========================
 Local                              90.5   90.9
-FedAvg, common model               77.7   52.3
+FedAvg, global model               77.7   52.3
 DPFL, no budget                    92.1   92.3  0.08 (0.15 of candidates)
 every site averages all others     91.5   90.1  0.42
 static random graph, budget 5      90.2   89.7  0.51
 ================================  =====  =====  =========================
 
-That DPFL beats random graphs is asserted where labels conflict only: elsewhere whom one averages
-hardly matters.
+The advantage of DPFL over random graphs is tested only with conflicting labels, since peers
+matter little otherwise.
 """
 
 from __future__ import annotations

@@ -42,9 +42,7 @@ def _note_query(strategy: str, cycle: int) -> dict[str, Any]:
 
 
 def _scores(strategy: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
-    """Return an accuracy that grows with the cycle and the quality of the query, with
-    noise.
-    """
+    """Return a noisy accuracy that grows with the cycle and the query's quality."""
     base = 0.5 + 0.1 * cycle
     if strategy.startswith("bound:"):
         base = 0.7
@@ -145,9 +143,7 @@ def rewrite(root: Path, change: Callable[[dict[str, Any], Path], dict[str, Any]]
 
 @pytest.fixture
 def study_dir(tmp_path: Path) -> Path:
-    """Return three strategies and a bound over six seeds and three cycles; AHFAL is the
-    reference.
-    """
+    """Return three strategies and a bound over six seeds and three cycles."""
     return write_study(tmp_path / "tiny")
 
 

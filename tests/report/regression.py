@@ -35,9 +35,7 @@ def error(strategy: str, seed: int, cycle: int) -> float:
 
 
 def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
-    """Return a record; one-pass strategies have no initial labels and one exchange per
-    budget.
-    """
+    """Return a record; one-pass strategies have no initial labels."""
     first = FIRST
     turns = cycle + 1
     if is_one_pass(strategy):

@@ -17,9 +17,7 @@ STRATEGIES = ("random", "entropy")
 
 
 def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
-    """Write a study of two seeds with closed-form training and a λ per query in the last
-    cycle.
-    """
+    """Write a closed-form study of two seeds with a λ per query in the last cycle."""
     write_study(root, STRATEGIES, seeds=2, reference="random", **study)
 
     def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:

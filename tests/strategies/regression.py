@@ -132,9 +132,7 @@ class Overheard:
         return done
 
     def asked(self, verb: str, at: int = -1) -> dict[str, Answer]:
-        """Return the instructions to each site for a client function, in one of its
-        exchanges.
-        """
+        """Return the instructions to each site for a client function."""
         return {
             site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()
         }

@@ -25,9 +25,7 @@ def kernel(pool: Tensor, labeled: Tensor, sigma: float) -> Tensor:
 
 
 def plain(k: Tensor, n: int) -> tuple[list[int], Tensor]:
-    """Run Algorithm 1 on the full kernel; return selections and the weight of every
-    example.
-    """
+    """Run Algorithm 1 on the full kernel; return selections and all weights."""
     length = k.diagonal().sqrt()
     picks: list[int] = []
     one = torch.ones(len(k), dtype=k.dtype)

@@ -89,9 +89,7 @@ def build_clusters(strategy: Any) -> Simulation:
 
 
 def build_unstable_site(strategy: Any) -> Simulation:
-    """Return a site whose first 16 examples become class 0 if their second number is
-    dropped.
-    """
+    """Return a site where dropout of the second number changes 16 predictions."""
     places = torch.cat([scatter(CENTERS[at], size) for at, size in enumerate((5, 4, 7))])
     unstable = torch.tensor([[0.0, 2.0]]).double().expand(16, 2)
     stable = torch.tensor([[1.0, 0.2]]).double().expand(20, 2)

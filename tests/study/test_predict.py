@@ -35,9 +35,7 @@ ROWS = 80
 
 
 def table(path: Path, label: bool = True) -> Path:
-    """Return patients who are sick if old and of kind b; ages are large, so scaling
-    matters.
-    """
+    """Return patients who are sick if old and of kind b; ages need scaling."""
     draw = np.random.default_rng(1)
     age = draw.integers(20, 90, ROWS)
     kind = draw.choice(["a", "b"], ROWS)

@@ -94,9 +94,7 @@ def first_rows(view: View, n: int) -> torch.Tensor:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks processes of a study")
 def test_a_forked_process_frees_no_garbage_of_its_parent(tmp_path: Path) -> None:
-    """Check that garbage is kept; freeing may wait for threads of the parent, such as
-    ONNX's.
-    """
+    """Freeing garbage may wait for threads of the parent, such as ONNX's."""
     gc.collect()
     gc.disable()
     try:

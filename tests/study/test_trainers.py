@@ -1,6 +1,4 @@
-"""Lines that name training algorithm, model or encoder, and head, and the smallest possible
-p.
-"""
+"""Lines that name training, model or encoder, and head; the smallest possible p."""
 
 from __future__ import annotations
 

@@ -128,8 +128,7 @@ def hospitals(
     pool: int = 2,
     unlabeled: Sequence[Tensor] = (),
 ) -> Hospitals:
-    """Return sites "a", "b", ... with all examples of each part labeled, and ``pool``
-    others.
+    """Return sites "a", "b", ... with labeled examples and ``pool`` others.
 
     ``unlabeled`` gives the unlabeled examples of each site, (m, D), instead.
     """

@@ -37,9 +37,7 @@ HALVES = (range(0, 20), range(20, 50))  # ten more examples are unlabeled
 
 
 def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
-    """Return the states before and after, and the model, for 60 examples, 50 of them
-    labeled.
-    """
+    """Return both states and the model for 60 examples, 50 of them labeled."""
     rows = rows_with_classes()
     model = MLP((FEATURES,), CLASSES, hidden=(HIDDEN,)).double()
     layout = Layout.of(model)

@@ -235,9 +235,7 @@ def test_noise_below_the_smallest_eigenvalue_asks_for_no_penalty() -> None:
 
 
 def test_the_temperature_is_that_of_normal_outputs() -> None:
-    """Check outputs that are normal around the one-hot class, which have exactly these
-    odds.
-    """
+    """Outputs that are normal around the one-hot class have exactly these odds."""
     draw = stream(0, "outputs")
     y = torch.randint(CLASSES, (20_000,), generator=draw)
     hot = torch.nn.functional.one_hot(y, CLASSES).double()

@@ -156,9 +156,7 @@ def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
 
 
 def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> None:
-    """Check the request of a malicious coordinator: one center at a guessed example, others
-    far.
-    """
+    """Check a malicious request: one center at a guessed example, others far."""
     federation = world(tables(rows=40), Clustering(least=5))
     federation.query(1)
     site = federation.members["a"]

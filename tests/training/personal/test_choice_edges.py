@@ -58,9 +58,7 @@ def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
 
 
 def test_of_rivals_the_first_is_taken_with_a_chance_of_exactly_nine_in_ten() -> None:
-    """The probability is 4 / (4 + 4/9), so a draw below it takes the first and above the
-    second.
-    """
+    """The probability of the first is 4 / (4 + 4/9)."""
     own = at(2)
     rivals = [at(-2), at(-2)]
     order = torch.tensor([0, 1])
@@ -102,9 +100,7 @@ def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
 @pytest.mark.parametrize("gate", [0.0, 0.5])
 @pytest.mark.parametrize("bad", [torch.nan, -torch.inf])
 def test_a_model_whose_loss_is_not_a_number_stays_outside(gate: float, bad: float) -> None:
-    """Its weights are finite, so it is not refused, but all averages with it have a NaN
-    loss.
-    """
+    """Its weights are finite, but all averages with it have a NaN loss."""
     wild = at(1e9)
     tame = at(0.5)
     draw = stream(0, "rows")

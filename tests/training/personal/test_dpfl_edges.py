@@ -27,9 +27,7 @@ from tests.worlds import Forgetful
 
 
 def most(sites: int, budget: int, rounds: int) -> int:
-    """Return the most models that a site receives: two passes, then candidates in each
-    round.
-    """
+    """Return the most models that a site receives in all rounds."""
     return 2 * (sites - 1) + rounds * (budget - 1)
 
 

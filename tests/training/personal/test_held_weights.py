@@ -52,9 +52,7 @@ def test_rows_of_one_weight_count_the_same(weight: float) -> None:
 
 
 def helpful(view: SiteView, own: Tensor) -> Tensor:
-    """Return a model that is better on the first validation example and worse on the
-    second.
-    """
+    """Return a model that is better on the first validation example only."""
     gen = stream(0, "peers")
     before = losses(view, own)
     tried = (

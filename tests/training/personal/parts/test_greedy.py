@@ -280,9 +280,7 @@ def by_row(rows: int, spread: float) -> Reward:
 
 
 def choose_behind_gate(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
-    """Return a site at 2 with peers at 0 and 5, of which only the first lowers the mean
-    loss.
-    """
+    """Return a site at 2 with peers at 0, which lowers the mean loss, and 5."""
     own = Member(torch.tensor([2.0]), 1)
     peers = [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)]
     order = torch.tensor([0, 1])
