@@ -30,7 +30,7 @@ SITES = 10
 
 @dataclass(frozen=True)
 class Rows:
-    """x (n, *shape) float32 and y (n,) class ids."""
+    """Examples x (n, *shape) float32 and class ids y (n,)."""
 
     x: Tensor
     y: Tensor

@@ -1,4 +1,4 @@
-"""Every ```python block of README.md and docs/ runs, each in a fresh namespace and folder.
+"""Run every ```python block of README.md and docs/ in a fresh namespace and folder.
 
 A block after the comment ``<!-- fragment -->`` is compiled and not run. In bash blocks the commands
 of `fallow` must have the options that they name; blocks of other languages are for reading.

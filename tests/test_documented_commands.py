@@ -1,4 +1,4 @@
-"""Every ``fallow`` command of the documents and studies has commands and options that exist."""
+"""Every ``fallow`` command of the documents and studies exists with its options."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Tiny(nn.Module):
 
 
 class Halves:
-    """Custom partition that is not a dataclass."""
+    """A partition of one's own need not be a dataclass."""
 
     def split(self, y: Any, sites: int, rng: Any, groups: Any = None) -> list[Any]:
         return [

@@ -41,7 +41,7 @@ EVEN = tuple(dict.fromkeys(range(10), 4) for _ in range(SITES))
 
 
 def take_digits(n: int, partition: fl.IID | fl.Dirichlet, sites: int) -> fl.Federation:
-    """A federated dataset of the first ``n`` digits."""
+    """Return a federated dataset of the first ``n`` digits."""
     x_test = DIGITS.x_test[:60]
     y_test = DIGITS.y_test[:60]
     data = fl.from_arrays(DIGITS.x[:n], DIGITS.y[:n], x_test=x_test, y_test=y_test)
@@ -200,7 +200,7 @@ def run_training(name: str, fields: Mapping[str, Any]) -> str:
     if name.startswith("ClosedForm"):
         settings = {"encoder": "fourier:features=16"}
     if name == "DPFL":
-        settings |= {"validation": 0.3, "rounds": 8}  # of which 2 are preprocessing
+        settings |= {"validation": 0.3, "rounds": 8}  # including 2 of preprocessing
     is_weighted = "weighted" in {field.name for field in dataclasses.fields(algorithm)}
     run = fl.run(
         IRIS if algorithm.contract.classes else DIABETES,

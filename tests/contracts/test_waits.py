@@ -64,7 +64,7 @@ EXEMPT = {
 
 @final
 class Recorder:
-    """A view that notes whether labels, or rows because they are labeled, are read."""
+    """View that records reads of labels, and of examples because they are labeled."""
 
     def __init__(self, view: Any) -> None:
         self._view = view
@@ -87,7 +87,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Noted:
-    """What was noted while studies ran.
+    """Records of the studies.
 
     Attributes
     ----------

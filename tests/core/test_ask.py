@@ -224,7 +224,7 @@ def test_a_verb_that_the_contract_does_not_name_does_not_run() -> None:
 
 @dataclass(frozen=True)
 class Sums:
-    """A client function that is also registered under a second name."""
+    """One declared client function, which is used under another name too."""
 
     contract: ClassVar[Contract] = Contract("Sums", "-", 2024)
 

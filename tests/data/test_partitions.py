@@ -184,7 +184,8 @@ def test_the_fedma_mask_keeps_its_minimum_and_is_the_capped_dirichlet() -> None:
     assert min(len(part) for part in parts) >= 20
     capped = Dirichlet(0.1, min_size=20, cap=True).split(y, 20, rng())
     assert all(np.array_equal(a, b) for a, b in zip(parts, capped, strict=True))
-    # a site is full when it has n / N = 250 rows, so at most one class is added after 249
+    # a site is full when it has n / N = 250 examples, so at most one class is added after
+    # 249
     assert max(len(part) for part in parts) < 250 + 500
 
 

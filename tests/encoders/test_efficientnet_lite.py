@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0: the network, its weights, and when `Auto` selects it."""
+"""EfficientNet-Lite0: the network, its weights, and its selection by `Auto`."""
 
 from __future__ import annotations
 

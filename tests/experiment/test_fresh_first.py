@@ -28,7 +28,7 @@ FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
 
 @dataclass(frozen=True)
 class Counting:
-    """FedAvg that records numbers of training and validation labels of the first site."""
+    """FedAvg that notes how many labels train and validate at the first site in each round."""
 
     training_config: TrainingConfig
     seen: list[tuple[int, int]] = field(default_factory=list)

@@ -27,7 +27,7 @@ from tests.integrations.conftest import QUICK
 
 @dataclass
 class Notes(Callback):
-    """Records all events."""
+    """Writes down what it hears."""
 
     heard: list[str] = field(default_factory=list)
     runs: list[TrackedRun] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Notes(Callback):
 
 @dataclass
 class Broken(Callback):
-    """Raises at every score."""
+    """Fails whenever it hears of a score."""
 
     calls: int = 0
 
@@ -65,7 +65,7 @@ class Broken(Callback):
 
 @dataclass
 class Counter(Callback):
-    """Counts scores and needs no report, so none is built."""
+    """Counts scores, and takes no page: none is drawn for it."""
 
     scores: int = 0
 

@@ -126,7 +126,7 @@ def test_opendp_proves_the_cost(epsilon: float) -> None:
 
 
 class Numbers:
-    """Algorithm that releases numbers with Gaussian noise."""
+    """A method that releases numbers with Gaussian noise."""
 
     def __init__(self) -> None:
         self.contract = Asker.contract

@@ -1,4 +1,4 @@
-"""Declarations of support for noise and secure aggregation are true."""
+"""Declarations of support for noise and secure aggregation are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often noise on the counts changes AHFAL's routing of a class (N=10, C=10, n=500).
+"""Effect of noise on counts on AHFAL's routing of classes (N=10, C=10, n=500).
 
 The published budgets (ε 1 and 2 per cycle) barely act: flips are within seed noise.
 """

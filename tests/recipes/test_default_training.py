@@ -1,4 +1,4 @@
-"""The training algorithm of a study that names none, and what it refuses."""
+"""The default training algorithm of a study, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_call_on_top_of_a_file_is_read_as_one_with_it(tmp_path: Path) -> None:
         read_request(WORLD, file, {"model": "mlp"})
     with pytest.raises(ValueError, match=REFUSED):
         read_request(WORLD, file, {}, [fl.IFAL()])
-    # the encoder is the file's own, not one that the closed form had brought
+    # the encoder is that of the file, not the default of the closed form
     file.write_text('encoder = "auto"\n')
     prox = read_request(WORLD, file, {"training": "fedprox", "model": "mlp"}).recipe
     assert (str(prox.encoder), prox.rounds) == ("auto", 15)
@@ -182,7 +182,7 @@ def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> N
     own = recipe_from({"name": "a", "training": "closed-form", "encoder": "fourier"})
     changed = variant(own, "random@training=fedavg")
     assert (str(changed.encoder), changed.rounds) == ("fourier", 15)
-    # the same method with another field is no other method
+    # the same algorithm with another field counts as another one
     again = variant(own, "random@training=closed-form:penalty=0.1")
     assert (str(again.encoder), again.rounds) == ("fourier", 1)
 

@@ -1,4 +1,4 @@
-"""AHFAL's threshold on the partitions of its small recipes, with a hundred classes, over cycles."""
+"""AHFAL's threshold on the partitions of its small recipes, also over cycles."""
 
 from __future__ import annotations
 

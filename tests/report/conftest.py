@@ -113,7 +113,7 @@ def write_study(
     reference: str | None = "ahfal",
     **study: Any,
 ) -> Path:
-    """A study directory with one records file and one partition per query and seed."""
+    """Write a study directory with records and a partition per query and seed."""
     root.mkdir(parents=True, exist_ok=True)
     described = {
         "name": "tiny",

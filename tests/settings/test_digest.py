@@ -31,7 +31,7 @@ class Mine:
 
 @dataclass(frozen=True)
 class Later:
-    """The same class in a later version."""
+    """The same one in a later version."""
 
     tau: float = 2.0
 

@@ -1,4 +1,4 @@
-"""Bounded reading of files that a user names."""
+"""Reading of user-supplied files is bounded."""
 
 from __future__ import annotations
 

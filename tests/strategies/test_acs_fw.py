@@ -1,4 +1,4 @@
-"""ACS-FW: a batch whose weighted sum is close to the sum over the pool."""
+"""ACS-FW: a batch whose weighted sum approximates the sum over the pool."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def test_duplicates_of_labeled_rows_come_last() -> None:
 
 def test_a_common_shift_of_all_features_changes_nothing() -> None:
     site = tables(rows=40)["a"]
-    far = Table(
-        site.local + 2.0**27, site.common + 2.0**27
-    )  # squared norms: 5 digits are left
+    far = Table(site.local + 2.0**27, site.common + 2.0**27)  # squared norms leave 5 digits
     assert world({"a": far}, CoreSet()).picks(20) == world(
         {"a": Table(site.local, site.common)}, CoreSet()
     ).picks(20)

@@ -74,7 +74,7 @@ def test_a_common_shift_of_all_features_changes_nothing() -> None:
     sites = tables(rows=40)
     made = with_numbers(sites, LCMD())
     for site in made.members.values():
-        site.x += 2.0**27  # squared norms: 5 digits are left
+        site.x += 2.0**27  # squared norms leave 5 digits
     assert made.picks(20) == with_numbers(sites, LCMD()).picks(20)
 
 

@@ -15,7 +15,7 @@ from fallow.training.parts.ridge import BLOCK, LinearHead, add_up, predict, sum_
 from tests.experiment.crash import start_child, wait_for_child
 
 ROWS, FEATURES, CLASSES = 400_000, 64, 3
-SPARE = 80 * 2**20  # bytes; all rows in float64 are 205 MB
+SPARE = 80 * 2**20  # bytes; all examples in float64 are 205 MB
 
 Work = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
 HEAD = LinearHead(

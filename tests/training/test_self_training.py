@@ -271,7 +271,7 @@ def test_without_unlabeled_examples_the_supervised_model_stays() -> None:
 
 
 def test_a_fold_of_very_few_examples_is_never_shown() -> None:
-    """Equal examples share a fold: here one has 76 of 80, and others have one."""
+    """Equal examples share a fold: here one fold has 76 of 80, and others have one."""
     rows, unlabeled = clusters()
     z = rows.z.clone()
     z[4:] = z[0]

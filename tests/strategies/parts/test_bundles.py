@@ -274,7 +274,7 @@ def test_a_large_site_leaves_rows_out_and_weighs_by_all(monkeypatch: Any) -> Non
 
 
 class Liar(Clustering):
-    """Client side that sends impossible replies."""
+    """A site half that answers what no site can."""
 
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
