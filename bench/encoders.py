@@ -1,8 +1,9 @@
 """`python -m bench.encoders`: CPU seconds and memory of each encoder per 10,000 examples.
 
-Each encoder takes turns with a reference implementation of the same features; medians of five.
-Images are random, since no time here depends on their content.  Memory is the peak of a fresh
-process while it encodes, without the examples and the features.  Writes ``bench/encoders.json``.
+Each encoder takes turns with a reference implementation of the same features; medians of
+five. Images are random, since no time here depends on their content. Memory is the peak of
+a fresh process while it encodes, without the examples and the features. Writes
+``bench/encoders.json``.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Task:
     classes
         Number of classes; 0 for regression.
     compared_rows
-        Number of examples of each site that is trained in float64 for `Race.outputs_equal`, in the
-        memory layout ``compared_by``.
+        Number of examples of each site that is trained in float64 for `Race.outputs_equal`,
+        in the memory layout ``compared_by``.
     tolerance
         Largest permitted difference of a weight or a statistic.
     reference

@@ -130,7 +130,7 @@ def memory_at_most() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GB
 
 
-# -- sites ------------------------------------------------------------------------------------------
+# -- sites -----------------------------------------------------------------------------
 
 
 def measure_sites(method: str, sites: int) -> Line:
@@ -164,7 +164,7 @@ def grow_sites(console: Console, counts: Sequence[int]) -> None:
             console.print(method, lines[-1])
 
 
-# -- rounds -----------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------
 
 
 def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
@@ -199,7 +199,7 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
     console.print(f"accuracy {records[-1]['accuracy']}")
 
 
-# -- cycles -----------------------------------------------------------------------------------------
+# -- cycles ----------------------------------------------------------------------------
 
 
 def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
@@ -237,7 +237,7 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
     console.print(f"accuracy {records[-1]['accuracy']}")
 
 
-# -- rows -------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------
 
 
 def write_features(path: Path, rows: int) -> FeatureFile:
@@ -299,7 +299,7 @@ def grow_rows(console: Console, counts: Sequence[int], folder: Path) -> None:
             console.print(lines[-1])
 
 
-# -- rows of one site -------------------------------------------------------------------------------
+# -- rows of one site ------------------------------------------------------------------
 
 
 def labeled_site(features: FeatureFile) -> LocalSite:

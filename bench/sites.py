@@ -1,8 +1,8 @@
 """Measure the cost of a closed-form cycle in a simulation by number of sites.
 
-The same 60,000 examples of MNIST are split over 10, 30, ... 1,000 sites.
-`FALLOW_DATA=DATA python -m bench.sites [SITES ...] [--filters N]` prints a row for each number of
-sites: CPU seconds of the run in a separate process, and its peak memory.
+The same 60,000 examples of MNIST are split over 10, 30, ... 1,000 sites. `FALLOW_DATA=DATA
+python -m bench.sites [SITES ...] [--filters N]` prints a row for each number of sites: CPU
+seconds of the run in a separate process, and its peak memory.
 """
 
 from __future__ import annotations

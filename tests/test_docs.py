@@ -1,7 +1,8 @@
 """Run every ```python block of README.md and docs/ in a fresh namespace and folder.
 
-A block after the comment ``<!-- fragment -->`` is compiled and not run. In bash blocks the commands
-of `fallow` must have the options that they name; blocks of other languages are for reading.
+A block after the comment ``<!-- fragment -->`` is compiled and not run. In bash blocks the
+commands of `fallow` must have the options that they name; blocks of other languages are for
+reading.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def find_accuracy(run: fl.Run) -> float:
     return float(run.records["accuracy"].iloc[-1])
 
 
-# -- data -----------------------------------------------------------------------------------------
+# -- data ------------------------------------------------------------------------------
 
 
 def test_folders_of_png_files(folder: Path) -> None:

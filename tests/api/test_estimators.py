@@ -153,7 +153,7 @@ def test_a_site_that_was_not_there_predicts_nothing(iris: Any) -> None:
         result.predict(x, site="eats")
 
 
-# -- scikit-activeml ------------------------------------------------------------------------------
+# -- scikit-activeml -------------------------------------------------------------------
 
 
 def partly(iris: Any, missing: Any = np.nan) -> tuple[Any, Any]:

@@ -185,7 +185,7 @@ def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Array
     assert found.tolist() == plain.tolist()
 
 
-# -- outputs --------------------------------------------------------------------------------------
+# -- outputs ---------------------------------------------------------------------------
 
 
 def margins_of(p: np.ndarray) -> np.ndarray:
@@ -268,7 +268,7 @@ def test_short_floats_are_numbers_everywhere(arrays: Arrays, dtype: torch.dtype)
     assert data.x.dtype == torch.float32
 
 
-# -- labels ---------------------------------------------------------------------------------------
+# -- labels ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_models_of_two_architectures_are_refused(arrays: Arrays) -> None:
         fl.select(sites, fl.Entropy(), n=1)
 
 
-# -- data sets ------------------------------------------------------------------------------------
+# -- data sets -------------------------------------------------------------------------
 
 
 def test_data_comes_in_many_forms() -> None:

@@ -295,7 +295,7 @@ def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
     assert len(run.labels) == run.records["labeled"].iloc[-1]
 
 
-# -- progress -------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------
 
 
 def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:

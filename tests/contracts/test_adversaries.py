@@ -171,7 +171,7 @@ def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
             assert why is not None, f"{key}: {fault}"
 
 
-# -- peer messages --------------------------------------------------------------------------------
+# -- peer messages ---------------------------------------------------------------------
 
 RELAYS = {}
 for method in METHODS:

@@ -260,7 +260,7 @@ def run_partition(name: str, fields: Mapping[str, Any]) -> str:
     return str({site: rows.tolist() for site, rows in federation.rows().items()})
 
 
-# -- encoders that load a network -----------------------------------------------------------------
+# -- encoders that load a network ------------------------------------------------------
 
 
 def need_photos(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

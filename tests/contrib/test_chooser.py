@@ -105,7 +105,7 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
     assert {each["arm"] for each in outcome} <= {"margin", "entropy"}
 
 
-# -- the loss --------------------------------------------------------------------------------------
+# -- the loss --------------------------------------------------------------------------
 
 
 def refit(z: Tensor, y: Tensor, ridge: float) -> list[float]:

@@ -188,7 +188,7 @@ def test_frozen_features_of_rows_with_empty_cells_are_refused(tmp_path: Path) ->
         embed_rows(d, torch.nn.Linear(6, 2))
 
 
-# -- before an encoder --------------------------------------------------------------------------
+# -- before an encoder -----------------------------------------------------------------
 
 FOURIER = Spec("fourier", {"features": 16})
 

@@ -35,7 +35,7 @@ def fitted(encoder: Convolution) -> State:
     )
 
 
-# -- at a site ------------------------------------------------------------------------------------
+# -- at a site -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", BANKS)
@@ -101,7 +101,7 @@ def test_a_site_looks_before_it_encodes() -> None:
         encoding.check("basel", {**details, "length": torch.tensor(-1.0)})
 
 
-# -- at the coordinator ---------------------------------------------------------------------------
+# -- at the coordinator ----------------------------------------------------------------
 
 
 def make_check(encoder: Any) -> ResponseCheck:

@@ -296,7 +296,7 @@ def test_rows_to_test_on_are_dropped_with_the_last_who_looks_at_them() -> None:
     assert seen() is None
 
 
-# -- memory ----------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------
 
 
 @final
@@ -431,7 +431,7 @@ def test_a_machine_without_a_gpu_of_apple_says_so() -> None:
         check_machine("mps", "float32")
 
 
-# -- bfloat16 --------------------------------------------------------------------------------------
+# -- bfloat16 --------------------------------------------------------------------------
 
 
 def rough(make: Callable[[], nn.Module], precision: str) -> Device:

@@ -299,7 +299,7 @@ def test_batch_norm_that_counts_its_batches_is_refused() -> None:
         loop(counting).fit(FedAvg(), config_of(SGD), 0, jobs(norm, (4,)))
 
 
-# -- evaluation -----------------------------------------------------------------------------------
+# -- evaluation ------------------------------------------------------------------------
 
 
 def test_predictions_use_the_given_state_and_its_statistics_in_batches() -> None:

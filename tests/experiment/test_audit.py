@@ -306,7 +306,7 @@ def test_sites_add_up() -> None:
     assert both["score"] == pytest.approx(both["per_site"]["a"]["score"])
 
 
-# -- in a run -----------------------------------------------------------------------------------
+# -- in a run --------------------------------------------------------------------------
 
 
 def places(rows: int = 150, is_number: bool = False) -> Dataset:

@@ -240,7 +240,7 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
-# -- the saved model ----------------------------------------------------------------------------
+# -- the saved model -------------------------------------------------------------------
 
 
 def finish_study(recipe: Recipe, folder: Path) -> tuple[ExperimentRun, Path]:
@@ -283,7 +283,7 @@ def test_a_model_of_another_version_of_its_encoder_is_refused(tmp_path: Path) ->
         outputs_of(TINY, saved, saved["state"], photos().x_test)
 
 
-# -- settings -----------------------------------------------------------------------------------
+# -- settings --------------------------------------------------------------------------
 
 
 def test_an_encoder_is_named_in_words_objects_and_toml() -> None:

@@ -214,7 +214,7 @@ def test_a_regression_needs_one_output() -> None:
         adapt_model(Small(), SHAPE, 1)
 
 
-# -- classes and functions ------------------------------------------------------------------------
+# -- classes and functions -------------------------------------------------------------
 
 
 def make_small(in_channels: int, num_classes: int, width: int = 4) -> nn.Module:
@@ -276,7 +276,7 @@ def test_a_function_that_returns_one_module_starts_each_seed_from_its_weights() 
         assert_close(unwrap_model(model).state_dict(), net.state_dict())
 
 
-# -- instances ------------------------------------------------------------------------------------
+# -- instances -------------------------------------------------------------------------
 
 
 def test_an_instance_is_drawn_as_its_class_draws_it() -> None:

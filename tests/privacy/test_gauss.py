@@ -122,7 +122,7 @@ def test_opendp_proves_the_cost(epsilon: float) -> None:
     assert bool(gaussian.isfinite().all())
 
 
-# -- at a site ------------------------------------------------------------------------------------
+# -- at a site -------------------------------------------------------------------------
 
 
 class Numbers:

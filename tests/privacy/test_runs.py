@@ -143,7 +143,7 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
         shutil.rmtree(again.out)
 
 
-# -- the report -----------------------------------------------------------------------------------
+# -- the report ------------------------------------------------------------------------
 
 
 def page(root: Path) -> str:

@@ -289,7 +289,7 @@ def test_the_secret_is_gone_once_it_was_used() -> None:
         assert not any("secret" in memory for memory in site.memory)
 
 
-# -- fixed point ----------------------------------------------------------------------------------
+# -- fixed point -----------------------------------------------------------------------
 
 
 def test_a_value_beyond_what_the_ring_can_hold_is_refused_and_names_the_sites() -> None:

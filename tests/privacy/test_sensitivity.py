@@ -82,7 +82,7 @@ RELEASING = releasing()
 NAMES = [f"{method.__name__}.{verb}" for method, verb in RELEASING]
 
 
-# -- small sites ----------------------------------------------------------------------------
+# -- small sites -----------------------------------------------------------------------
 
 
 def small_site(
@@ -188,7 +188,7 @@ def largest_change(found: dict[Any, Release]) -> float:
     )
 
 
-# -- what is declared -----------------------------------------------------------------------
+# -- what is declared ------------------------------------------------------------------
 
 
 def test_the_methods_that_release_counts_are_found() -> None:

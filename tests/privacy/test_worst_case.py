@@ -26,7 +26,7 @@ from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL
 from tests.privacy.federation import Asker, asking, protected
 
-# -- defaults -------------------------------------------------------------------------------
+# -- defaults --------------------------------------------------------------------------
 
 
 def parts(**more: Any) -> Parts:
@@ -107,7 +107,7 @@ def test_a_run_may_release_in_each_part_of_a_cycle() -> None:
     assert recipe.protected.total == 3.0
 
 
-# -- numbers --------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_was_spent_is_never_rounded() -> None:
     assert add_up([1e6, 1e-6]) == Fraction(10**12 + 1, 10**6)
 
 
-# -- AHFAL ----------------------------------------------------------------------------------
+# -- AHFAL -----------------------------------------------------------------------------
 
 
 def test_a_site_whose_noisy_counts_are_all_below_0_answers_with_equal_shares() -> None:

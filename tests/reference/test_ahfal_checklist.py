@@ -120,7 +120,7 @@ def test_the_three_thresholds_of_the_sensitivity_study_route_differently() -> No
     assert ten < twelve < fifteen
 
 
-# -- a hundred classes ----------------------------------------------------------------------------
+# -- a hundred classes -----------------------------------------------------------------
 
 
 @needs_files
@@ -159,7 +159,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
     assert sum(low for row in records for low in row["notes"].get("low", ())) == 100
 
 
-# -- over cycles ----------------------------------------------------------------------------------
+# -- over cycles -----------------------------------------------------------------------
 
 
 def after_queries(

@@ -173,7 +173,7 @@ def test_the_proportional_budget_exceeds_the_share_by_less_than_one_row_a_site()
     assert 0 <= sum(given_.values()) - 0.05 * sum(sizes.values()) < 10
 
 
-# -- properties -----------------------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------------
 
 
 @st.composite

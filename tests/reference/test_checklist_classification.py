@@ -24,7 +24,7 @@ from fallow.strategies import AHFAL, FairFAL, Typical, TypicalUnsure
 from tests.contracts.strategies import every
 from tests.worlds import Simulation, Table, Tables, tables, world
 
-# -- sites that lack classes ----------------------------------------------------------------------
+# -- sites that lack classes -----------------------------------------------------------
 
 
 def without_class(table: Table, c: int) -> Table:
@@ -69,7 +69,7 @@ def test_a_budget_below_the_number_of_missing_classes_is_spent(strategy: Any) ->
     assert are_whole(world(sites, strategy).picks(2), 2)
 
 
-# -- forward passes -------------------------------------------------------------------------------
+# -- forward passes --------------------------------------------------------------------
 
 
 class Counted(nn.Module):
@@ -131,7 +131,7 @@ def test_ahfal_runs_the_pool_once_through_each_model_that_it_reads(
     assert len(model.seen) == len(set(model.seen)) == passes * 3
 
 
-# -- FairFAL's anchors ----------------------------------------------------------------------------
+# -- FairFAL's anchors -----------------------------------------------------------------
 
 
 def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -> None:
@@ -174,7 +174,7 @@ def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> N
     assert list(accumulate(bought)) == [5005, 7511, 10017]
 
 
-# -- images of a data folder ----------------------------------------------------------------------
+# -- images of a data folder -----------------------------------------------------------
 
 
 def pixels(*shape: int) -> np.ndarray[Any, Any]:

@@ -56,7 +56,7 @@ def heavy_tailed(rows: int = 5000, d: int = 10) -> tuple[Tensor, Tensor]:
     return x, x @ draws(d, name="slope") + draws(rows, name="noise")
 
 
-# -- the law of the excess: 1 + c r / n -----------------------------------------------------------
+# -- the law of the excess: 1 + c r / n ------------------------------------------------
 
 
 @pytest.mark.parametrize(("times", "low", "high"), [(10, 1.05, 1.20), (20, 1.02, 1.10)])
@@ -117,7 +117,7 @@ def test_weights_repair_what_leverage_alone_does_to_published_tables(
         assert low < median(excess(x, y, score, 20 * rank, seeds=40, weigh=weigh)) < high
 
 
-# -- runs -----------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------
 
 
 LINE = Recipe(

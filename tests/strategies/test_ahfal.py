@@ -118,7 +118,7 @@ def test_only_the_count_scale_sends_counts() -> None:
     assert literal.keys() == {"one", "share", "square", "count", "count_square"}
 
 
-# -- step 2: hybrid scores ------------------------------------------------------------------------
+# -- step 2: hybrid scores -------------------------------------------------------------
 
 
 def order_by(score: Tensor) -> list[int]:
@@ -165,7 +165,7 @@ def test_without_a_low_class_the_global_model_is_not_read() -> None:
     assert federation.picks(3) == world(sites, AHFAL(toggle="never")).picks(3)
 
 
-# -- step 3: budgets over pseudo-classes ----------------------------------------------------------
+# -- step 3: budgets over pseudo-classes -----------------------------------------------
 
 
 def test_classes_with_few_labels_get_the_budget_and_their_most_uncertain_rows() -> None:

@@ -75,7 +75,7 @@ def test_a_mix_of_one_is_the_local_score() -> None:
     )
 
 
-# -- the threshold on skewed partitions -----------------------------------------------------------
+# -- the threshold on skewed partitions ------------------------------------------------
 
 
 def low_classes(strategy: AHFAL, y: np.ndarray, rule: Partition, seed: int) -> int:
@@ -137,7 +137,7 @@ def test_thresholds_of_ten_twelve_and_fifteen_points_route_different_classes_of_
     assert low[0] < low[1] < low[2]
 
 
-# -- in a run -------------------------------------------------------------------------------------
+# -- in a run --------------------------------------------------------------------------
 
 
 def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:

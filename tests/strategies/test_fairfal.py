@@ -70,7 +70,7 @@ def test_golden_gradient() -> None:  # G16
     assert float((2 * half).sqrt()) == pytest.approx(float(whole.norm()))
 
 
-# -- the imbalance --------------------------------------------------------------------------------
+# -- the imbalance ---------------------------------------------------------------------
 
 
 def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
@@ -168,7 +168,7 @@ def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
         assert sorted(rows) == sorted(best)
 
 
-# -- edges ----------------------------------------------------------------------------------------
+# -- edges -----------------------------------------------------------------------------
 
 
 def test_the_imbalance_is_not_frozen_before_anybody_has_labels() -> None:

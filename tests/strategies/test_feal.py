@@ -14,7 +14,7 @@ from fallow.strategies import FEAL
 from fallow.strategies.feal import pass_over_crowds, scale_scores, uncertainty
 from tests.worlds import Table, tables, world
 
-# -- the score ------------------------------------------------------------------------------------
+# -- the score -------------------------------------------------------------------------
 
 
 def test_golden_scores() -> None:  # G15: α = (3, 1, 1) and (1, 1, 1)
@@ -65,7 +65,7 @@ def test_where_all_rows_are_equally_uncertain_the_scale_is_one() -> None:
     assert score.argsort(descending=True).tolist() == [0, 2, 3, 1]
 
 
-# -- relaxation -----------------------------------------------------------------------------------
+# -- relaxation ------------------------------------------------------------------------
 
 
 def plain(

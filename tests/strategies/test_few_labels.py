@@ -1,18 +1,18 @@
-"""MaxHerding, Uncertainty Herding, ProbCover, DropQuery and TypiClust against reference values.
+"""Strategies for few labels (MaxHerding to TypiClust) against reference values.
 
 The values were computed with scikit-activeml 1.0.1 on the same features:
 
     MaxHerding(metric_dict={"gamma": 1 / 0.5**2}).query(X, y, batch_size=8)
     ProbCover(n_classes=2, deltas=[0.75]).query(normalize(X), y, batch_size=8)
 
-with X and y as in `build_site`.  Ties of ProbCover are random, so there the number of newly covered
-examples is compared.  The values of TypiClust and DropQuery are those of
+with X and y as in `build_site`. Ties of ProbCover are random, so there the number of newly
+covered examples is compared. The values of TypiClust and DropQuery are those of
 
     FromScikitActiveML("TypiClust", "k=5;cluster_algo_dict.n_init=20")
     FromScikitActiveML("DropQuery", "n_dropout_samples=101;cluster_algo_dict.n_init=20")
 
-with the same version, at `build_clusters` and `build_unstable_site`.  All of them are computed
-again where the package is installed: tests/integrations/test_scikit_activeml.py.
+with the same version, at `build_clusters` and `build_unstable_site`. All of them are
+computed again where the package is installed: tests/integrations/test_scikit_activeml.py.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def test_labeled_rows_that_are_not_finite_vote_for_nobody() -> None:
     assert finite(seen(plain), "labeled").all()
 
 
-# -- the distilled model --------------------------------------------------------------------------
+# -- the distilled model ---------------------------------------------------------------
 
 
 def test_the_loss_of_the_distilled_model_is_that_of_the_definition() -> None:

@@ -43,7 +43,7 @@ def site_with(pool: list[int], labels: Sequence[int], seed: int = 0) -> Table:
     return Table(made.local, 9.0 * torch.eye(3, dtype=torch.float64)[pool], labels)
 
 
-# -- the quota of each true class -----------------------------------------------------------------
+# -- the quota of each true class ------------------------------------------------------
 
 
 def test_each_class_gets_what_the_labels_lack_to_the_true_shares() -> None:

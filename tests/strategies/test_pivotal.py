@@ -221,7 +221,7 @@ def test_what_is_left_is_the_part_of_a_whole_number() -> None:
     assert meet([0.25], [0.5]).left == 0.25
 
 
-# -- neighbors -----------------------------------------------------------------------------------
+# -- neighbors -------------------------------------------------------------------------
 
 
 def test_neighbors_that_compete_give_steadier_totals_of_what_is_smooth() -> None:
@@ -241,7 +241,7 @@ def test_neighbors_that_compete_give_steadier_totals_of_what_is_smooth() -> None
     assert spreads[0] < 0.5 * spreads[1]
 
 
-# -- over sites -----------------------------------------------------------------------------------
+# -- over sites ------------------------------------------------------------------------
 
 
 def test_units_of_columns_do_not_change_a_pick() -> None:
@@ -300,7 +300,7 @@ def test_a_choice_that_is_none_is_refused() -> None:
         Pivotal(allot="anywhere")  # type: ignore[arg-type]
 
 
-# -- hostile sites --------------------------------------------------------------------------------
+# -- hostile sites ---------------------------------------------------------------------
 
 
 class Lying:

@@ -50,7 +50,7 @@ def gain(phi: Tensor, labeled: Tensor, sigma: float = 1e-3) -> Tensor:
     return ((phi @ m @ fisher @ m) * phi).sum(1) / (1 + ((phi @ m) * phi).sum(1))
 
 
-# -- Core-Set -------------------------------------------------------------------------------------
+# -- Core-Set --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [0, 1, 6])
@@ -75,7 +75,7 @@ def test_rows_that_are_equally_far_come_in_random_order() -> None:
         assert len({rows[0] for rows in picks}) > 2
 
 
-# -- BADGE ----------------------------------------------------------------------------------------
+# -- BADGE -----------------------------------------------------------------------------
 
 
 def drawn(x: Tensor, labeled: Tensor, times: int) -> Tensor:
@@ -114,7 +114,7 @@ def test_badge_refuses_a_sigma_that_is_no_noise() -> None:
         BADGE(sigma=0)
 
 
-# -- LoGo -----------------------------------------------------------------------------------------
+# -- LoGo ------------------------------------------------------------------------------
 
 
 def test_logo_takes_of_each_cluster_the_row_whose_label_says_most() -> None:
@@ -140,7 +140,7 @@ def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
     assert [row % 3 for row in picks] == [*kinds, kinds[0], kinds[0], kinds[1]]
 
 
-# -- all six --------------------------------------------------------------------------------------
+# -- all six ---------------------------------------------------------------------------
 
 
 def deep(strategy: Any, x: Tensor, labeled: int) -> tuple[Simulation, dict[str, Tensor]]:

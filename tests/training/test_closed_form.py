@@ -349,7 +349,7 @@ def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> No
     assert agree.double().mean() > 0.95
 
 
-# -- the federation -------------------------------------------------------------------------------
+# -- the federation --------------------------------------------------------------------
 
 
 def test_it_is_the_same_as_bytes() -> None:

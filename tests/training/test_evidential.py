@@ -75,7 +75,7 @@ def test_the_pull_does_not_see_the_strength_of_all_evidence_as_a_variable() -> N
     assert_close(g[0, :2], fit + torch.tensor([-0.01 * 3 / 5, 0.0]).double())
 
 
-# -- a step ---------------------------------------------------------------------------------------
+# -- a step ----------------------------------------------------------------------------
 
 
 def gradient(round_: int, counts: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def test_the_first_loss_of_two_rows_by_hand() -> None:
     assert float(value) == pytest.approx((-3 * log(0.8) - log(0.2)) / 2, abs=1e-6)
 
 
-# -- a step ---------------------------------------------------------------------------------------
+# -- a step ----------------------------------------------------------------------------
 
 
 def site(pool: int, weighted: bool = False) -> Job:

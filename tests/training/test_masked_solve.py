@@ -91,7 +91,7 @@ def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     return found.squeeze(1)
 
 
-# -- the solution ---------------------------------------------------------------------------------
+# -- the solution ----------------------------------------------------------------------
 
 
 def test_it_is_weighted_least_squares_over_all_sites() -> None:
@@ -174,7 +174,7 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
         assert found[5:].tolist() == [0.0] * bias
 
 
-# -- after FALE -----------------------------------------------------------------------------------
+# -- after FALE ------------------------------------------------------------------------
 
 SELECTIONS = {"gram": FALE(), "fedsvd": FALE(mode="fedsvd"), "tsqr": FALE(mode="tsqr")}
 
@@ -203,7 +203,7 @@ def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
     assert_close(solve(bought(world, y)), plain, rtol=0, atol=1e-10)
 
 
-# -- the federation -------------------------------------------------------------------------------
+# -- the federation --------------------------------------------------------------------
 
 
 def test_it_is_the_same_as_bytes() -> None:

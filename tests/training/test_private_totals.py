@@ -136,7 +136,7 @@ def test_totals_of_another_length_are_refused_in_words() -> None:
         read_products(total[:40], weights=6 * 3)
 
 
-# -- the noise ------------------------------------------------------------------------------------
+# -- the noise -------------------------------------------------------------------------
 
 
 def noise_in(world: Hospitals) -> Tensor:
@@ -253,7 +253,7 @@ def test_the_temperature_stays_on_its_grid(variance: float) -> None:
     assert 1 <= choose_temperature(variance) <= 1000
 
 
-# -- a round --------------------------------------------------------------------------------------
+# -- a round ---------------------------------------------------------------------------
 
 
 def test_one_exchange_is_all_that_sites_are_asked() -> None:

@@ -213,7 +213,7 @@ def test_a_site_without_labels_has_no_voice(rule: Any) -> None:
     assert torch.equal(after(method, [silent, silent])["w"], START["w"])
 
 
-# -- in a federation ------------------------------------------------------------------------------
+# -- in a federation -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bn", ["average", "local"])

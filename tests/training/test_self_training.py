@@ -90,7 +90,7 @@ def a_case_with(form: str | None) -> tuple[Rows, Tensor]:
     raise AssertionError(f"{form} is selected for none of these examples")
 
 
-# -- the reference: pooled examples, scikit-learn ---------------------------------------------------
+# -- the reference: pooled examples, scikit-learn --------------------------------------
 
 
 def fit(z: Array, y: Array, s: Array, alpha: float) -> Ridge:
@@ -182,7 +182,7 @@ def test_the_form_and_its_gain_are_those_of_pooled_examples(seed: int) -> None:
     assert (float(state["unlabeled_gain"]) > 0) == (best != "off")
 
 
-# -- properties ---------------------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alpha", [0.05, 1.0])
@@ -316,7 +316,7 @@ def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:
     assert not has_enough(torch.full((20,), 4.0))
 
 
-# -- folds --------------------------------------------------------------------------------------
+# -- folds -----------------------------------------------------------------------------
 
 
 def test_folds_are_even_in_every_class_and_in_all() -> None:
@@ -347,7 +347,7 @@ def test_bins_depend_on_the_example_alone_and_change_with_the_draw() -> None:
     assert len(set(bins.tolist())) > LABELED / 2
 
 
-# -- refusals -------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------
 
 
 def test_it_is_refused_with_differential_privacy() -> None:

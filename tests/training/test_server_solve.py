@@ -59,7 +59,7 @@ def clear(x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
     return result
 
 
-# -- the solution ---------------------------------------------------------------------------------
+# -- the solution ----------------------------------------------------------------------
 
 
 def test_it_is_least_squares_over_all_sites() -> None:
@@ -179,7 +179,7 @@ def test_a_ridge_is_for_columns_of_unit_variance_and_not_for_the_intercept(
     assert_close(with_ones(x) @ result, z @ theta, rtol=0, atol=1e-11)
 
 
-# -- the federation -------------------------------------------------------------------------------
+# -- the federation --------------------------------------------------------------------
 
 
 def test_who_holds_a_row_does_not_matter() -> None:

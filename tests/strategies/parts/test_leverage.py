@@ -188,7 +188,7 @@ def test_a_ridge_makes_a_collinear_direction_harmless() -> None:
     )  # one of 6 directions has value 0
 
 
-# -- parts ----------------------------------------------------------------------------------------
+# -- parts -----------------------------------------------------------------------------
 
 
 def test_a_constant_column_is_told_from_one_of_a_small_scale() -> None:
@@ -225,7 +225,7 @@ def test_a_large_site_is_read_some_rows_at_a_time() -> None:
     torch.testing.assert_close(score, svd_leverage(centered(x))[0], rtol=0, atol=1e-12)
 
 
-# -- real tables ----------------------------------------------------------------------------------
+# -- real tables -----------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")

@@ -181,7 +181,7 @@ def test_parts_of_epochs_are_refused() -> None:
         run_recipe(odd(), "dpfl", {"tau_init": 1.5})
 
 
-# -- models that are not finite -----------------------------------------------------------------
+# -- models that are not finite --------------------------------------------------------
 
 
 def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on() -> None:

@@ -161,7 +161,7 @@ def test_the_model_of_a_site_is_the_one_it_trained_before_averaging() -> None:
     assert torch.equal(result.method.deploy(result.state, {})["w"], result.start["w"])
 
 
-# -- rounds -------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------
 
 
 def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> None:
@@ -192,7 +192,7 @@ def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) ->
     assert sum(result.watch.received.values()) == preprocessing + choices + again
 
 
-# -- controls -----------------------------------------------------------------------------------
+# -- controls --------------------------------------------------------------------------
 
 
 def test_a_static_graph_is_full_and_stays_and_a_resampled_one_changes() -> None:

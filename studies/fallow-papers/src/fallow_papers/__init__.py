@@ -1,1 +1,1 @@
-"""Experiment configurations, published results and public code of the papers behind Fallow."""
+"""Experiment configurations, published results and public code of papers."""

@@ -51,7 +51,7 @@ def view() -> Any:
     return SiteView(site_of(model, x), cycle=0)
 
 
-# -- pixel gradients ------------------------------------------------------------------------------
+# -- pixel gradients -------------------------------------------------------------------
 
 
 def test_a_pixel_gradient_is_the_slope_of_the_largest_logit(view: Any) -> None:
@@ -126,7 +126,7 @@ def test_rows_without_a_finite_logit_come_last() -> None:
     assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
 
 
-# -- LoGo -----------------------------------------------------------------------------------------
+# -- LoGo ------------------------------------------------------------------------------
 
 
 def test_plain_logo_does_not_scale_features_by_how_unsure_the_prediction_is() -> None:
@@ -150,7 +150,7 @@ def test_plain_feal_is_feal_whatever_the_models_were_trained_for() -> None:
     assert world(sites, PlainFEAL()).picks(6) == world(sites, FEAL()).picks(6)
 
 
-# -- noise ----------------------------------------------------------------------------------------
+# -- noise -----------------------------------------------------------------------------
 
 
 def test_features_are_read_exactly_through_heads_that_pass_them_on(view: Any) -> None:

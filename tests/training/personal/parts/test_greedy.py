@@ -266,7 +266,7 @@ def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:
         assert_close(mean(members[k], peers), product[k], rtol=0, atol=1e-12)
 
 
-# -- gains beyond chance ------------------------------------------------------------------------
+# -- gains beyond chance ---------------------------------------------------------------
 
 
 def by_row(rows: int, spread: float) -> Reward:

@@ -52,9 +52,9 @@ def build_strategy(strategy: str, known: PaperResults) -> Query | None:
 def family(strategy: str, known: PaperResults = NOTHING) -> Family | None:
     """Return the model whose predictions a strategy uses: "local", "global" or "both".
 
-    The result is "both" if the declaration requires both models. Otherwise, it is the value of the
-    field ``model`` or the required model. It is ``None`` for a strategy that is unknown, uses no
-    model or reads true labels.
+    The result is "both" if the declaration requires both models. Otherwise, it is the value
+    of the field ``model`` or the required model. It is ``None`` for a strategy that is
+    unknown, uses no model or reads true labels.
 
     >>> family("entropy"), family("entropy:model=global"), family("logo"), family("random")
     ('local', 'global', 'both', None)

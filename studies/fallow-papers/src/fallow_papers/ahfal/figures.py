@@ -61,7 +61,7 @@ def _zero(axes: Axes) -> None:
 
 @mpl.rc_context(STYLE)
 def tradeoff(values: Tradeoff, unit: str) -> Figure:
-    """Plot each family minus the local-only one against alpha, with intervals over seeds."""
+    """Plot each family minus the local-only one against alpha, with intervals."""
     figure, (axes,) = new_figure(3.2)
     _zero(axes)
     alphas: set[float] = set()
@@ -204,7 +204,7 @@ def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
 
 @mpl.rc_context(STYLE)
 def routing(study: StudyRecords) -> Figure | None:
-    """Plot the spread of each class and the threshold, and the number of classes below it."""
+    """Plot the spread of each class, and the number of classes below the threshold."""
     strategies = strategies_with_routing(study)
     if not strategies:
         return None

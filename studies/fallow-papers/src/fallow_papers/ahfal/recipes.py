@@ -1,11 +1,11 @@
 """AHFAL's experiments: Tables 1 to 9, sensitivity and oracle study, in the paper's full
 protocol and in small variants for two cores.
 
-The full recipes follow the paper's section 7 and its public settings: N=10 sites of equal size,
-100 rounds of 5 local epochs, SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch 128, learning
-rate x 0.1 after 260 local epochs, 10 % initial labels and 5 % per cycle, equal budgets.
-MNIST: 10 rounds of 10 epochs.  The partition has exact margins for sizes of sites and
-numbers of examples per class.
+The full recipes follow the paper's section 7 and its public settings: N=10 sites of equal
+size, 100 rounds of 5 local epochs, SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch
+128, learning rate x 0.1 after 260 local epochs, 10 % initial labels and 5 % per cycle,
+equal budgets. MNIST: 10 rounds of 10 epochs. The partition has exact margins for sizes of
+sites and numbers of examples per class.
 
 The ``-mini`` recipes: at most 8,000 examples, LeNet, SGD 0.02, batch 16, 15 rounds of 2
 epochs; the score of a cycle is the mean over its last five rounds, because single rounds

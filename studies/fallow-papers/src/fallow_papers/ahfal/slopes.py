@@ -1,4 +1,4 @@
-"""AHFAL's Finding 2 (Figure 3): accuracy of a class by its uneven distribution over sites."""
+"""AHFAL's Finding 2 (Figure 3): accuracy of a class by its skew over sites."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
     """Fit lines over all classes, strategies, seeds and studies; ``None`` without two
     families.
 
-    CV_c is the coefficient of variation of a class's counts over the sites of the seed's own
-    partition; classes without training or test examples are excluded.  Intervals are
+    CV_c is the coefficient of variation of a class's counts over the sites of the seed's
+    own partition; classes without training or test examples are excluded. Intervals are
     percentiles of slopes over runs (study, seed) resampled with replacement, because the
-    classes of one run are not independent.  All families use the same resampled runs.
+    classes of one run are not independent. All families use the same resampled runs.
     """
     who = members(studies)
     if "local" not in who or len(who) < 2:
@@ -136,7 +136,7 @@ def _draw_runs(runs: int) -> NDArray[np.int64]:
 def _points_of_run(
     study: StudyRecords, seed: int, who: dict[Family, tuple[str, ...]]
 ) -> dict[Family, tuple[Floats, Floats]] | None:
-    """Return the points of one seed of one study: CV_c and accuracy in per cent, by family."""
+    """Return CV_c and accuracy in percent by family, for one seed of one study."""
     cv = count_variation(study.partitions[seed].matrix)
     result: dict[Family, tuple[Floats, Floats]] = {}
     for kind, strategies in who.items():

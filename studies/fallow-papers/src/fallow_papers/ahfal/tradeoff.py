@@ -1,4 +1,4 @@
-"""AHFAL's Finding 1 (Figure 2): benefit of the global model by the heterogeneity of sites."""
+"""AHFAL's Finding 1 (Figure 2): benefit of the global model by heterogeneity."""
 
 from __future__ import annotations
 

@@ -62,9 +62,10 @@ class GraphMeasures:
     """Measures of one graph, or means over several.  Shares in [0, 1]; NaN where not
     defined.
 
-    ``churn``: mean Jaccard distance from the graph before it; ``wrong``: links from sites with
-    flipped labels among those of the others; ``popular``: the largest number of receivers that one
-    sender has; ``distance``: total variation of classes between a site and those it receives from.
+    ``churn``: mean Jaccard distance from the graph before it; ``wrong``: links from sites
+    with flipped labels among those of the others; ``popular``: the largest number of
+    receivers that one sender has; ``distance``: total variation of classes between a site
+    and those it receives from.
     """
 
     sparsity: float
@@ -135,7 +136,10 @@ def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
 
 
 def measure_graph(run: Graphs, turn: int, matrix: Tensor | None = None) -> GraphMeasures:
-    """Measure the graph of a round. matrix: (N, C) labels of the sites by class, if known."""
+    """Measure the graph of a round.
+
+    matrix: (N, C) labels of the sites by class, if known.
+    """
     graph = run.by_round[turn]
 
     churn = NAN

@@ -60,9 +60,7 @@ BUDGETS: dict[str, int | None] = {"inf": None, "20": 20, "10": 10, "5": 5}
 
 
 def random_graphs(*budgets: int) -> tuple[str, ...]:
-    """Return random graphs, drawn once, with the number of collaborators that DPFL may
-    have.
-    """
+    """Return random graphs, drawn once, with as many collaborators as DPFL may have."""
     return tuple(by(f"dpfl:graph=static:budget={b}") for b in budgets)
 
 
@@ -171,9 +169,7 @@ def table(
 def with_flipped_labels(
     recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]
 ) -> Recipe:
-    """Return the configuration with wrong labels at some sites, to measure their effect on
-    graphs.
-    """
+    """Return the configuration with wrong labels at some sites, which affect graphs."""
     some = [by("local"), "random", by("dpfl"), *(by(f"dpfl:budget={b}") for b in budgets)]
     where = recipe.title.partition(": ")[2].removesuffix(", full protocol")
     return replace(
@@ -187,7 +183,7 @@ def with_flipped_labels(
     )
 
 
-# -- small ----------------------------------------------------------------------------------------
+# -- small -----------------------------------------------------------------------------
 
 BASELINES = tuple(TABLE1)[:11]
 WITHOUT_BUDGET = {

@@ -16,7 +16,7 @@ from fallow_papers.dpfl.graphs import GraphMeasures, Graphs
 
 
 def graphs(study: StudyRecords, key: str) -> Blocks:
-    """Return the collaboration graphs and their measures, or nothing without recorded graphs."""
+    """Return the collaboration graphs and their measures, if any are recorded."""
     result = find.all_graphs(study)
     if not result:
         return []

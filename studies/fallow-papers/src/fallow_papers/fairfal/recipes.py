@@ -1,10 +1,11 @@
 """FairFAL's experiments: long tails over ten sites, in the full protocol and in small
 variants.
 
-The full recipes follow LoGo's settings, as FairFAL does: the 4-layer net, 100 rounds of 5 epochs,
-SGD 0.01 with momentum 0.9 and weight decay 1e-5, batch 64, learning rate x 0.1 from the 77th round,
-5 % initial labels and 5 % per cycle up to 45 %.  The training set has a long tail with rho
-= 20, and the test set is balanced.  Fallow does not include OctMNIST and DermaMNIST.
+The full recipes follow LoGo's settings, as FairFAL does: the 4-layer net, 100 rounds of 5
+epochs, SGD 0.01 with momentum 0.9 and weight decay 1e-5, batch 64, learning rate x 0.1 from
+the 77th round, 5 % initial labels and 5 % per cycle up to 45 %.  The training set has a
+long tail with rho = 20, and the test set is balanced.  Fallow does not include OctMNIST and
+DermaMNIST.
 
 The published results are from reading notes, not from the paper.
 """

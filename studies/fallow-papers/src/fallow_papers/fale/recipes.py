@@ -100,9 +100,7 @@ def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL)
 
 
 def mini(recipe: Recipe) -> Recipe:
-    """Return the configuration with a fifth of the labels, 3,000, where strategies differ
-    most.
-    """
+    """Return the configuration with 3,000 labels, where strategies differ most."""
     return replace(
         recipe,
         name=f"{recipe.name}-mini",

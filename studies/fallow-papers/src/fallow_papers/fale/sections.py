@@ -28,7 +28,7 @@ from fallow_papers.fale.wins import (
     total,
 )
 
-# -- wins, ties and losses --------------------------------------------------------------------
+# -- wins, ties and losses -------------------------------------------------------------
 
 
 def wins(study: StudyRecords, key: str) -> Blocks:
@@ -101,7 +101,7 @@ def printed_tallies(study: StudyRecords, subject: str) -> list[PublishedCounts]:
 
 
 def _published_name(strategy: str, study: StudyRecords) -> str:
-    """Return the name of a strategy in published tables, which leave out its training algorithm."""
+    """Return the published name of a strategy, without its training algorithm."""
     described = study.study
     training = training_of_recipe(described)
     return label(strategy, {}, training, known=described.known)
@@ -115,7 +115,7 @@ def _tally(
 
 
 def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
-    """Return wins, ties and losses of equal strategies in several studies, and their sum."""
+    """Return wins, ties and losses of equal strategies in several studies, and sums."""
     result = matches_by_subject([s for s in studies if not s.higher_is_better])
     if not result:
         return []
@@ -170,7 +170,7 @@ def _table_over_studies(
     return Table(label_of(subject, first), header, rows, classes=marks)
 
 
-# -- controls ---------------------------------------------------------------------------------
+# -- controls --------------------------------------------------------------------------
 
 
 def control_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
@@ -198,7 +198,7 @@ def control_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
 
 
 def _is_control(control: ParsedStrategy, fale: ParsedStrategy) -> bool:
-    """Return whether a strategy is random sampling, or has the same draws without weights."""
+    """Return whether a strategy is random sampling, or has equal unweighted draws."""
     if control.key == "random":
         return True
     if control.key != "fale":

@@ -1,4 +1,4 @@
-"""Wins, ties and losses of one strategy against others over checkpoints, as in FALE's Table 2.
+"""Wins, ties and losses of one strategy against others, as in FALE's Table 2.
 
 At each checkpoint, a paired t-test over seeds decides whether the difference of two
 strategies is significant at the level 0.05; otherwise the checkpoint is a tie.  Source:
@@ -148,7 +148,7 @@ def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
 def matches_by_subject(
     studies: Sequence[StudyRecords],
 ) -> dict[str, list[tuple[StudyRecords, Matches]]]:
-    """Return subject -> its counts in each study, for the subjects of two studies or more."""
+    """Return subject -> its counts in each study, for subjects of several studies."""
     result: dict[str, list[tuple[StudyRecords, Matches]]] = {}
     for study in studies:
         for matches in find_matches(study):

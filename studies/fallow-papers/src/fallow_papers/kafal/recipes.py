@@ -1,8 +1,8 @@
 """The protocol of KAFAL on CIFAR-10; its published results are not available.
 
 ResNet-8, 50 rounds of 40 epochs, eight of ten sites in a round and all of them in the last,
-SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch 128, learning rate x 0.1 after 260 local
-epochs, the knowledge-compensatory update, labels in proportion to a site's examples.
+SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch 128, learning rate x 0.1 after 260
+local epochs, the knowledge-compensatory update, labels in proportion to a site's examples.
 """
 
 from __future__ import annotations

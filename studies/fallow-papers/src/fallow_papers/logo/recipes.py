@@ -1,7 +1,8 @@
 """The protocol of LoGo on CIFAR-10; its published results are not available.
 
-The 4-layer net, 100 rounds of 5 epochs, SGD 0.01 with momentum 0.9 and weight decay 1e-5, batch 64,
-learning rate x 0.1 from the 77th round, 5 % initial labels and 5 % per cycle up to 80 %.
+The 4-layer net, 100 rounds of 5 epochs, SGD 0.01 with momentum 0.9 and weight decay 1e-5,
+batch 64, learning rate x 0.1 from the 77th round, 5 % initial labels and 5 % per cycle up
+to 80 %.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Closed-form models and FedAvg on tabular data of persons and hospitals.
 
-Both share initial labels, budgets and test sets.  FedAvg trains a network with one hidden layer.
-The closed-form model uses random Fourier features, or the features themselves.  The learning rates
-of FedAvg were chosen from those in studies/closed-form.md by the final score of random sampling,
-with seeds that the configurations do not use.
+Both share initial labels, budgets and test sets. FedAvg trains a network with one hidden
+layer. The closed-form model uses random Fourier features, or the features themselves. The
+learning rates of FedAvg were chosen from those in studies/closed-form.md by the final score
+of random sampling, with seeds that the configurations do not use.
 """
 
 from __future__ import annotations

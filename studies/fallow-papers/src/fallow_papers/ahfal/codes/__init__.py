@@ -1,6 +1,7 @@
 """Variants of strategies in public code that differs from the paper, for reproduction only.
 
-A strategy is named with its module: ``--strategy ahfal,fallow_papers.ahfal.codes:RatioAHFAL``.
+A strategy is named with its module: ``--strategy
+ahfal,fallow_papers.ahfal.codes:RatioAHFAL``.
 """
 
 from fallow_papers.ahfal.codes.ahfal import RatioAHFAL

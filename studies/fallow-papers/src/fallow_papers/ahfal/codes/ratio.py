@@ -1,6 +1,4 @@
-"""Class budgets by representation ratio: share of a class at the site over that of the
-federation.
-"""
+"""Class budgets by the ratio of a class's share at the site to that of all sites."""
 
 from __future__ import annotations
 
@@ -37,7 +35,8 @@ def allocate(
     """Distribute ``n`` labels over the classes that are ``present`` in the pool (at least
     one).
 
-    held: labels the site has per class; shares: of each class over the federation, summing to 1.
+    held: labels the site has per class; shares: of each class over the federation, summing
+    to 1.
 
     The arithmetic follows the public code step by step in double precision, also for ties
     of exact numbers.  It multiplies a class's share of the site's labels by their number,
