@@ -119,8 +119,7 @@ def _stream(site: int, *name: str | int) -> torch.Generator:
     return stream(0, *name, site)
 
 
-# -- implementations
-# --------------------------------------------------------------------------------
+# -- implementations -------------------------------------------------------------------
 
 
 def plain_loop(task: Task) -> Weights:

@@ -184,8 +184,7 @@ def _tell(event: Event) -> None:
             print(f"  {who}: {event['why']}", flush=True)
 
 
-# -- page of results, built from records
-# -----------------------------------------------------------
+# -- page of results, built from records -----------------------------------------------
 
 
 def write_page(out: Path, *, is_tiny: bool) -> str:

@@ -372,8 +372,7 @@ def grow_site(console: Console, counts: Sequence[int], folder: Path) -> None:
             console.print(lines[-1])
 
 
-# -- results
-# ----------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------
 
 
 def keep(part: str, what: str, lines: Sequence[Line]) -> None:

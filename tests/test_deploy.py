@@ -250,8 +250,7 @@ def test_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# -- the chart, with the subset of Helm's language that its templates use
-# --------------------------
+# -- the chart, with the subset of Helm's language that its templates use --------------
 
 EXPRESSION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}")
 

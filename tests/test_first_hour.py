@@ -104,8 +104,7 @@ def test_a_long_tail_needs_no_settings() -> None:
     assert counts[0] // counts[9] == 20
 
 
-# -- a custom model and strategy
-# ------------------------------------------------------------------
+# -- a custom model and strategy -------------------------------------------------------
 
 
 class Network(nn.Module):
@@ -147,8 +146,7 @@ def test_an_own_strategy_selects() -> None:
     assert bought.groupby(["cycle", "site"]).size().tolist() == [5] * 6
 
 
-# -- a comparison, and its exports
-# ----------------------------------------------------------------
+# -- a comparison, and its exports -----------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +213,7 @@ def test_a_model_is_kept_loaded_and_exported(study: fl.Study, tmp_path: Path) ->
     assert np.abs(output - probabilities).max() < 1e-5
 
 
-# -- mistakes, and their messages
-# -----------------------------------------------------------------
+# -- mistakes, and their messages ------------------------------------------------------
 
 
 def select_from_huge_features() -> object:
@@ -265,8 +262,7 @@ def test_a_mistake_is_answered_with_what_to_write(name: str, tmp_path: Path) -> 
         call(tmp_path)
 
 
-# -- order of arguments, and keywords of other libraries
-# --------------------------------------------
+# -- order of arguments, and keywords of other libraries -------------------------------
 
 POOL = np.random.default_rng(0).normal(size=(20, 3))
 NEED_TWO_CLASSES = (

@@ -30,8 +30,7 @@ def entropy(arrays: Arrays, **more: Any) -> list[int]:
     return rows
 
 
-# -- examples
-# -------------------------------------------------------------------------------------
+# -- examples --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -114,8 +113,7 @@ def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
     assert torch.equal(random, torch.get_rng_state())
 
 
-# -- number of examples
-# ---------------------------------------------------------------------------
+# -- number of examples ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "found"), [(0, 0), (30, 30), (np.int64(2), 2)])
@@ -346,8 +344,7 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
     assert words in str(error.value)
 
 
-# -- refused values
-# -------------------------------------------------------------------------------
+# -- refused values --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -623,8 +620,7 @@ def test_a_seed_that_is_none_is_refused_before_anything_runs(seed: Any) -> None:
         )
 
 
-# -- federations and settings
-# ---------------------------------------------------------------------
+# -- federations and settings ----------------------------------------------------------
 
 
 def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(

@@ -171,8 +171,7 @@ def test_a_study_that_cannot_be_is_refused(
     assert words in str(error.value)
 
 
-# -- user data
-# ------------------------------------------------------------------------------------
+# -- user data -------------------------------------------------------------------------
 
 
 def patients() -> pd.DataFrame:

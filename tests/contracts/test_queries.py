@@ -31,8 +31,7 @@ def test_every_exported_strategy_is_in_the_table() -> None:
     assert {type(s).__name__ for s in STRATEGIES} == set(classes_of("strategy"))
 
 
-# -- declarations
-# ---------------------------------------------------------------------------------
+# -- declarations ----------------------------------------------------------------------
 
 
 @of_all
@@ -85,8 +84,7 @@ def test_the_misspelling_test_finds_the_fields() -> None:
     assert choices(Entropy()) == ["model"]
 
 
-# -- selection
-# ------------------------------------------------------------------------------------
+# -- selection -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [1, 12, 40])
@@ -204,8 +202,7 @@ def spoilt(table: Table, rows: int) -> Table:
     return Table(local, common, table.labels)
 
 
-# -- unchanged state
-# ------------------------------------------------------------------------------
+# -- unchanged state -------------------------------------------------------------------
 
 
 @of_all

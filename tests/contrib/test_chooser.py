@@ -39,8 +39,7 @@ def test_with_one_arm_it_is_that_arm(arm: Any) -> None:
     assert set(alone.shown.entries) == set(plain.shown.entries)  # no other request
 
 
-# -- selection of an arm
-# ---------------------------------------------------------------------------
+# -- selection of an arm ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -185,8 +184,7 @@ def test_a_chance_is_forgotten_with_its_label() -> None:
     assert bool(site.chance.isnan().all())
 
 
-# -- complete runs
-# ---------------------------------------------------------------------------------
+# -- complete runs ---------------------------------------------------------------------
 
 
 CELL = StudyRun('chooser:arms=["margin", "prices"]', 0)
@@ -204,8 +202,7 @@ def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path)
     assert load_outcome(again, CELL) == load_outcome(whole, CELL)
 
 
-# -- refused settings
-# ------------------------------------------------------------------------------
+# -- refused settings ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

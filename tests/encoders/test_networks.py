@@ -40,8 +40,7 @@ class Embedding(Net):
         return features
 
 
-# -- modules and functions
-# ----------------------------------------------------------------------
+# -- modules and functions -------------------------------------------------------------
 
 
 def test_a_module_encodes_in_evaluation_mode_as_it_was_when_it_was_given() -> None:
@@ -101,8 +100,7 @@ def test_a_run_takes_a_module_or_a_function_for_an_encoder(kind: str) -> None:
     assert run.predict(fl.load("digits").x_test).shape == (359,)
 
 
-# -- text examples
-# --------------------------------------------------------------------------------
+# -- text examples ---------------------------------------------------------------------
 
 
 def test_texts_come_back_from_their_rows() -> None:

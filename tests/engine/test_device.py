@@ -96,8 +96,7 @@ def check_same(ours: Sequence[Fitted], theirs: Sequence[Fitted]) -> None:
             agree(a.own[name].state, b.own[name].state)
 
 
-# -- equality with the loop
-# ------------------------------------------------------------------------
+# -- equality with the loop ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=str)
@@ -202,8 +201,7 @@ def test_trying_whether_a_model_draws_leaves_it_as_it_was() -> None:
             assert torch.equal(part, before[name])
 
 
-# -- all tensors on one device
-# ---------------------------------------------------------------------
+# -- all tensors on one device ---------------------------------------------------------
 
 COMES_BACK = "Cannot copy out of meta tensor"
 
@@ -271,8 +269,7 @@ def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
     assert_close(slope, wanted, rtol=0, atol=1e-12)
 
 
-# -- examples are copied once
-# ----------------------------------------------------------------------
+# -- examples are copied once ----------------------------------------------------------
 
 
 def test_rows_are_copied_again_only_where_they_are_others_or_were_changed() -> None:
@@ -380,8 +377,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
         SitesInFlight("cpu", say_nothing).train(jobs(linear), train, free=lambda: None)
 
 
-# -- failing devices
-# -------------------------------------------------------------------------------
+# -- failing devices -------------------------------------------------------------------
 
 
 @final

@@ -185,8 +185,7 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
 
 
-# -- supported jobs
-# -------------------------------------------------------------------------------
+# -- supported jobs --------------------------------------------------------------------
 
 
 def twice(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:

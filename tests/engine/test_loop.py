@@ -204,8 +204,7 @@ def test_augmented_images_come_from_a_stream_for_each_step() -> None:
     agree(once[1].sent, alone[0].sent, atol=0)
 
 
-# -- unchanged state
-# ------------------------------------------------------------------------------
+# -- unchanged state -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [FedAvg(), FedProx(mu=0.5), Beside()], ids=str)

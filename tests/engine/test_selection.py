@@ -120,8 +120,7 @@ def test_double_precision_stays_on_the_processor_where_a_device_has_none() -> No
         assert to_device(rows()).device == torch.device("cpu")
 
 
-# -- memory and failing devices
-# --------------------------------------------------------------------
+# -- memory and failing devices --------------------------------------------------------
 
 
 class Wanting:

@@ -211,8 +211,7 @@ def test_a_method_may_keep_what_it_saw() -> None:
     assert method.is_unharmed()
 
 
-# -- supported models
-# -----------------------------------------------------------------------------
+# -- supported models ------------------------------------------------------------------
 
 
 class Tied(nn.Module):

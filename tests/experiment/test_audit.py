@@ -44,8 +44,7 @@ RECIPE = Recipe(
 )
 
 
-# -- a few sites with known classes
-# -------------------------------------------------------------
+# -- a few sites with known classes ----------------------------------------------------
 
 
 def built(seed: int = 0, audit: Audit | None = None) -> Simulation:
@@ -227,8 +226,7 @@ def test_under_secure_sums_no_site_is_known_alone() -> None:
     assert total["score"] == pytest.approx(single["score"])
 
 
-# -- numbers of drawn examples
-# ------------------------------------------------------------------
+# -- numbers of drawn examples ---------------------------------------------------------
 
 
 def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
@@ -246,8 +244,7 @@ def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
     assert total["c"] == 0
 
 
-# -- worked example
-# -----------------------------------------------------------------------------
+# -- worked example --------------------------------------------------------------------
 
 
 def test_an_estimate_and_its_interval_by_hand() -> None:

@@ -119,8 +119,7 @@ def test_the_first_query_needs_no_labels() -> None:
         assert len(set(federation.picks(5)["a"])) == 5
 
 
-# -- our strategies against scikit-activeml
-# -----------------------------------------------------
+# -- our strategies against scikit-activeml --------------------------------------------
 
 
 @requires_package

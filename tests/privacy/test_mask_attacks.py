@@ -47,8 +47,7 @@ def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
     return with_ones(x - told["mean"]) * told["unit"]
 
 
-# -- by one site
-# ----------------------------------------------------------------------------------
+# -- by one site -----------------------------------------------------------------------
 
 
 def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors() -> None:
@@ -75,8 +74,7 @@ def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str)
     )
 
 
-# -- by the coordinator
-# ---------------------------------------------------------------------------
+# -- by the coordinator ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "verb"), [("fedsvd", "masked"), ("tsqr", "triangle")])
@@ -166,8 +164,7 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     assert float(cosines.min()) > 0.999
 
 
-# -- by the coordinator together with one site
-# ----------------------------------------------------
+# -- by the coordinator together with one site -----------------------------------------
 
 
 def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:

@@ -110,8 +110,7 @@ def test_a_spread_of_zero_stays_within_its_error() -> None:
     assert float(moments(first, second, torch.tensor(10.0))[1].max()) < 2e-6
 
 
-# -- required sites
-# -------------------------------------------------------------------------------
+# -- required sites --------------------------------------------------------------------
 
 
 def test_two_sites_are_refused_with_the_reason() -> None:
@@ -225,8 +224,7 @@ def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
         SecureSum().total({s: parts[s] for s in "abc"}, "query", "plain", None)
 
 
-# -- instructions refused by the site
-# -------------------------------------------------------------
+# -- instructions refused by the site --------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sum", "each"])

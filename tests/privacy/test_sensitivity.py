@@ -317,8 +317,7 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
             assert max(changes) <= sensitivity + SLACK
 
 
-# -- labels reserved for validation
-# ---------------------------------------------------------
+# -- labels reserved for validation ----------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.1, 0.34, 0.5, 0.8])

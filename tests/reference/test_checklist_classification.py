@@ -161,8 +161,7 @@ def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -
     assert found.tolist() == by_label != spread(gradients("labeled"))
 
 
-# -- published values
-# -----------------------------------------------------------------------------
+# -- published values ------------------------------------------------------------------
 
 
 def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> None:

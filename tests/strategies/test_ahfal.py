@@ -43,8 +43,7 @@ def routed(strategy: AHFAL, *counts: Sequence[int]) -> list[bool]:
     return low
 
 
-# -- step 1: routing of classes
-# -------------------------------------------------------------------
+# -- step 1: routing of classes --------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", range(3, 22))
@@ -242,8 +241,7 @@ def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_
     assert all(len(set(rows)) == 3 for rows in drawn)
 
 
-# -- non-finite predictions
-# -----------------------------------------------------------------------
+# -- non-finite predictions ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("balance", ["inverse_count", "target_deficit", "uniform", "none"])
@@ -271,8 +269,7 @@ def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle()
         world(sites, AHFAL()).query(1, cycle=2)
 
 
-# -- reported values and refusals
-# -----------------------------------------------------------------
+# -- reported values and refusals ------------------------------------------------------
 
 
 def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_points() -> (

@@ -23,8 +23,7 @@ from tests.strategies.regression import (
     with_ones,
 )
 
-# -- drawn examples
-# -------------------------------------------------------------------------------
+# -- drawn examples --------------------------------------------------------------------
 
 
 def test_a_site_draws_in_proportion_to_its_own_scores() -> None:

@@ -20,8 +20,7 @@ from tests.strategies.regression import (
     table,
 )
 
-# -- disclosure
-# -----------------------------------------------------------------------------------
+# -- disclosure ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [AT_SITES, ANYWHERE], ids=["site", "federation"])
@@ -63,8 +62,7 @@ def test_a_verb_that_would_need_noise_is_refused() -> None:
         AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
 
 
-# -- edge cases
-# -----------------------------------------------------------------------------------
+# -- edge cases ------------------------------------------------------------------------
 
 
 def test_a_value_that_is_not_finite_is_refused_with_its_column_and_their_number() -> None:

@@ -155,8 +155,7 @@ def test_large_sites_are_masked_block_by_block(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-# -- equal selections
-# -----------------------------------------------------------------------------
+# -- equal selections ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("allot", ["site", "federation"])
@@ -175,8 +174,7 @@ def test_picks_are_the_same_as_bytes(strategy: FALE) -> None:
     assert equal(ours, theirs)
 
 
-# -- results of the decomposition
-# -----------------------------------------------------------------
+# -- results of the decomposition ------------------------------------------------------
 
 
 def rotation(world: Simulation) -> Tensor:
@@ -229,8 +227,7 @@ def test_masks_and_the_rotation_are_fresh_in_every_query() -> None:
     assert float((first @ q - second).abs().max()) > 0.01  # P too
 
 
-# -- messages
-# -------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------
 
 
 def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:

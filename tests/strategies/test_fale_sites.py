@@ -71,8 +71,7 @@ def test_fewer_rows_than_columns_in_all_are_all_alike(mode: Any) -> None:
     torch.testing.assert_close(torch.cat(held), torch.full((3,), 0.25).double())
 
 
-# -- silent sites
-# ---------------------------------------------------------------------------------
+# -- silent sites ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -109,8 +108,7 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
     assert len(said) >= 5
 
 
-# -- duplicate examples
-# ---------------------------------------------------------------------------
+# -- duplicate examples ----------------------------------------------------------------
 
 
 def test_copies_of_a_row_are_rows_of_their_own_that_share_its_score() -> None:
@@ -125,8 +123,7 @@ def test_copies_of_a_row_are_rows_of_their_own_that_share_its_score() -> None:
     torch.testing.assert_close(chance["a"][:3], chance["b"][12:], rtol=1e-9, atol=0)
 
 
-# -- initial labels
-# -------------------------------------------------------------------------------
+# -- initial labels --------------------------------------------------------------------
 
 
 def total(values: Tensor, seed: int) -> float:

@@ -149,8 +149,7 @@ def test_exact_copies_are_neighbors_and_a_row_is_not_its_own() -> None:
     assert len(pass_over_crowds(crowds, 3)) == 3
 
 
-# -- edge cases
-# -----------------------------------------------------------------------------------
+# -- edge cases ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])

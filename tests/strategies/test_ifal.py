@@ -69,8 +69,7 @@ def seen(made: LocalSite) -> SiteView:
     return SiteView(made, 0)
 
 
-# -- parts against their definitions
-# --------------------------------------------------------------
+# -- parts against their definitions ---------------------------------------------------
 
 
 def test_the_distance_is_scipys_for_the_entries_of_two_distributions() -> None:
@@ -164,8 +163,7 @@ def test_votes_of_a_class_count_rows_that_list_a_row() -> None:
     )
 
 
-# -- selection
-# ------------------------------------------------------------------------------------
+# -- selection -------------------------------------------------------------------------
 
 
 class Fixed:

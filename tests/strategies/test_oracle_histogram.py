@@ -89,8 +89,7 @@ def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None
     assert sum(gaps[OracleHistogram(), name] for name in sites) < 0.1 * len(sites)
 
 
-# -- examples within a class
-# ----------------------------------------------------------------------
+# -- examples within a class -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", ["entropy", "typicality"])
@@ -123,8 +122,7 @@ def test_rows_without_a_score_have_no_class_and_come_last() -> None:
     assert set(picks[:6]) == set(range(6))
 
 
-# -- simulations only
-# -----------------------------------------------------------------------------
+# -- simulations only ------------------------------------------------------------------
 
 
 class Curious:

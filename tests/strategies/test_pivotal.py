@@ -37,8 +37,7 @@ AT_SITES = Pivotal(allot="site")
 PER_SITE = 5  # labels of each of the four sites of `table`
 
 
-# -- reference implementations
-# --------------------------------------------------------------------
+# -- reference implementations ---------------------------------------------------------
 
 
 def plain_sizes(sites: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -99,8 +98,7 @@ def taken_of(kept: dict[str, dict[str, Tensor]]) -> set[tuple[str, int]]:
     return {(name, row) for name, k in kept.items() for row in k["rows"].tolist()}
 
 
-# -- inclusion probabilities
-# ----------------------------------------------------------------------
+# -- inclusion probabilities -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 4, 20, 40, 59])
@@ -190,8 +188,7 @@ def test_weighted_totals_are_those_of_all_rows_in_the_mean() -> None:
     assert 4 * error < 0.1 * whole
 
 
-# -- duels
-# ----------------------------------------------------------------------------------------
+# -- duels -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -133,8 +133,7 @@ def test_the_interval_is_students_where_tasks_weigh_the_same() -> None:
     assert half == pytest.approx(quantile * np.std(values, ddof=1) / 2, rel=1e-5)
 
 
-# -- data read from a study
-# ------------------------------------------------------------------------
+# -- data read from a study ------------------------------------------------------------
 
 
 def test_facts_do_not_take_chance_for_skew() -> None:
@@ -176,8 +175,7 @@ def test_sites_that_tell_no_classes_leave_those_facts_unknown(
     assert (facts.classes, facts.apart, facts.uneven) == (4, None, None)
 
 
-# -- the table in the package
-# ----------------------------------------------------------------------
+# -- the table in the package ----------------------------------------------------------
 
 
 def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds() -> None:

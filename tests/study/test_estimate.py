@@ -58,8 +58,7 @@ def test_labels_per_site_are_counted_at_every_site() -> None:
     assert count_labels_by_phase(recipe, 400) == [20, 28, 36]
 
 
-# -- strategies with different training
-# -----------------------------------------------------------
+# -- strategies with different training ------------------------------------------------
 
 
 def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, StudyRun]:

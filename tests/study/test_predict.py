@@ -276,8 +276,7 @@ def test_a_constant_column_is_scaled_to_zero() -> None:
     assert scale(torch.tensor([[3.0, 9.0]])).tolist() == [[1.0, 0.0]]
 
 
-# -- one model per site
-# -------------------------------------------------------------------------
+# -- one model per site ----------------------------------------------------------------
 
 
 def own(folder: Path, training: str, **changes: Any) -> Path:

@@ -73,8 +73,7 @@ def weighed(rows: Rows) -> Rows:
     )
 
 
-# -- the classifier
-# -------------------------------------------------------------------------------
+# -- the classifier --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_class", [True, False])
@@ -204,8 +203,7 @@ def test_a_single_label_gives_its_class_everywhere() -> None:
     assert "left_out" not in state
 
 
-# -- leave-one-out
-# --------------------------------------------------------------------------------
+# -- leave-one-out ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_class", [True, False])
@@ -414,8 +412,7 @@ def test_the_server_keeps_what_was_chosen_and_deploys_the_model_alone() -> None:
         assert set(site.memory["local"]) == {"w", "stats"}
 
 
-# -- disclosure to the coordinator
-# ----------------------------------------------------------------
+# -- disclosure to the coordinator -----------------------------------------------------
 
 
 def test_a_lone_row_is_read_off_the_plain_totals_of_its_site() -> None:
@@ -452,8 +449,7 @@ def test_secure_sums_hide_a_lone_row() -> None:
     assert link.abs() < 0.5
 
 
-# -- unsupported settings
-# -------------------------------------------------------------------------
+# -- unsupported settings --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -519,8 +515,7 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
     assert difference.abs().median() > 1e6 * expected.abs().max()
 
 
-# -- refused instructions
-# -------------------------------------------------------------------------
+# -- refused instructions --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,7 @@ def release_of(world: Hospitals, site: str = "a") -> Release:
     return method.noisy_totals(SiteView(world.members[site], 0))
 
 
-# -- sensitivity
-# ----------------------------------------------------------------------------------
+# -- sensitivity -----------------------------------------------------------------------
 
 
 def change(z: Tensor, y: Tensor, other: Tensor, other_y: Tensor) -> float:
@@ -189,8 +188,7 @@ def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
     assert likeness(sent) < 0.9
 
 
-# -- the classifier
-# -------------------------------------------------------------------------------
+# -- the classifier --------------------------------------------------------------------
 
 
 def exact(rows: Rows) -> NoisyProducts:
@@ -318,8 +316,7 @@ def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> 
     assert noisy + 0.2 < clear
 
 
-# -- refused settings
-# -----------------------------------------------------------------------------
+# -- refused settings ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

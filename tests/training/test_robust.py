@@ -117,8 +117,7 @@ def test_without_a_number_updates_are_cut_to_the_median_of_their_lengths() -> No
     assert_close(found["w"], torch.tensor([1 + 3 / 3, 1 + 1 / 3 + 3 / 3]))
 
 
-# -- malicious sites
-# ------------------------------------------------------------------------------
+# -- malicious sites -------------------------------------------------------------------
 
 HONEST = [site([1.0 + 0.1 * k, 2.0 - 0.1 * k], n=2 + k) for k in range(4)]
 

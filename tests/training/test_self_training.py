@@ -247,8 +247,7 @@ def test_it_gains_accuracy_where_classes_are_clusters() -> None:
     assert max(gained) > 0.003
 
 
-# -- when the supervised model is kept
-# ----------------------------------------------------------
+# -- when the supervised model is kept -------------------------------------------------
 
 
 def test_with_few_labels_the_supervised_model_stays_bit_for_bit() -> None:

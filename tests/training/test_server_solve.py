@@ -243,8 +243,7 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
     assert_close(result.double(), expected, rtol=1e-6, atol=0)
 
 
-# -- unsupported settings
-# -------------------------------------------------------------------------
+# -- unsupported settings --------------------------------------------------------------
 
 
 def test_another_model_is_refused() -> None:

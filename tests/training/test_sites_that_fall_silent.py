@@ -94,8 +94,7 @@ def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int
         getattr(Scaling(), what)(ask)
 
 
-# -- rounding errors
-# ------------------------------------------------------------------------------
+# -- rounding errors -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])

@@ -228,8 +228,7 @@ def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
             assert one[name] == other[name]
 
 
-# -- instructions refused by a site
-# ---------------------------------------------------------------
+# -- instructions refused by a site ----------------------------------------------------
 
 
 def build_view(run: ExperimentRun) -> SiteView:

@@ -56,8 +56,7 @@ def centered(x: Tensor) -> Tensor:
     return with_ones(x - x.mean(0))
 
 
-# -- worked examples
-# ------------------------------------------------------------------------------
+# -- worked examples -------------------------------------------------------------------
 
 
 def test_three_rows_by_hand() -> None:
@@ -84,8 +83,7 @@ def test_a_ridge_by_hand() -> None:
     torch.testing.assert_close(score, expected, rtol=0, atol=1e-15)
 
 
-# -- against the decomposition
-# --------------------------------------------------------------------
+# -- against the decomposition ---------------------------------------------------------
 
 
 CASES: dict[str, Tensor] = {
@@ -137,8 +135,7 @@ def test_one_pass_is_wrong_where_two_are_right() -> None:
     assert float((one - expected).abs().max()) > 1e-3 or lost.rank < rank
 
 
-# -- invariance
-# -----------------------------------------------------------------------------------
+# -- invariance ------------------------------------------------------------------------
 
 
 def test_scores_do_not_depend_on_units_or_on_who_holds_a_row() -> None:

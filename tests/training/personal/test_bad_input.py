@@ -271,8 +271,7 @@ def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
         )
 
 
-# -- messages to the coordinator
-# ----------------------------------------------------------------
+# -- messages to the coordinator -------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", ["dpfl", "pfedgraph"])

@@ -17,8 +17,7 @@ from fallow.training.personal.parts.site_half import reward
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import CONFIG, N, dpfl, federation, ran
 
-# -- equalities
-# ---------------------------------------------------------------------------------
+# -- equalities ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -83,8 +82,7 @@ def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
         assert torch.equal(average_chosen(whole, members[k]), site.memory["average"]["w"])
 
 
-# -- chosen peers
-# -------------------------------------------------------------------------------
+# -- chosen peers ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from tests.engine.jobs import norm
 from tests.training.personal.collaborators import N, dpfl, federation, ran
 from tests.worlds import Forgetful
 
-# -- messages
-# -----------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------
 
 
 def most(sites: int, budget: int, rounds: int) -> int:
@@ -60,8 +59,7 @@ def test_nothing_relies_on_shared_objects(graph: str) -> None:
     assert torch.equal(plain.stack_models("average"), packed.stack_models("average"))
 
 
-# -- edge cases
-# ---------------------------------------------------------------------------------
+# -- edge cases ------------------------------------------------------------------------
 
 
 def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:

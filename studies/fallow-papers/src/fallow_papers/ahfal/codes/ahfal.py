@@ -83,8 +83,7 @@ class RatioAHFAL:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    # -- server side
-    # ------------------------------------------------------------------------
+    # -- server side -------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         total = ask.sum(self.share)
@@ -105,8 +104,7 @@ class RatioAHFAL:
         }
         return {**memo, "notes": notes}
 
-    # -- client side
-    # --------------------------------------------------------------------------
+    # -- client side -------------------------------------------------------------------
 
     @client.sum(
         "aggregates of label shares per class, of their squares, and of label counts per class",

@@ -70,8 +70,7 @@ class NaNKSAS:
         draws=True,
     )
 
-    # -- server side
-    # ------------------------------------------------------------------------
+    # -- server side -------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         if "first" not in memo:
@@ -85,8 +84,7 @@ class NaNKSAS:
         ask.keep(self.select, to=to)
         return {**memo, "notes": {"nan_sites": sum(0 in first[site] for site in to)}}
 
-    # -- client side
-    # --------------------------------------------------------------------------
+    # -- client side -------------------------------------------------------------------
 
     @client.each(
         "each site's class counts in the initial labeled set",
