@@ -41,7 +41,7 @@ class Limits:
     is_finite : bool
         Whether infinity is excluded.
     meaning : str
-        What the number is, for the message.
+        Noun for the number in a message.
     advice : str
         End of the message.
 

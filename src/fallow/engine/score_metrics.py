@@ -156,8 +156,8 @@ def average_precision(counts: Floats) -> Floats:
     true_positive = positive[..., ::-1].cumsum(-1)  # from the largest probability
     predicted = true_positive + negative[..., ::-1].cumsum(-1)
     precision = np.nan_to_num(_divide(true_positive, predicted))
-    found_here = positive[..., ::-1]
-    return _divide((precision * found_here).sum(-1), positive.sum(-1))
+    positive_from_top = positive[..., ::-1]
+    return _divide((precision * positive_from_top).sum(-1), positive.sum(-1))
 
 
 def sensitivity(counts: Floats, specificity: float) -> Floats:
