@@ -1,6 +1,6 @@
 """Write one page per query strategy from its contract and the measured results.
 
-Sources: the contracts, the scores of the benchmark (`studies/benchmark.parquet`), the cost of a
+Sources: the contracts, the scores of the benchmark (`studies/benchmark.csv`), the cost of a
 selection (`studies/costs.csv`), tables of other pages in `studies/`, and `algorithms.toml`, which
 states when each strategy helps and when it does not.
 """
@@ -141,7 +141,7 @@ def write_gallery(folder: Path) -> None:
 def read_facts() -> Facts:
     """Read everything once."""
     words = tomllib.loads((HERE / "algorithms.toml").read_text(encoding="utf-8"))
-    scores = pd.read_parquet(STUDIES / "benchmark.parquet")
+    scores = pd.read_csv(STUDIES / "benchmark.csv")
     scores["strategy"] = [plain_name(strategy) for strategy in scores["strategy"]]
     lines = {}
     for task in scores["task"].unique():

@@ -1,6 +1,6 @@
 """The published scores of the benchmark, and the tables of studies/benchmark.md from them.
 
-    python scripts/benchmark_page.py join OUT.parquet RUNS...   # adds what runs have
+    python scripts/benchmark_page.py join OUT.csv RUNS...   # adds what runs have
     python scripts/benchmark_page.py show [SECTION...]          # prints tables
     python scripts/benchmark_page.py write                      # puts all of them into the page
 
@@ -36,15 +36,16 @@ from fallow.report.benchmark import to_markdown
 from fallow.report.columns import p_text
 from fallow.settings.recipe import Recipe
 from fallow.study.benchmark import (
-    COLUMNS,
     Areas,
     BenchmarkResult,
     Verdict,
     areas,
     judge,
     not_worse,
+    read_score_file,
     read_scores,
     task_lines,
+    write_score_file,
 )
 from fallow.study.statistics import (
     LEVEL,
@@ -56,7 +57,7 @@ from fallow.study.statistics import (
 )
 
 PAGE = Path("studies/benchmark.md")
-PUBLISHED = Path("studies/benchmark.parquet")
+PUBLISHED = Path("studies/benchmark.csv")
 REFERENCE = "random"
 JUDGED = "typical_unsure"
 """The strategy that is compared task by task, over tasks and in every cell."""
@@ -87,14 +88,14 @@ def join(out: Path, folders: Sequence[Path]) -> None:
             studies.append((tasks[file.parent.name], file.parent))
     parts = [read_scores(studies)]
     if out.exists():
-        parts.insert(0, pd.read_parquet(out, engine="pyarrow")[list(COLUMNS)])
+        parts.insert(0, read_score_file(out))
     scores = pd.concat(parts, ignore_index=True).drop_duplicates(KEY)
     order = {task.name: at for at, task in enumerate(known)}
     scores = scores.sort_values(
         ["task", "strategy", "seed", "cycle"],
         key=lambda column: column.map(order) if column.name == "task" else column,
     )
-    scores.reset_index(drop=True).to_parquet(out, engine="pyarrow", index=False)
+    out.write_bytes(write_score_file(scores))
     print(f"{len(scores)} scores, {out.stat().st_size / 1000:.0f} kB")
 
 
@@ -422,7 +423,7 @@ def compare_levels(scores: pd.DataFrame) -> str:
 
 def build_sections() -> dict[str, Callable[[], str]]:
     """Return the functions that write the sections of the page, in order."""
-    scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
+    scores = read_score_file(PUBLISHED)
     solved = areas_by_task(rows_by_task(scores, SOLVED))
     trained = areas_by_task(rows_by_task(scores, TRAINED))
     unseen = areas_by_task(rows_by_task(only_unseen(scores), SOLVED))

@@ -3,7 +3,7 @@
     python scripts/measure_advice.py tables RUNS...    # the table that is shipped
     python scripts/measure_advice.py regret            # of that table, task by task
 
-The table is that of studies/benchmark.parquet, without the tasks that were trained by FedAvg.
+The table is that of studies/benchmark.csv, without the tasks that were trained by FedAvg.
 RUNS are folders of ``fallow benchmark``: from them comes who held what on each task.
 
 *Regret*: each task is left out in turn, and advice for its world, from 2, 8 and 32 labels a class
@@ -31,9 +31,10 @@ from fallow.study.advice import (
     facts_of_counts,
     gains,
 )
+from fallow.study.benchmark import read_score_file
 from fallow.study.reading import read_study
 
-PUBLISHED = Path("studies/benchmark.parquet")
+PUBLISHED = Path("studies/benchmark.csv")
 ADVISED = {task.name for task in SOLVED} - set(TUNED)
 """The tasks that advice rests on: heads in closed form, and no data on which constants were found."""
 STARTS = (2.0, 8.0, 32.0)
@@ -43,7 +44,7 @@ ENOUGH = 15
 
 def write_tables(folders: Sequence[Path]) -> None:
     """The published scores and the worlds of their tasks, as the package ships them."""
-    scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
+    scores = read_score_file(PUBLISHED)
     scores = scores[scores["task"].isin(ADVISED)]
     seeds = scores.groupby(["task", "strategy"])["seed"].transform("nunique")
     scores = scores[seeds >= ENOUGH]

@@ -80,7 +80,7 @@ def test_the_page_is_of_the_published_scores(
 ) -> None:
     monkeypatch.chdir(SCRIPTS.parent)
     written = page.PAGE.read_text(encoding="utf-8")
-    scores = pd.read_parquet(page.PUBLISHED, engine="pyarrow")
+    scores = page.read_score_file(page.PUBLISHED)
     seeds = page.replace_section(written, "seeds", page.count_seeds(scores))
     assert seeds == written
     levels = page.replace_section(written, "levels", page.compare_levels(scores))

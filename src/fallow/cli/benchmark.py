@@ -21,25 +21,12 @@ from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyarrow import Schema, Table
-    from pyarrow.parquet import FileMetaData
 
     from fallow.settings.recipe import Recipe
     from fallow.study.cell import Failure
 
 REFERENCE = "random"
-SCORES = "scores.parquet"
-# types of the columns
-COUNTED = ("seed", "cycle")
-NAMED = ("task", "digest", "strategy")
-MEASURED = ("labels", "accuracy", "balanced_accuracy", "worst_class", "bytes_up")
-MAY_LACK = ("balanced_accuracy", "worst_class")
-# limits for an untrusted file
-MOST_ROWS = 1_000_000
-MOST_BYTES = 2**28
-LARGEST_FILE = 2**26  # compressed bytes
-LONGEST = 500  # characters of a name
-FARTHEST = 1e15  # largest absolute value
+SCORES = "scores.csv"
 WIDEST = 120  # columns, so that intervals are not wrapped
 
 Methods = Annotated[
@@ -63,7 +50,7 @@ Rivals = Annotated[
 FedAvg = Annotated[bool, typer.Option("--fedavg", help="Train by FedAvg; much slower")]
 Against = Annotated[
     Path | None,
-    typer.Option("--against", help="Scores of an earlier benchmark (scores.parquet)"),
+    typer.Option("--against", help="Scores of an earlier benchmark (scores.csv)"),
 ]
 Constants = Annotated[
     bool,
@@ -97,6 +84,7 @@ def benchmark(
     check_strategies([*(method or []), *(opt.named_strategies(rivals) or [])])
     from fallow.cli.paths import use_current_folder
     from fallow.recipes.few_labels import EXPERIMENTAL, OURS, RIVALS
+    from fallow.study.benchmark import read_score_file
 
     use_current_folder()
     if constants:
@@ -114,7 +102,9 @@ def benchmark(
         resume=resume,
         data_dir=data_dir,
     )
-    known = _read_scores(against)
+    known = None
+    if against is not None:
+        known = read_score_file(against)
     console = opt.console(quiet=quiet or as_json)
     studies: list[tuple[Recipe, Path]] = []
     failures: list[Failure] = []
@@ -186,125 +176,6 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
             )
         chosen.append(tasks[short])
     return chosen
-
-
-def _read_scores(file: Path | None) -> pd.DataFrame | None:
-    """Read and check the scores of an earlier benchmark, or return None without a file."""
-    if file is None:
-        return None
-    from fallow.study.benchmark import COLUMNS
-
-    if not file.is_file():
-        raise ValueError(f"there is no file {file}; give the scores.parquet of a benchmark")
-    if file.stat().st_size > LARGEST_FILE:
-        raise ValueError(
-            f"{file} has more than {LARGEST_FILE} bytes; give the scores.parquet of a benchmark"
-        )
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ValueError(
-            "a file of scores needs pyarrow: pip install 'fallow[tables]'"
-        ) from error
-    try:
-        with parquet.ParquetFile(file) as opened:
-            schema = opened.schema_arrow
-            missing = [name for name in COLUMNS if name not in schema.names]
-            if missing:
-                raise ValueError(
-                    f"{file} lacks {', '.join(missing)}; give the scores.parquet of a benchmark"
-                )
-            _check_kinds(file, schema)
-            _check_size(file, opened.metadata)
-        # strings are stored once
-        with parquet.ParquetFile(file, read_dictionary=list(NAMED)) as opened:
-            table = opened.read(columns=list(COLUMNS))
-        _check_cells(file, table)
-        pandas = table.to_pandas(ignore_metadata=True)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{file} is not a readable Parquet file: {error}") from error
-    for name in NAMED:
-        pandas[name] = pandas[name].astype(object)
-    _check_scores(file, pandas)
-    return pandas
-
-
-def _check_size(file: Path, metadata: FileMetaData) -> None:
-    """Raise ValueError for a file that would exhaust the memory.
-
-    Equal cells take no space in the file, and its own metadata may be wrong.
-    """
-    from fallow.storage.parquet_pages import measure_columns
-    from fallow.study.benchmark import COLUMNS
-
-    try:
-        columns = measure_columns(file, metadata, COLUMNS)
-    except ValueError as error:
-        raise ValueError(
-            f"{file} is not read: {error}; give the scores.parquet of a benchmark"
-        ) from error
-    if columns.rows > MOST_ROWS or columns.n_bytes > MOST_BYTES:
-        raise ValueError(
-            f"{file} has {columns.rows} rows of {columns.n_bytes} bytes, more than a "
-            "benchmark has; give the scores.parquet of a benchmark"
-        )
-
-
-def _check_kinds(file: Path, schema: Schema) -> None:
-    """Raise ValueError unless the columns have the expected types."""
-    from pyarrow import types
-
-    for name in (*COUNTED, *NAMED, *MEASURED):
-        kind = schema.field(name).type
-        if name in NAMED:
-            if types.is_dictionary(kind):
-                kind = kind.value_type
-            is_right = types.is_string(kind) or types.is_large_string(kind)
-            wanted = "text"
-        elif name in COUNTED:
-            is_right = types.is_integer(kind)
-            wanted = "whole numbers"
-        else:
-            is_right = types.is_integer(kind) or types.is_floating(kind)
-            wanted = "numbers"
-        if not is_right:
-            raise ValueError(f"{file}: {name} must contain {wanted} in every row")
-
-
-def _check_cells(file: Path, table: Table) -> None:
-    """Raise ValueError for empty cells, and for text that cannot be shown in a table."""
-    for name in (*COUNTED, *NAMED):
-        if table.column(name).null_count:
-            wanted = "text" if name in NAMED else "whole numbers"
-            raise ValueError(f"{file}: {name} must contain {wanted} in every row")
-    for name in NAMED:
-        for chunk in table.column(name).chunks:
-            for word in chunk.dictionary.to_pylist():
-                if word is None or len(word) > LONGEST or not word.isprintable():
-                    raise ValueError(
-                        f"{file}: {name} must contain text of at most {LONGEST} "
-                        "characters, on one line"
-                    )
-
-
-def _check_scores(file: Path, scores: pd.DataFrame) -> None:
-    """Raise ValueError unless the untrusted file has labels and scores without duplicates."""
-    import numpy as np
-
-    for name in MEASURED:
-        values = scores[name].to_numpy(dtype="float64")
-        is_fine = np.isfinite(values)
-        if name in MAY_LACK:
-            is_fine |= np.isnan(values)
-        if not (is_fine & ~(np.abs(values) > FARTHEST)).all():
-            raise ValueError(f"{file}: {name} must contain finite numbers only")
-    if (scores["labels"] < 1).any():
-        raise ValueError(f"{file}: labels must contain positive numbers only")
-    if scores.duplicated(["task", "strategy", "seed", "cycle"]).any():
-        raise ValueError(
-            f"{file} contains a cycle of a run twice; give the scores.parquet of one benchmark"
-        )
 
 
 def _find_missing(
@@ -395,7 +266,13 @@ def _show(
     from fallow.recipes.few_labels import OURS, classes_of
     from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
     from fallow.storage.files import write_whole
-    from fallow.study.benchmark import BenchmarkResult, areas, judge, task_lines
+    from fallow.study.benchmark import (
+        BenchmarkResult,
+        areas,
+        judge,
+        task_lines,
+        write_score_file,
+    )
 
     rivals = [strategy for strategy in strategies if strategy not in (*wanted, *OURS)]
     tables = {}
@@ -417,12 +294,7 @@ def _show(
     out.mkdir(parents=True, exist_ok=True)
     page = out / "benchmark.md"
     write_whole(page, to_markdown(result, REFERENCE).encode())
-    try:
-        write_whole(out / SCORES, scores.to_parquet(engine="pyarrow", index=False))
-    except ImportError:
-        print_lines(
-            console, ["no scores.parquet: it needs pyarrow, pip install 'fallow[tables]'"]
-        )
+    write_whole(out / SCORES, write_score_file(scores))
     print_lines(console, [f"Tables: {page}"])
     if as_json:
         opt.print_json(result)

@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, with_config
+from pydantic import Field, ValidationError, with_config
 
+from fallow.core.kinds import LARGEST
 from fallow.core.methods import Method
+from fallow.core.wrong_values import describe_wrong_value
+from fallow.data.own.table import read_cells
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.storage.validation import STRICT
+from fallow.storage.plain import cell_text, csv_content
+from fallow.storage.validation import STRICT, Count, Rule, adapter_of
 from fallow.study.reading import RunRecords, is_bound, read_study
 from fallow.study.statistics import (
     LEVEL,
@@ -41,18 +45,41 @@ if TYPE_CHECKING:
 
 MARGIN = 0.003
 """Margin of 0.3 points of accuracy: a smaller loss counts as not worse."""
-COLUMNS = (
-    "task",
-    "digest",
-    "strategy",
-    "seed",
-    "cycle",
-    "labels",
-    "accuracy",
-    "balanced_accuracy",
-    "worst_class",
-    "bytes_up",
-)
+LARGEST_FILE = 2**24
+"""Largest size in bytes of a file of scores; that of the published benchmark has 2 MB."""
+LONGEST = 500  # characters of a name
+FARTHEST = 1e15  # largest absolute value of a score
+
+
+def _is_word(text: str) -> bool:
+    return 0 < len(text) <= LONGEST and text.isprintable()
+
+
+def _is_score(value: float) -> bool:
+    return abs(value) <= FARTHEST
+
+
+def _is_score_or_nan(value: float) -> bool:
+    return math.isnan(value) or _is_score(value)
+
+
+Word = Annotated[str, Rule(_is_word, f"text of at most {LONGEST} characters, on one line")]
+Score = Annotated[float, Rule(_is_score, "a finite number")]
+ScoreOrNaN = Annotated[float, Rule(_is_score_or_nan, "a finite number or nan")]
+KINDS = {
+    "task": Word,
+    "digest": Word,
+    "strategy": Word,
+    "seed": Count,
+    "cycle": Count,
+    "labels": Annotated[int, Field(ge=1, le=LARGEST)],
+    "accuracy": Score,
+    "balanced_accuracy": ScoreOrNaN,
+    "worst_class": ScoreOrNaN,
+    "bytes_up": Count,
+}
+"""Columns of a table of scores, with the types of their cells."""
+COLUMNS = tuple(KINDS)
 SMALL = ("accuracy", "balanced_accuracy", "worst_class")  # float32 is precise enough
 Areas = Mapping[str, Mapping[int, float]]
 """Strategy -> seed -> area."""
@@ -144,6 +171,48 @@ def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
                 rows.append((task.name, digest, *row))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(SMALL, "float32"))
+
+
+def write_score_file(scores: pd.DataFrame) -> bytes:
+    """Return scores as CSV, which `read_score_file` reads."""
+    return csv_content(COLUMNS, scores[list(COLUMNS)].astype(object).to_numpy().tolist())
+
+
+def read_score_file(file: Path) -> pd.DataFrame:
+    """Read the scores of an earlier benchmark from a file of others.
+
+    Raises ValueError with the file, and the row and column of a wrong cell.
+    """
+    advice = "give the scores.csv of a benchmark"
+    if not file.is_file():
+        raise ValueError(f"there is no file {file}; {advice}")
+    if file.suffix.lower() != ".csv":
+        raise ValueError(f"{file} is not a CSV file; {advice}")
+    if file.stat().st_size > LARGEST_FILE:
+        raise ValueError(f"{file} has more than {LARGEST_FILE} bytes; {advice}")
+    cells = read_cells(file)
+    missing = [name for name in COLUMNS if name not in cells]
+    if missing:
+        raise ValueError(f"{file} lacks {', '.join(missing)}; {advice}")
+    columns = {name: _read_column(file, name, cells[name]) for name in COLUMNS}
+    scores = pd.DataFrame(columns).astype(dict.fromkeys(SMALL, "float32"))
+    if scores.duplicated(["task", "strategy", "seed", "cycle"]).any():
+        raise ValueError(f"{file} contains a cycle of a run twice; {advice}")
+    return scores
+
+
+def _read_column(file: Path, name: str, cells: Sequence[str]) -> list[object]:
+    """Return the values of a column, checked by its declared type."""
+    kind = KINDS[name]
+    texts = [cell_text(cell) for cell in cells]
+    try:
+        values: list[object] = adapter_of(list[kind]).validate_python(texts)  # type: ignore[valid-type]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        row, *_ = first["loc"]
+        wrong = describe_wrong_value(kind, [{**first, "loc": ()}], whole=name)
+        raise ValueError(f"{file}, row {int(row) + 1}: {wrong}") from error
+    return values
 
 
 def _row(

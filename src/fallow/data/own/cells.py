@@ -22,11 +22,11 @@ import numpy.typing as npt
 from fallow.core.optional import import_optional
 from fallow.data.own.dialect import BLOCK, Dialect, detect
 from fallow.data.own.workbook import check_workbook_fits
-from fallow.storage.parquet_pages import estimate_bytes
 from fallow.storage.received import check_no_pipe, describe_lack
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyarrow.parquet import FileMetaData
 
 TEXT_FILES = (".csv", ".tsv")
 EXCEL_FILES = (".xlsx", ".xlsm")
@@ -39,6 +39,7 @@ EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 """Errors for a damaged or protected archive."""
 CHUNK = 20_000  # texts that are processed at once
+CELL_BYTES = 8  # of a number in memory, and at least of a reference to a text
 SNIFFED = 500  # first rows, which determine the numeric columns
 
 Numbers = npt.NDArray[np.float32]
@@ -406,7 +407,7 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
         if is_parquet:
             with reader.ParquetFile(path) as opened:
                 _check_names(opened.schema_arrow.names, path.name)
-                _check_fits(path, estimate_bytes(opened.metadata))
+                _check_fits(path, _estimate_bytes(opened.metadata))
         table = reader.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
@@ -426,6 +427,19 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
                 f"{path.name}: column {name!r} cannot be read: {error}; omit it"
             ) from error
     return ReadTable(columns)
+
+
+def _estimate_bytes(metadata: FileMetaData) -> int:
+    """Estimate the size of a Parquet file in memory from its metadata.
+
+    A repeated value takes a few bytes in the file but one cell per row in memory.
+    """
+    unpacked = sum(
+        metadata.row_group(group).total_byte_size
+        for group in range(metadata.num_row_groups)
+    )
+    n_bytes: int = unpacked + CELL_BYTES * metadata.num_rows * metadata.num_columns
+    return n_bytes
 
 
 def _check_fits(path: Path, n_bytes: int) -> None:
