@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from fallow.deployment.ledger.label_requests import ChosenRow
@@ -22,6 +25,37 @@ def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 2
     )  # one of 3 is used
+
+
+def test_a_skip_and_a_reason_survive_a_killed_page(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.close()
+    child = os.fork()
+    if child == 0:
+        try:
+            page = open_ledger()
+            page.skip(4, "ann")
+            page.answer(2, None, "ann", reason="other: shows a form")
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    ledger = open_ledger()
+    assert list(ledger.list_skipped("ann")) == [4] and ledger.list_skipped("bob") == {}
+    assert ledger.history(2)[-1].reason == "other: shows a form"
+    close(ledger)
+    assert ledger.requests.find_excluded_rows() == [2]
+
+
+@pytest.mark.parametrize(
+    ("reason", "value"), [("quality", 1.0), ("taste", None), ("other", None)]
+)
+def test_a_reason_is_known_and_has_no_label(
+    open_ledger: Open, reason: str, value: float | None
+) -> None:
+    ledger = open_ledger()
+    with pytest.raises(ValueError, match="is not a reason for an example without a label"):
+        ledger.answer(2, value, "ann", reason=reason)
+    assert ledger.history(2) == []
 
 
 def test_a_row_that_nobody_could_tell_comes_back_with_a_label(open_ledger: Open) -> None:

@@ -30,6 +30,7 @@ def fill_ledger(folder: Path) -> Ledger:
             deadline=None,
             rows=[ChosenRow(row) for row in range(3)],
         )
+        ledger.skip(0, "ann")
         for row in range(3):
             ledger.answer(row, 1, "ann")
         ledger.withdraw(2, "ann", "consent")
@@ -54,7 +55,14 @@ def damage(path: Path, sql: str) -> None:
 
 
 CHANGES = {
-    "annotation": ("value = 2.0", "who = 'bob'", "task = 2", "kind = 'imported'"),
+    "annotation": (
+        "value = 2.0",
+        "who = 'bob'",
+        "task = 2",
+        "kind = 'imported'",
+        "reason = 'quality'",
+    ),
+    "skipped": ("who = 'bob'",),
     "task": (
         "row = 7",
         "state = 'expired'",

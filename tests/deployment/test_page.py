@@ -70,7 +70,7 @@ def test_an_answer_is_kept_and_leads_to_the_next_sample(tmp_path: Path) -> None:
     assert (given.who, given.value) == ("Ann", 1.0)
 
 
-def test_skipped_samples_come_again_after_the_others(tmp_path: Path) -> None:
+def test_samples_that_were_passed_over_come_again_after_the_others(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
     browser = enter(queue)
     browser.get()
@@ -89,6 +89,48 @@ def test_cannot_tell_is_an_answer(tmp_path: Path) -> None:
     assert "Saved: “cannot tell”" in browser.send("/answer", cannot="yes")
     question = queue.task(3)
     assert question is not None and question.state == "declined"
+
+
+def test_a_skipped_sample_comes_again_last_and_is_still_open_for_others(
+    tmp_path: Path,
+) -> None:
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
+    browser.get()
+    assert "Skipped: example “patient-3” comes again" in browser.send("/skip")
+    assert "Example patient-1" in browser.text
+    browser.send("/skip")
+    assert "Example patient-4" in browser.text
+    assert "Example patient-3" in browser.send("/answer", value="0")
+    assert "Example patient-1" in browser.send("/skip")  # 3 was skipped again, 1 before it
+    assert "Example patient-3" in browser.send("/answer", value="0")
+    assert "Example patient-3" in enter(queue, "Bo").get()
+    browser.send("/answer", value="0")
+    assert "Nothing was skipped" in browser.post("/skip", {"row": "3"})
+
+
+def test_an_example_that_is_not_gradable_has_a_reason_and_no_label(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
+    assert "counts against the label budget" in browser.get()
+    form = {**browser.hidden("/answer"), "cannot": "yes"}
+    text = browser.post("/answer", {**form, "reason": "quality"})
+    assert "Saved: “not gradable (insufficient quality)” for example “patient-3”" in text
+    refused = browser.post("/answer", {**form, "row": "1", "reason": "other", "why": " "})
+    assert "Give a reason of at most 500 characters" in refused
+    assert "'taste' is not a known reason" in browser.post(
+        "/answer", {**form, "row": "1", "reason": "taste"}
+    )
+    browser.post("/answer", {**form, "row": "1", "reason": "other", "why": "<i>a form</i>"})
+    browser.get("/sample/1")
+    assert "You chose not gradable (<i>a form</i>)" in browser.text
+    assert "<i>" not in browser.shown.text
+    assert "Corrected: example “patient-3” is now “cannot tell”" in browser.post(
+        "/answer", {**form, "seen": "xquality"}
+    )
+    close(queue.ledger)
+    assert queue.ledger.requests.find_excluded_rows() == [1, 3]
+    assert queue.ledger.requests.asked == 2
 
 
 def test_a_number_may_have_a_decimal_comma_and_has_its_unit(tmp_path: Path) -> None:

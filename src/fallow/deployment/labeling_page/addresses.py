@@ -64,9 +64,7 @@ def name(request: Request, views: Page) -> Response:
 def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
     """Show the annotator's next labeling task after ``row``, or report that none is open."""
     notice = views.describe_outcome(request.query_params, who)
-    _, asked = views.queue.around(whole_number(row), who)
-    if asked is None:  # the row itself may be the only open task
-        asked = next(iter(views.queue.waiting(who)), None)
+    asked = views.queue.next_task(whole_number(row), who)
     if asked is None:
         return views.all_done(who, notice=notice)
     return views.sample(asked, who, notice=notice)

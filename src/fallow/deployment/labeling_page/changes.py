@@ -13,6 +13,7 @@ from fallow.deployment.labeling_page.forms import (
     field,
     form,
     name_of,
+    obstacle_of,
     reason_of,
     row_of,
     value_of,
@@ -47,19 +48,32 @@ def rename(request: Request, form: Form, views: Page) -> Response:
 
 @router.post("/answer")
 def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
-    """Save a label, or that the annotator cannot tell."""
+    """Save a label, or why there is none."""
     asked = views.queue.task(row)
     if asked is None:
         raise ValueError("This example was not selected for labeling. Nothing was saved.")
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema)
-        outcome = views.queue.answer(row, value, who, seen)
+        outcome = views.queue.answer(row, value, who, seen, obstacle_of(form))
     except (Outdated, ValueError) as error:
         now = views.queue.task(row) or asked
         typed = form.get("value", "")
         return views.sample(now, who, 409, alert=str(error), typed=typed)
     return onward("/", outcome, row)
+
+
+@router.post("/skip")
+def skip(who: Who, views: Page, row: Row) -> Response:
+    """Postpone a labeling task: it comes after all others of the annotator."""
+    try:
+        views.queue.skip(row, who)
+    except Outdated as error:
+        asked = views.queue.task(row)
+        if asked is None:
+            raise ValueError(str(error)) from error
+        return views.sample(asked, who, 409, alert=str(error))
+    return onward("/", "skipped", row)
 
 
 @router.post("/undo")

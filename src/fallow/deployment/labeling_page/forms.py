@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
+from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import Schema
 
 FIELDS = 20  # largest number of fields in a form
@@ -79,14 +80,38 @@ def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
     return float(text)
 
 
+def obstacle_of(form: Mapping[str, str]) -> str:
+    """Return the reason for which an example is not gradable, or "" if there is none.
+
+    Raises ValueError for an unknown reason, and without a text for another reason.
+
+    >>> obstacle_of({"reason": "other", "why": " shows  a form "})
+    'other: shows a form'
+    """
+    reason = form.get("reason", "")
+    if reason == "" or "cannot" not in form:
+        return ""
+    if reason not in REASONS:
+        raise ValueError(f"{reason!r:.40} is not a known reason: nothing was saved")
+    if reason != "other":
+        return reason
+    return f"{reason}: {_line_of(form)}"
+
+
+def _line_of(form: Mapping[str, str]) -> str:
+    """Return the free text of a reason. Raises ValueError if it is empty or too long."""
+    why = " ".join(form.get("why", "").split())
+    if not why or len(why) > LONGEST_REASON:
+        raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
+    return why
+
+
 def reason_of(form: Mapping[str, str]) -> str:
     """Return the reason for a withdrawal.
 
     Raises ValueError if it is empty or if the withdrawal was not confirmed.
     """
-    why = " ".join(form.get("why", "").split())
-    if not why or len(why) > LONGEST_REASON:
-        raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
+    why = _line_of(form)
     if form.get("sure") != "yes":
         raise ValueError("Tick the box to confirm the withdrawal of this example.")
     return why

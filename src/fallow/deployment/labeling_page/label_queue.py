@@ -104,6 +104,21 @@ class LabelQueue:
         others = [other for other in circle if other in waiting]
         return waiting[others[-1]], waiting[others[0]]
 
+    def next_task(self, row: int | None, who: str) -> LabelingTask | None:
+        """Return the task that an annotator labels after ``row``, or None.
+
+        Tasks that the annotator skipped come last, in the order of skipping.
+        """
+        skipped = self.ledger.list_skipped(who)
+        waiting = self.waiting(who)
+        rows = [asked.row for asked in self.ledger.tasks()]
+        start = rows.index(row) + 1 if row in rows else 0
+
+        def turn(asked: LabelingTask) -> tuple[int, int]:
+            return skipped.get(asked.row, 0), (rows.index(asked.row) - start) % len(rows)
+
+        return min(waiting, key=turn, default=None)
+
     def list_answered(self, who: str) -> list[tuple[LabelingTask, LabelAnswer]]:
         """Return the labels of an annotator, newest first, including overruled ones."""
         answered: list[tuple[LabelingTask, LabelAnswer]] = []
@@ -124,9 +139,9 @@ class LabelQueue:
         """Return a row in readable form."""
         return self.rows.describe(row)
 
-    def label(self, value: float | None) -> str:
-        """Return a label in words."""
-        return label_of(self.schema, value)
+    def label(self, value: float | None, reason: str = "") -> str:
+        """Return a label in words, or that and why there is none."""
+        return label_of(self.schema, value, reason)
 
     # -- predictions and similar examples ---------------------------------------------------
 
@@ -157,8 +172,12 @@ class LabelQueue:
 
     # -- actions of annotators --------------------------------------------------------------
 
-    def answer(self, row: int, value: float | None, who: str, seen: str) -> str:
+    def answer(
+        self, row: int, value: float | None, who: str, seen: str, reason: str = ""
+    ) -> str:
         """Save a label. ``seen`` is the annotator's own label as the page showed it.
+
+        ``reason``: why the example is not gradable.
 
         Returns "saved", "changed", "conflict", or "same" if the label was already there. Raises
         Outdated if the annotator has labeled the row since the page was loaded, and ValueError as
@@ -169,14 +188,15 @@ class LabelQueue:
             own = None
             if asked is not None:
                 own = find_own_answer(asked, who)
-            is_other = own is not None and own.value != value
+            is_other = own is not None and (own.value, own.reason) != (value, reason)
             if own is not None and is_other and encode_answer(own) != seen:
                 raise Outdated(
-                    f"You have labeled this example {self.label(own.value)!r} since this page was "
-                    f"loaded, and {self.label(value)!r} was not saved. To change your label, choose "
+                    f"You have labeled this example {self.label(own.value, own.reason)!r} since "
+                    f"this page was loaded, and {self.label(value, reason)!r} was not saved. To "
+                    "change your label, choose "
                     "again below."
                 )
-            now = self.ledger.answer(row, value, who)
+            now = self.ledger.answer(row, value, who, reason=reason)
         if own is not None and not is_other:
             return "same"
         if now.state == "conflict":
@@ -184,6 +204,13 @@ class LabelQueue:
         if own is None:
             return "saved"
         return "changed"
+
+    def skip(self, row: int, who: str) -> None:
+        """Postpone a task of an annotator. Raises Outdated if it is not open for them."""
+        with self.ledger.transaction():
+            if row not in [asked.row for asked in self.waiting(who)]:
+                raise Outdated("This example is not open any more. Nothing was skipped.")
+            self.ledger.skip(row, who)
 
     def take_back(self, row: int, who: str, answer: str) -> LabelingTask:
         """Undo the annotator's latest label, which the page showed for ``row``.
@@ -269,7 +296,7 @@ def encode_answer(answer: LabelAnswer | None) -> str:
     if answer is None:
         return NOTHING
     if answer.value is None:
-        return CANNOT_TELL
+        return f"{CANNOT_TELL}{answer.reason}"
     return repr(answer.value)
 
 

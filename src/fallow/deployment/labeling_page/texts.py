@@ -10,7 +10,7 @@ from fallow.core.wording import count_noun
 from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.schema import Schema
 
-RESERVED = "guwx"  # guess, undo, why, cannot tell
+RESERVED = "gnsuwx"  # guess, not gradable, skip, undo, why, cannot tell
 LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
 KEYS = "123456789" + "".join(LETTERS)
 MODELS = {
@@ -27,11 +27,17 @@ STATES = {
 }
 
 
+OBSTACLES = {  # of `REASONS`
+    "quality": "Insufficient quality",
+    "content": "Wrong content",
+}
+
+
 def hot_keys(classes: Sequence[str]) -> list[str]:
     """Return the keyboard key of each class.
 
     The key is the class name if all names are single characters, such as digits. Otherwise it is
-    the position. Classes after the thirty-second have a button only.
+    the position. Classes after the twenty-ninth have a button only.
 
     >>> hot_keys(["healthy", "ill"]), hot_keys(["0", "1", "B"])
     (['1', '2'], ['0', '1', 'b'])
@@ -48,10 +54,17 @@ def hot_keys(classes: Sequence[str]) -> list[str]:
     return with_key + without
 
 
-def label_of(schema: Schema, value: float | None) -> str:
-    """Return a label, or "cannot tell", in words."""
-    if value is None:
+def label_of(schema: Schema, value: float | None, reason: str = "") -> str:
+    """Return a label in words, or that and why there is none.
+
+    >>> label_of(None, None), label_of(None, None, "other: upside down")
+    ('cannot tell', 'not gradable (upside down)')
+    """
+    if value is None and not reason:
         return "cannot tell"
+    if value is None:
+        code, _, text = reason.partition(": ")
+        return f"not gradable ({text or OBSTACLES[code].lower()})"
     if schema.classes:
         return schema.classes[int(value)]
     return f"{value:.10g} {schema.unit}".strip()

@@ -31,7 +31,7 @@ from fallow.report.own_data import summarize_data
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # labels on one page
-QUIET = ("saved", "same")
+QUIET = ("saved", "same", "skipped")
 """Outcomes shown beside the labels, where they do not move the page."""
 NOTICES = {  # confirmation messages, with placeholders {id} and {label}
     "saved": "Saved: {label} for example {id}.",
@@ -42,6 +42,7 @@ NOTICES = {  # confirmation messages, with placeholders {id} and {label}
     "labels are kept, and the example is listed under Conflicts.",
     "undone": "Undone: your last label for example {id} no longer counts. Your previous label does.",
     "resolved": "Decided: {label} for example {id}.",
+    "skipped": "Skipped: example {id} comes again after the others.",
     "withdrawn": "Example {id} is withdrawn permanently from the data of this study.",
 }
 
@@ -186,6 +187,7 @@ class Views:
             typed=typed,
             is_open=asked.state not in ENDED,
             state=texts.STATES[asked.state],
+            obstacles=texts.OBSTACLES,
             reasons=texts.list_reasons(
                 self.queue.schema, asked.why, position=asked.position, of=asked.of
             ),
@@ -328,7 +330,7 @@ class Views:
         if undoable is None:
             return {"undo": None}
         asked, answer = undoable
-        label = self.queue.label(answer.value)
+        label = self.queue.label(answer.value, answer.reason)
         n_said = len(self.queue.ledger.history(asked.row))
         return {"undo": {"row": asked.row, "label": label, "said": n_said}}
 
@@ -342,7 +344,9 @@ class Views:
         label = ""
         for answer in self.queue.ledger.history(row):
             if answer.who == who:
-                label = self.queue.label(answer.value)  # the last label counts
+                label = self.queue.label(
+                    answer.value, answer.reason
+                )  # the last label counts
         sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
         return Notice(sentence, is_quiet=outcome in QUIET)
 

@@ -25,6 +25,7 @@ VALUE = """
 SELECT value FROM annotation WHERE task = ? AND kind <> 'taken back' AND id NOT IN
 (SELECT undoes FROM annotation WHERE task = ? AND undoes IS NOT NULL) ORDER BY id DESC LIMIT 1
 """
+REASON = VALUE.replace("SELECT value", "SELECT reason")
 TAKEN = """
 SELECT row FROM label UNION SELECT row FROM excluded
 UNION SELECT row FROM task WHERE run = ? AND cycle = ?
@@ -264,10 +265,12 @@ class LabelRequests:
         if answered.state == "declined":
             self._store.erase(row)
             sql = (
-                "INSERT OR IGNORE INTO excluded (row, why, who, note, at, applied) "
-                "VALUES (?, 'declined', '', '', ?, 1)"
+                "INSERT INTO excluded (row, why, who, note, at, applied) "
+                "VALUES (?, 'declined', '', ?, ?, 1) ON CONFLICT (row) DO UPDATE "
+                "SET note = excluded.note WHERE why = 'declined'"
             )
-            self._tables.write(sql, row, now())
+            reason = self._tables.read(REASON, task, task)[0][0]
+            self._tables.write(sql, row, reason, now())
             return None
         self._tables.write("DELETE FROM excluded WHERE row = ? AND why = 'declined'", row)
         value = self._tables.read(VALUE, task, task)[0][0]

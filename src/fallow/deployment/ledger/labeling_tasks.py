@@ -12,6 +12,9 @@ from fallow.core.types import SiteId
 
 TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
 EntryKind = Literal["answer", "taken back", "resolved", "imported"]
+REASONS = ("quality", "content", "other")
+"""Reasons for which an example is not gradable. Text follows "other" after a colon. An answer
+without a label and without a reason means "cannot tell"."""
 
 
 class Reasons(TypedDict, total=False):
@@ -31,13 +34,15 @@ class Reasons(TypedDict, total=False):
 class LabelAnswer:
     """One label of one annotator, a line in the history of a labeling task.
 
-    ``value`` is a class ID or a number, or None for "cannot tell".
+    ``value`` is a class ID or a number, or None for "cannot tell" and "not gradable". ``reason``
+    is one of `REASONS` if the example is not gradable.
     """
 
     who: str
     value: float | None
     at: str  # ISO 8601 in UTC, for display only
     kind: EntryKind = "answer"
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,22 @@ def check_value(value: float | None, classes: int, *, row: int, site: SiteId) ->
         raise ValueError(
             f"the label {value:g} of row {row} at site {site} is not a class: "
             f"classes are 0 to {classes - 1}"
+        )
+
+
+def check_reason(reason: str, value: float | None) -> None:
+    """Raise ValueError unless a reason is known and belongs to an answer without a label.
+
+    >>> check_reason("other: a photograph of a form", None)
+    """
+    if reason == "":
+        return
+    code, _, text = reason.partition(": ")
+    is_complete = code in REASONS and (code == "other") == bool(text)
+    if value is not None or not is_complete:
+        raise ValueError(
+            f"{reason!r} is not a reason for an example without a label: use one of "
+            f"{', '.join(REASONS)}, with a text after 'other: '"
         )
 
 

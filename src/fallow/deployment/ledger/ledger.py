@@ -22,6 +22,7 @@ from fallow.deployment.ledger.labeling_tasks import (
     LabelingTask,
     LabelProgress,
     TaskState,
+    check_reason,
     check_value,
     decide_state,
     now,
@@ -30,7 +31,7 @@ from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
 
 CURRENT = """
-SELECT id, who, value, at, kind FROM annotation WHERE task = ? AND kind <> 'taken back'
+SELECT id, who, value, at, kind, reason FROM annotation WHERE task = ? AND kind <> 'taken back'
 AND id NOT IN (SELECT undoes FROM annotation WHERE task = ? AND undoes IS NOT NULL) ORDER BY id
 """
 SHOWN = """
@@ -61,11 +62,12 @@ class _TaskLine(NamedTuple):
 
 
 class _AnswerLine(NamedTuple):
-    """A label that can be undone: its ID, its labeling task and its value."""
+    """A label that can be undone: its ID, its labeling task, its value and its reason."""
 
     id: int
     task: int
     value: float | None
+    reason: str
 
 
 @final
@@ -194,15 +196,12 @@ class Ledger:
         ``cycle`` restricts them to the labeling task of that cycle in the newest run.
         """
         sql = (
-            "SELECT g.who, g.value, g.at, g.kind FROM annotation AS g "
+            "SELECT g.who, g.value, g.at, g.kind, g.reason FROM annotation AS g "
             f"JOIN task AS q ON q.id = g.task WHERE q.row = ?1 AND (?2 IS NULL OR "
             f"(q.cycle = ?2 AND q.run = ({NEWEST}))) ORDER BY g.id"
         )
         lines = self._tables.read(sql, row, cycle)
-        return [
-            LabelAnswer(who=who, value=value, at=at, kind=kind)
-            for who, value, at, kind in lines
-        ]
+        return [LabelAnswer(*line) for line in lines]
 
     def traffic(self) -> list[Traffic]:
         """Return the size of all replies, by run and client function."""
@@ -239,39 +238,46 @@ class Ledger:
         These are the last label of each annotator, or those since the last decision.
         """
         current: dict[str, tuple[int, LabelAnswer]] = {}
-        for answer, who, value, at, kind in self._tables.read(CURRENT, task, task):
-            if kind == "resolved":
+        for number, *line in self._tables.read(CURRENT, task, task):
+            answer = LabelAnswer(*line)
+            if answer.kind == "resolved":
                 current = {}
-            current.pop(who, None)  # keep the newest label last
-            current[who] = (answer, LabelAnswer(who=who, value=value, at=at, kind=kind))
+            current.pop(answer.who, None)  # keep the newest label last
+            current[answer.who] = (number, answer)
         return list(current.values())
 
     # -- actions of annotators --------------------------------------------------------------
 
     def answer(
-        self, row: int, value: float | None, who: str, kind: EntryKind = "answer"
+        self,
+        row: int,
+        value: float | None,
+        who: str,
+        kind: EntryKind = "answer",
+        reason: str = "",
     ) -> LabelingTask:
         """Record an annotator's label of a row, replacing an earlier one. None means "cannot tell".
 
-        Repeating a label changes nothing. A label that is already used in training is corrected at
-        the end of the cycle.
+        With a ``reason``, None means "not gradable". Repeating a label changes nothing. A label
+        that is already used in training is corrected at the end of the cycle.
 
         Raises ValueError for a row without a labeling task, for an expired or withdrawn task, for
-        an unknown class, and for a number that is not finite.
+        an unknown class, for a number that is not finite, and for an unknown reason.
         """
         with self.transaction():
             asked = self._find_question(row)
             check_value(value, self.classes, row=row, site=self.site)
+            check_reason(reason, value)
             answers = [entry for _, entry in self._load_current_answers(asked.id)]
             own: LabelAnswer | None = None
             for entry in answers:
                 if entry.who == who:
                     own = entry
-            if own is None or own.value != value:
+            if own is None or (own.value, own.reason) != (value, reason):
                 is_correcting_resolution = own is not None and own.kind == "resolved"
                 if is_correcting_resolution:
                     kind = "resolved"  # the decision still counts
-                self._record(asked, who=who, value=value, kind=kind)
+                self._record(asked, who=who, value=value, kind=kind, reason=reason)
             return self._load_task(asked.id)
 
     def resolve(self, row: int, value: float | None, who: str) -> LabelingTask:
@@ -290,6 +296,27 @@ class Ledger:
             self._record(asked, who=who, value=value, kind="resolved")
             return self._load_task(asked.id)
 
+    def skip(self, row: int, who: str) -> None:
+        """Record that an annotator labels a row later, after all others.
+
+        Raises ValueError for a row whose labeling task is not open.
+        """
+        with self.transaction():
+            asked = self._find_question(row)
+            sql = "INSERT INTO skipped (task, who) VALUES (?, ?)"
+            self._tables.write(sql, asked.id, who)
+
+    def list_skipped(self, who: str) -> dict[int, int]:
+        """Return the rows that an annotator skipped in the newest run, with their order.
+
+        A row that was skipped later has a larger number.
+        """
+        sql = (
+            "SELECT q.row, max(s.id) FROM skipped AS s JOIN task AS q ON q.id = s.task "
+            f"WHERE s.who = ? AND q.run = ({NEWEST}) GROUP BY q.row"
+        )
+        return dict(self._tables.read(sql, who))
+
     def take_back(self, who: str) -> LabelingTask | None:
         """Undo an annotator's latest label that is not used in training, or return None."""
         with self.transaction():
@@ -298,7 +325,12 @@ class Ledger:
                 return None
             asked = self._load_line(latest.task)
             self._record(
-                asked, who=who, value=latest.value, kind="taken back", undoes=latest.id
+                asked,
+                who=who,
+                value=latest.value,
+                kind="taken back",
+                undoes=latest.id,
+                reason=latest.reason,
             )
             return self._load_task(latest.task)
 
@@ -315,7 +347,7 @@ class Ledger:
         The order of entry counts, not the clock.
         """
         sql = (
-            "SELECT g.id, g.task, g.value FROM annotation AS g JOIN task AS q "
+            "SELECT g.id, g.task, g.value, g.reason FROM annotation AS g JOIN task AS q "
             "ON q.id = g.task WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
             "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN "
             "(SELECT undoes FROM annotation WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
@@ -386,6 +418,7 @@ class Ledger:
         value: float | None,
         kind: EntryKind,
         undoes: int | None = None,
+        reason: str = "",
     ) -> None:
         """Add a line to the history of a labeling task and update the state of the task.
 
@@ -396,13 +429,15 @@ class Ledger:
         if value is not None:
             value = float(value)
         self._tables.write(
-            "INSERT INTO annotation (task, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO annotation (task, who, value, at, kind, undoes, reason) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
             asked.id,
             who,
             value,
             now(),
             kind,
             undoes,
+            reason,
         )
         answers = [answer for _, answer in self._load_current_answers(asked.id)]
         state = decide_state(answers, self.annotators)

@@ -19,7 +19,7 @@ COPIED = "copied at"
 """Mark of a restored backup, until labels of a cycle were added."""
 NOTICED = "is older since"
 """Mark of a restored backup whose missing releases were charged, for the same time."""
-VERSION = 1
+VERSION = 2
 """Version of the tables. A file of another version is rejected."""
 
 TABLES = """
@@ -64,8 +64,11 @@ CREATE INDEX task_row ON task (row);
 CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
-        ('answer', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE) STRICT;
+        ('answer', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
+    reason TEXT NOT NULL DEFAULT '') STRICT;
 CREATE INDEX annotation_task ON annotation (task);
+CREATE TABLE skipped (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL) STRICT;
 
 CREATE TRIGGER never_asked_again BEFORE INSERT ON task
 WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row)
@@ -84,7 +87,7 @@ CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON task
 WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
 BEGIN SELECT RAISE(ABORT, 'a task that has ended is never opened again'); END;
 CREATE TRIGGER history_stays
-BEFORE UPDATE OF id, task, who, value, at, kind, undoes ON annotation
+BEFORE UPDATE OF id, task, who, value, at, kind, undoes, reason ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 CREATE TRIGGER history_is_whole BEFORE DELETE ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
@@ -150,7 +153,8 @@ MARKED = {
         "state",
         "entered",
     ),
-    "annotation": ("id", "task", "who", "value", "at", "kind", "undoes"),
+    "annotation": ("id", "task", "who", "value", "at", "kind", "undoes", "reason"),
+    "skipped": ("id", "task", "who"),
     "scored": ("run", "step", "digest"),
     "attempt": ("run", "key", "fields", "digest"),
     "left_run": ("id", "at"),

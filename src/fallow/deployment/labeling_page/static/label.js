@@ -17,8 +17,10 @@ document.addEventListener("keydown", (event) => {
   const known = document.querySelector(`[data-key="${CSS.escape(key.length === 1 ? key.toLowerCase() : key)}"]`);
   if (!known) return;
   event.preventDefault();
-  if (known.tagName === "DETAILS") known.open = !known.open;
-  else known.click();
+  if (known.tagName !== "DETAILS") return known.click();
+  known.open = !known.open;
+  const first = known.open && known.querySelector("button");
+  (first || known.querySelector("summary")).focus();
 });
 
 // Ignore a second click while a form is being sent. The server would count it once in any case.
