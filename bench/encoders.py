@@ -130,9 +130,9 @@ def prepare_texts(n: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     from sklearn.preprocessing import normalize
 
     draw = np.random.default_rng(0)
-    letters = np.array(list("etaoinshrdlucmfw"))
+    characters = np.array(list("etaoinshrdlucmfw"))
     vocabulary = [
-        "".join(draw.choice(letters, size)) for size in draw.integers(2, 10, 3000)
+        "".join(draw.choice(characters, size)) for size in draw.integers(2, 10, 3000)
     ]
     texts = [" ".join(draw.choice(vocabulary, TEXT_WORDS)) for _ in range(n)]
     encoder = HashedText()

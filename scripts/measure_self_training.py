@@ -62,7 +62,7 @@ def run_one(
     recipe: str, name: str, seed: int, unlabeled: Choice
 ) -> list[dict[str, object]]:
     """Return a line for each number of labels."""
-    task = next(each for each in SOLVED if each.name == recipe)
+    task = next(entry for entry in SOLVED if entry.name == recipe)
     cycles = min(CYCLES, task.cycles)
     budgets = tuple(task.budget_of(cycle) for cycle in range(cycles))
     with warnings.catch_warnings():

@@ -32,7 +32,6 @@ CHECKED = {
     "count": "number that a site replies to `Ask.keep`",
     "draw": "step of a cycle: drawing the evaluation set",
     "features": "step before the first cycle: standardization",
-    "given": "start of local training",
     "labels": "registered labels, by which a site weighs",
     "last": "step of a cycle: last exchange of training",
     "left": "field of an event: seconds that are left",

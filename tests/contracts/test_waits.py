@@ -29,7 +29,9 @@ from fallow.sites import answering
 from fallow.sites.site import LocalSite
 from fallow.training import personal
 
-LABELS = frozenset({"labels", "weights", "counts", "chances", "answers", "held"})
+LABELS = frozenset(
+    {"labels", "weights", "counts", "chances", "answers", "validation_labels"}
+)
 OF_ROWS = frozenset({"rows", "blocks", "logits", "embed"})
 EXEMPT = {
     # models, and the number of labels as their weight, which every site reports anyway
@@ -37,7 +39,7 @@ EXEMPT = {
     *(("PFedGraph", verb) for verb in ("upload",)),
     *(("Robust", verb) for verb in ("upload",)),
     *(("Entropy", verb) for verb in ("upload",)),
-    *(("DPFL", verb) for verb in ("model", "weigh", "found")),
+    *(("DPFL", verb) for verb in ("model", "weigh", "choices")),
     *((name, "upload") for name in ("FedAvg", "FedProx", "KCFU", "Evidential")),
     *((name, "upload") for name in ("APFL", "Ditto", "FedAvgPost", "KNNPer", "PerFedAvg")),
     *((name, "upload") for name in ("FedAvgFT", "FedProxFT")),
@@ -53,7 +55,7 @@ EXEMPT = {
     *(("Convolution", verb) for verb in ("contrast", "patches")),
     # of clusters: see docs/threats.md for what they disclose
     *((name, "size") for name in ("Typical", "TypicalUnsure", "Coverage")),
-    *((name, "found") for name in ("Typical", "TypicalUnsure")),
+    *((name, "counts") for name in ("Typical", "TypicalUnsure")),
     ("Coverage", "reach"),
     # in simulations only
     ("OracleHistogram", "histogram"),

@@ -276,7 +276,7 @@ def test_what_people_label_shows_an_empty_cell_as_empty(tmp_path: Path) -> None:
 
 # -- implausible aggregates ----------------------------------------------------------------
 
-FIELD = {"rows": 10.0, "columns": [100.0, 3.0, 5.0, 2.0], "given": [9.0, 8.0, 8.0, 10.0]}
+FIELD = {"rows": 10.0, "columns": [100.0, 3.0, 5.0, 2.0], "observed": [9.0, 8.0, 8.0, 10.0]}
 LEVELS = Missing(levels=((1, 3),), marks=(("age_missing", "age"),))
 
 
@@ -284,21 +284,21 @@ LEVELS = Missing(levels=((1, 3),), marks=(("age_missing", "age"),))
     ("change", "why"),
     [
         ({}, None),
-        ({"given": [-1.0, 8.0, 8.0, 10.0]}, "given is below 0"),
+        ({"observed": [-1.0, 8.0, 8.0, 10.0]}, "observed is below 0"),
         (
-            {"given": [11.0, 8.0, 8.0, 10.0]},
-            "given is 11, more cells than the 10 rows have",
+            {"observed": [11.0, 8.0, 8.0, 10.0]},
+            "observed is 11, more cells than the 10 rows have",
         ),
-        ({"given": [8.5, 8.0, 8.0, 10.0]}, "given has a fraction"),
-        ({"given": [0.0, 8.0, 8.0, 10.0]}, "columns is not 0 where no cell is given"),
+        ({"observed": [8.5, 8.0, 8.0, 10.0]}, "observed has a fraction"),
+        ({"observed": [0.0, 8.0, 8.0, 10.0]}, "columns is not 0 where no cell is observed"),
         ({"columns": [100.0, -3.0, 11.0, 2.0]}, "columns has -3 cells with one text"),
         (
             {"columns": [100.0, 3.0, 6.0, 2.0]},
-            "columns has 9 cells .* and 8 of them are given",
+            "columns has 9 cells .* and 8 of them are observed",
         ),
         (
-            {"given": [9.0, 8.0, 7.0, 10.0]},
-            "columns has 8 cells .* and 8 of them are given",
+            {"observed": [9.0, 8.0, 7.0, 10.0]},
+            "columns has 8 cells .* and 8 of them are observed",
         ),
         ({"columns": [100.0, 8.0]}, "columns has the shape"),
         ({"rows": [10.0, 10.0]}, "rows has the shape"),
@@ -320,7 +320,7 @@ def put(
     """Change one number in the aggregate of cells."""
 
     def change(key: str, answer: dict[str, Any]) -> dict[str, Any]:
-        if name not in answer or "given" not in answer:
+        if name not in answer or "observed" not in answer:
             return answer
         numbers = answer[name].clone()
         numbers[at] = value
@@ -352,13 +352,13 @@ def test_masked_totals_that_cannot_be_never_count(tmp_path: Path) -> None:
     world = federation(tmp_path, replace(TINY, privacy=SECURE), ward())
 
     def shift(key: str, answer: dict[str, Any]) -> dict[str, Any]:
-        if "given" not in answer:
+        if "observed" not in answer:
             return answer
-        return {**answer, "given": answer["given"] + 2**62}
+        return {**answer, "observed": answer["observed"] + 2**62}
 
     turn(world, "chur", shift)
     with pytest.raises(
-        RuntimeError, match=r"the aggregate of 'cells' over .* is impossible: given"
+        RuntimeError, match=r"the aggregate of 'cells' over .* is impossible: observed"
     ):
         world.program().go()
     world.close()
@@ -396,7 +396,7 @@ def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
     order = leader.order(Request(key_of(f"{key}/0"), owner, 0, 0, (sums,)))
     reply = leader.send(order)
     assert reply.refused is None
-    assert set(reply.answer) == {"rows", "columns", "given"}
+    assert set(reply.answer) == {"rows", "columns", "observed"}
     leader.count(order)
     again = send(leader, f"{key}/1", owner, sums)
     assert "requests it at most 1 times" in str(again.refused)

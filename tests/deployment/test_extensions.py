@@ -189,7 +189,14 @@ def test_a_registration_compares_the_code_that_is_installed(
         file.write("# changed while the site runs\n")
     assert agreed.code != agreed.installed_code
     answer = {
-        **{"rows": 9, "test": 4, "labeled": 2, "held": 1, "pool": 6, "schema": "digest"},
+        **{
+            "rows": 9,
+            "test": 4,
+            "labeled": 2,
+            "validation": 1,
+            "pool": 6,
+            "schema": "digest",
+        },
         **{"fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
     }
     request = Request(key_of("0/hello/0"), "people", 0, 0, (Step("each", "hello", {}),))

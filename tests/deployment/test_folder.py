@@ -207,7 +207,7 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
                 "score": "coordinator, aggregate only",
             },
         ),
-        ("dpfl", False, {"model": "other sites, encrypted", "found": "coordinator"}),
+        ("dpfl", False, {"model": "other sites, encrypted", "choices": "coordinator"}),
     ],
 )
 def test_who_sees_what_leaves_follows_from_how_it_is_asked(

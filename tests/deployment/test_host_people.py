@@ -118,7 +118,7 @@ def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Pat
     agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9), limit=0))
     told = leader.people("hello", "0/hello")
-    assert (told["labeled"], told["held"]) == (6, 3)
+    assert (told["labeled"], told["validation"]) == (6, 3)
     assert {label.cycle for label in leader.ledger.store.load_labels("north")} == {-1}
     leader.ledger.close()
 

@@ -248,10 +248,10 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
 # -- values that a site reports about itself -----------------------------------------------
 
 HELLO = {
-    **{"rows": 9, "test": 4, "labeled": 2, "held": 1, "pool": 6},
+    **{"rows": 9, "test": 4, "labeled": 2, "validation": 1, "pool": 6},
     **{"schema": "digest", "fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
 }
-CLOSE = {"asked": 3, "answered": 2, "declined": 1, "labeled": 4, "held": 0, "pool": 5}
+CLOSE = {"asked": 3, "answered": 2, "declined": 1, "labeled": 4, "validation": 0, "pool": 5}
 SCORE = {
     **{"rows": 4.0, "hits": 3.0},
     **{"class_rows": torch.tensor([2.0, 2.0]), "class_hits": torch.tensor([2.0, 1.0])},

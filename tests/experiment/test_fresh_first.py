@@ -61,7 +61,7 @@ class Counting:
         return state
 
     def count(self, view: View) -> Answer:
-        return {"train": len(view.labels), "held": len(view.held)}
+        return {"train": len(view.labels), "held": len(view.validation_labels)}
 
 
 def count_labels(recipe: Recipe) -> list[tuple[int, int]]:

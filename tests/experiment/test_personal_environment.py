@@ -212,7 +212,7 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
         if name in world.flipped:
             expected = 9 - true
         assert torch.equal(site.labels, expected[site.labeled])
-        held = SiteView(site, 0).held
+        held = SiteView(site, 0).validation_labels
         assert torch.equal(held, expected[site.validation])
 
 

@@ -132,7 +132,7 @@ def small_site(
         site.reread([e._replace(value=corrected.get(e.row, e.value)) for e in labels])
     if fresh_first:
         newest = len(purchases) - 2
-        site.held[[label.row for label in labels if label.cycle == newest]] = True
+        site.is_validation[[label.row for label in labels if label.cycle == newest]] = True
     site.leave(withdrawn)
     for name in ("local", "global"):
         site.memory[name] = STATE

@@ -71,9 +71,9 @@ def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
         assert torch.equal(view.rows(kind), made.x[rows])  # type: ignore[arg-type]
     assert view.pool == 4
     assert view.labels.tolist() == [0, 1, 0, 1, 0, 1]
-    assert view.held.tolist() == [2, 2]
+    assert view.validation_labels.tolist() == [2, 2]
     assert view.weights.tolist() == [1, 2, 4, 5, 7, 8]
-    assert view.held_weights.tolist() == [3, 6]
+    assert view.validation_weights.tolist() == [3, 6]
     assert view.counts.tolist() == made.counts.tolist() == [3, 3, 0]
 
 
@@ -102,8 +102,8 @@ def test_they_are_held_back_after_the_store_is_opened_again() -> None:
 def test_held_numbers_are_in_the_units_that_were_agreed_on() -> None:
     made = site_with_labels(classes=0)
     made.remember("targets", {"mean": torch.tensor(1.0), "std": torch.tensor(0.5)})
-    assert SiteView(made, 0).held.tolist() == [2, 2]
-    assert SiteView(made, 0).held.dtype == made.x.dtype
+    assert SiteView(made, 0).validation_labels.tolist() == [2, 2]
+    assert SiteView(made, 0).validation_labels.dtype == made.x.dtype
 
 
 def test_looking_gives_features_and_the_outputs_of_a_forward_pass() -> None:

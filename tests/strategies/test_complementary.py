@@ -103,8 +103,8 @@ def naive_scores(view: SiteView, gamma: float) -> Tensor:
     f_col = (shares[1] * models[1] + shares[2] * models[2]) / (shares[1] + shares[2])
     logits = {n: view.forward({"w": w, "stats": stats}, x) for n, w in enumerate(models)}
     held = view.forward({"w": f_col, "stats": stats}, view.rows("validation")).argmax(1)
-    count = [int((view.held == k).sum()) for k in range(c)]
-    hits = [int(((held == k) & (view.held == k)).sum()) for k in range(c)]
+    count = [int((view.validation_labels == k).sum()) for k in range(c)]
+    hits = [int(((held == k) & (view.validation_labels == k)).sum()) for k in range(c)]
     recall = {k: (hits[k] + 1) / (count[k] + 2) for k in range(c) if count[k]}
     s = [recall.get(k, sum(recall.values()) / len(recall)) for k in range(c)]
     m = [int((view.labels == k).sum()) + count[k] for k in range(c)]

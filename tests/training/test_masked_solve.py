@@ -251,7 +251,9 @@ def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None
     assert float((first - second).abs().max()) > 0.01
     site = world.members["a"]
     s_y = w[:30].sqrt() * y[:30]
-    bare = [unmix(first, site.streams(p, 0), 6) for p in ("mask of labelled rows", "mask")]
+    bare = [
+        unmix(first, site.streams(p, 0), 6) for p in ("mask of labeled examples", "mask")
+    ]
     assert_close(bare[0], s_y, rtol=0, atol=1e-12)
     assert float((bare[1].abs() - s_y.abs()).abs().max()) > 0.01  # the mask of a selection
     turns = [haar(6, site.streams(p, 0)) for p in ("turn", "rotation")]

@@ -103,12 +103,12 @@ class ArrayView:
         return self._inner.labels
 
     @property
-    def held(self) -> Tensor:
-        return self._inner.held
+    def validation_labels(self) -> Tensor:
+        return self._inner.validation_labels
 
     @property
-    def held_weights(self) -> Tensor:
-        return self._inner.held_weights
+    def validation_weights(self) -> Tensor:
+        return self._inner.validation_weights
 
     @property
     def weights(self) -> Tensor:

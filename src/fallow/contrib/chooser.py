@@ -174,10 +174,10 @@ class Chooser:
         if rows < FEW:
             return None
         head = solve(fold(total["products"]), total["cross"], float(total["squares"]), rows)
-        told = sum_of_all(ask, self.left_out, inverse=head.inverse, weight=head.weight)
-        if float(told["known"]) > FEW - 0.5:
-            return float(told["loss_known"] / told["by_chance"])
-        return float(told["loss"] / rows)
+        losses = sum_of_all(ask, self.left_out, inverse=head.inverse, weight=head.weight)
+        if float(losses["known"]) > FEW - 0.5:
+            return float(losses["loss_known"] / losses["by_chance"])
+        return float(losses["loss"] / rows)
 
     # -- client side --------------------------------------------------------------------------
 
@@ -308,10 +308,10 @@ def join_contracts(chooser: Chooser) -> Contract:
     return Chooser.contract.narrowed(
         chooser,
         needs=needs,
-        cohort=max(each.cohort for each in contracts.values()),
-        secure_sum=all(each.secure_sum for each in contracts.values()),
-        regression=all(takes_numbers(each) for each in contracts.values()),
-        classes=all(each.classes for each in contracts.values()),
+        cohort=max(part.cohort for part in contracts.values()),
+        secure_sum=all(part.secure_sum for part in contracts.values()),
+        regression=all(takes_numbers(part) for part in contracts.values()),
+        classes=all(part.classes for part in contracts.values()),
     )
 
 

@@ -91,7 +91,7 @@ class Fisher:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        output = sum_of_all(ask, self.told)
+        output = sum_of_all(ask, self.totals)
         wanted = fold(output["products"]) / output["rows"].clamp_min(1)  # F, (k, k)
         k = len(wanted)
         usual = float(wanted.trace()) / k
@@ -129,7 +129,7 @@ class Fisher:
         takes={},
         exact=True,
     )
-    def told(self, view: View) -> Answer:
+    def totals(self, view: View) -> Answer:
         """Return the products of all and of labeled examples, as upper triangles."""
         pool, u = tell(view, "pool")
         labeled, v = tell(view, "labeled")

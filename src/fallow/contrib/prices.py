@@ -81,13 +81,13 @@ class Prices:
         ask.keep(self.order, to=orders(budget))
         labels = sum_of_all(ask, self.labels)["counts"].clamp_min(0)  # (C,)
         n = sum(budget.values())
-        most = float(max(budget.values(), default=0))  # that one site can select
+        largest_share = float(max(budget.values(), default=0))  # that one site can select
         wanted = even_out(labels, n)
         prices = torch.zeros_like(wanted)
         best = prices
         most_met = -1.0
         for turn in range(TURNS):
-            taken = sum_of_all(ask, self.demand, most, prices=prices)["counts"]
+            taken = sum_of_all(ask, self.demand, largest_share, prices=prices)["counts"]
             met = float(torch.minimum(taken.round(), wanted).sum())
             if met > most_met:
                 best = prices

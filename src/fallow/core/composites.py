@@ -411,19 +411,17 @@ class Cells(Composite):
         return {
             "rows": Count(of="rows"),
             "columns": Real("cells"),
-            "given": Count("cells", of="rows"),
+            "observed": Count("cells", of="rows"),
         }
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         rows = float(parts["rows"])
         totals = parts["columns"]
-        cells = parts["given"]
+        cells = parts["observed"]
         if bool((cells > rows + known.room).any()):
-            return (
-                f"given is {float(cells.max()):g}, more cells than the {rows:g} rows have"
-            )
+            return f"observed is {float(cells.max()):g}, more cells than the {rows:g} rows have"
         if bool((totals[cells <= known.room].abs() > known.room).any()):
-            return "columns is not 0 where no cell is given"
+            return "columns is not 0 where no cell is observed"
         for first, end in known.levels:
             why = _find_fault_in_levels(totals[first:end], cells[first:end], known.room)
             if why is not None:
@@ -433,9 +431,9 @@ class Cells(Composite):
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
         columns = torch.as_tensor(honest["columns"])
-        given = torch.as_tensor(honest["given"])
+        observed = torch.as_tensor(honest["observed"])
         return {
-            "more cells than rows": {**honest, "given": given + 2},
+            "more cells than rows": {**honest, "observed": observed + 2},
             "a sum of no cells": {**honest, "columns": columns + 3},
         }
 
@@ -450,7 +448,7 @@ def _find_fault_in_levels(counts: Tensor, cells: Tensor, room: float) -> str | N
         return None
     return (
         f"columns has {float(counts.sum()):g} cells with the texts of one column, and "
-        f"{float(cells[0]):g} of them are given"
+        f"{float(cells[0]):g} of them are observed"
     )
 
 

@@ -68,7 +68,7 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
     cell.  Raises ValueError for an infinite number.
 
     >>> found = total_cells([torch.tensor([[1.0, torch.nan], [2.0, 5.0]]).double()])
-    >>> found["rows"], found["columns"].tolist(), found["given"].tolist()
+    >>> found["rows"], found["columns"].tolist(), found["observed"].tolist()
     (2.0, [3.0, 5.0], [2.0, 1.0])
     """
     n_rows = 0
@@ -80,7 +80,7 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
         n_rows += len(rows)
         total = total + rows.nansum(0)
         value = value + (~rows.isnan()).sum(0).double()
-    return {"rows": float(n_rows), "columns": total, "given": value}
+    return {"rows": float(n_rows), "columns": total, "observed": value}
 
 
 def filled(x: Tensor, fill: Tensor | None) -> Tensor:

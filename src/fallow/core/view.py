@@ -45,9 +45,9 @@ class View(Protocol):
     @property
     def labels(self) -> Tensor: ...  # (n,) labels for training
     @property
-    def held(self) -> Tensor: ...  # (v,) labels held back for validation
+    def validation_labels(self) -> Tensor: ...  # (v,) labels held back for validation
     @property
-    def held_weights(self) -> Tensor: ...  # (v,) their weights
+    def validation_weights(self) -> Tensor: ...  # (v,) their weights
     @property
     def weights(self) -> Tensor: ...  # (n,) weight that the query assigned to each label
     @property

@@ -24,7 +24,7 @@ ALLOWED = "allowed"
 TESTS = "tests"
 """Registered test examples."""
 
-LABELS = ("labeled", "held", "pool")
+LABELS = ("labeled", "validation", "pool")
 """Fields with the examples of a site for training, for validation, and without a label."""
 SETTLED = ("answered", "declined")
 STATES = ("answered", "declined", "open", "conflicts")
@@ -123,11 +123,14 @@ class EndedTasks(Composite):
             )
         labels = _add(parts, LABELS[:2])
         if labels > known.labels:
-            return f"labeled and held are {labels:g} together, and {known.describe_limit('labels')}"
+            return (
+                f"labeled and validation are {labels:g} together, and "
+                f"{known.describe_limit('labels')}"
+            )
         together = _add(parts, LABELS)
         if together > known.rows:
             return (
-                f"labeled, held and pool are {together:g} together, and "
+                f"labeled, validation and pool are {together:g} together, and "
                 f"{known.describe_limit('rows')}"
             )
         return None
@@ -139,7 +142,7 @@ class EndedTasks(Composite):
             "more tasks than rows": {**honest, "asked": 10**9},
             "more labels than it was asked for": {
                 **honest,
-                "held": sizes.get("rows", 10**9),
+                "validation": sizes.get("rows", 10**9),
             },
             "more rows than registered": {**honest, "pool": 10**9},
         }

@@ -347,7 +347,7 @@ def _find_picks(at: Office, step: str) -> State | None:
 def _count_labels(site: LocalSite) -> dict[str, int]:
     return {
         "labeled": len(site.labeled),
-        "held": len(site.validation),
+        "validation": len(site.validation),
         "pool": len(site.pool),
     }
 

@@ -116,12 +116,12 @@ def list_declared(kind: Any) -> tuple[Declared, ...]:
     for field in fields(kind):
         base, *conditions = get_args(hints[field.name])
         key = field.name
-        about = FieldInfo()
+        info = FieldInfo()
         for condition in conditions:
             if isinstance(condition, Key):
                 key = condition.name
             if isinstance(condition, FieldInfo) and condition.description:
-                about = condition
+                info = condition
         default = field.default
         if field.default_factory is not MISSING:
             default = field.default_factory()
@@ -130,8 +130,8 @@ def list_declared(kind: Any) -> tuple[Declared, ...]:
                 field=field.name,
                 key=key,
                 hint=Annotated[(_without_none(base), *conditions)],
-                description=about.description or "",
-                example=(about.examples or [None])[0],
+                description=info.description or "",
+                example=(info.examples or [None])[0],
                 default=default,
             )
         )

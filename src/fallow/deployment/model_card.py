@@ -40,7 +40,7 @@ class CardFacts:
     """Content of a model card.
 
     ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
-    validation (``held``) examples of each known site. ``scores`` maps names to values, or to None
+    validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
     if a value is not disclosed. ``left`` are the rows of a `Disclosure`. ``is_own`` marks
     personalized models.
     """
@@ -135,7 +135,7 @@ def _describe_column(column: Column) -> str:
 
 def _describe_labels(labels: Mapping[str, int]) -> str:
     trained = str(labels.get("labeled", 0))
-    validation = labels.get("held", 0)
+    validation = labels.get("validation", 0)
     if not validation:
         return trained
     return f"{trained}, and {validation} for the selection of the best model"

@@ -45,7 +45,7 @@ class Filling:
     def agree(self, ask: Ask) -> Tensor:
         """Return the imputed value of each column, for all sites: (d,) float64."""
         total = sum_of_all(ask, self.cells)
-        fill = round_digits(self.missing.fill(total["columns"], total["given"]))
+        fill = round_digits(self.missing.fill(total["columns"], total["observed"]))
         ask.keep(self.fill, None, fill=fill)
         return fill
 

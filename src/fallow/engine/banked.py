@@ -116,7 +116,7 @@ class BankedModel:
             banked.bias = None
             if bias is not None:
                 banked.bias = leaves[bias]
-        self.held = stats
+        self._stats = stats
         return leaves
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class BankedModel:
         return outputs.view((*x.shape[:2], *outputs.shape[1:]))  # (K, b, ..., c)
 
     def stats(self) -> Tensor:
-        return self.held  # empty, because no layer keeps statistics
+        return self._stats  # empty, because no layer keeps statistics
 
     @cached_property
     def judge(self) -> BankedModel:

@@ -173,8 +173,8 @@ def sensitivity(counts: Floats, specificity: float) -> Floats:
     )  # with a threshold above a bin
     accepted = positive.sum(-1, keepdims=True) - positive.cumsum(-1)
     is_specific = rejected >= specificity - 1e-12
-    most = np.where(is_specific, accepted, 0).max(-1)
-    result = _divide(most, positive.sum(-1))
+    detected = np.where(is_specific, accepted, 0).max(-1)
+    result = _divide(detected, positive.sum(-1))
     return np.where(n_negative == 0, np.nan, result)
 
 

@@ -58,7 +58,7 @@ class PhaseResults(StepCosts):
     rows: list[Evaluation]
     labels: dict[SiteId, list[int]]  # those that train, by class or in one number
     targets: State | None  # units of numbers to predict: "mean" () and "std" ()
-    held: int  # labels held back for validation, at all sites
+    validation: int  # labels held back for validation, at all sites
 
 
 class TrainedPhase(PhaseResults):

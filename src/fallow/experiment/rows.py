@@ -43,7 +43,7 @@ def open_data(
 
     Parameters
     ----------
-    given : Dataset, optional
+    dataset : Dataset, optional
         Dataset, if it is in memory.
     kept_in : Path, optional
         Cache folder for large files, so that they are decoded once.
@@ -51,7 +51,7 @@ def open_data(
         Number of images to read instead of all (`load_outline`), sufficient for an estimate.
     say : callable, optional
         Function that receives the number of bytes read.
-    held : DeviceCache, optional
+    cache : DeviceCache, optional
         Data read for an earlier seed.
     """
 

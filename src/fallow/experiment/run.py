@@ -483,7 +483,7 @@ class ExperimentRun:
             "seconds": time.perf_counter() - started,
             "labels": self.world.counts(),
             "targets": self.world.targets,
-            "held": self.world.n_validation,
+            "validation": self.world.n_validation,
         }
 
     def _decide_contributions(
@@ -539,7 +539,7 @@ class ExperimentRun:
             "seconds": trained["seconds"],
             "labels": trained["labels"],
             "targets": trained["targets"],
-            "held": trained["held"],
+            "validation": trained["validation"],
         }
 
     def _load_state(self, done: FinishedPhase) -> State:

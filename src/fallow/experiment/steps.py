@@ -163,16 +163,16 @@ def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     if not world.recipe.fresh_first or cycle == 0 or r > 0:
         yield
         return
-    before = [(site, site.held.clone()) for site in world.members.values()]
+    before = [(site, site.is_validation.clone()) for site in world.members.values()]
     try:
         for site in world.members.values():
             labels = site.store.load_labels(site.id)
             fresh = [label.row for label in labels if label.cycle == cycle - 1]
-            site.held[fresh] = True
+            site.is_validation[fresh] = True
         yield
     finally:
         for site, mask in before:
-            site.held = mask
+            site.is_validation = mask
 
 
 def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
@@ -274,8 +274,8 @@ def build_record(
         "seed": world.seed,
         "cycle": cycle,
         **evaluation,  # type: ignore[typeddict-item]  # mypy: it could have more keys
-        "labeled": trained_on + done["held"],
-        "labels_validation": done["held"],
+        "labeled": trained_on + done["validation"],
+        "labels_validation": done["validation"],
         "pool": sum(world.sizes.values()),
         "labeled_per_site": labels,
         "labeled_per_class": by_class,

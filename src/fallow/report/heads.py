@@ -139,17 +139,17 @@ def _about_self_training(study: StudyRecords) -> list[str]:
     ]
 
 
-def _describe_form(found: SelfTraining) -> str:
+def _describe_form(training: SelfTraining) -> str:
     """Return text such as ``sharp in 8 seeds (+3.2 points in held-out accuracy)``."""
-    seeds = count_noun(found.seeds, "seed")
-    if found.gain is None:
+    seeds = count_noun(training.seeds, "seed")
+    if training.gain is None:
         return (
             f"none in {seeds} (fewer than {FEWEST_A_CLASS} labels per class or {FEWEST} in all, or "
             "no unlabeled example)"
         )
-    if found.form == "off":
+    if training.form == "off":
         return f"none in {seeds} (no form was better by more than one standard error)"
-    return f"{found.form} in {seeds} ({100 * found.gain:+.1f} points in held-out accuracy)"
+    return f"{training.form} in {seeds} ({100 * training.gain:+.1f} points in held-out accuracy)"
 
 
 def _about_unlabeled(study: StudyRecords) -> list[str]:

@@ -228,8 +228,8 @@ def _describe(part: JsonSchema, prefix: str, definitions: JsonSchema) -> None:
 def _resolve(setting: JsonSchema, definitions: JsonSchema) -> JsonSchema:
     """Return the definition that a setting refers to, or the setting."""
     reference = str(setting.get("$ref", "")).rpartition("/")[2]
-    found: JsonSchema = definitions.get(reference, setting)
-    return found
+    schema: JsonSchema = definitions.get(reference, setting)
+    return schema
 
 
 def _find(schema: JsonSchema, path: tuple[str, ...], definitions: JsonSchema) -> Any:

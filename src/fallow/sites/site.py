@@ -186,12 +186,12 @@ class LocalSite:
     @property
     def labeled(self) -> Tensor:
         """Return the positions of the training examples, ascending."""
-        return (self.bought & ~self.held & ~self.excluded).nonzero().squeeze(1)
+        return (self.bought & ~self.is_validation & ~self.excluded).nonzero().squeeze(1)
 
     @property
     def validation(self) -> Tensor:
         """Return the positions of the validation examples, ascending."""
-        return (self.held & ~self.excluded).nonzero().squeeze(1)
+        return (self.is_validation & ~self.excluded).nonzero().squeeze(1)
 
     @property
     def labels(self) -> Tensor:
@@ -218,7 +218,7 @@ class LocalSite:
     def _enter(self, labels: Sequence[Label]) -> None:
         for label in labels:
             self.bought[label.row] = True
-            self.held[label.row] = label.is_validation
+            self.is_validation[label.row] = label.is_validation
             self.values[label.row] = label.value
             self.weight[label.row] = label.weight
             if label.probability is not None:
@@ -241,7 +241,7 @@ class LocalSite:
         self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
         self.chance = torch.full((len(self.x),), torch.nan, dtype=torch.float64)
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
-        self.held = torch.zeros(len(self.x), dtype=torch.bool)
+        self.is_validation = torch.zeros(len(self.x), dtype=torch.bool)
         self._enter(labels)
 
     # -- labels with exact statistics --------------------------------------------------------

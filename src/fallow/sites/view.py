@@ -66,12 +66,12 @@ class SiteView:
         return self._site.labels
 
     @property
-    def held(self) -> Tensor:
+    def validation_labels(self) -> Tensor:
         """Return the labels of the validation examples, (v,)."""
         return self._site.targets(self._site.validation)
 
     @property
-    def held_weights(self) -> Tensor:
+    def validation_weights(self) -> Tensor:
         """Return the weights of the validation examples, (v,)."""
         return self._site.weight[self._site.validation]
 

@@ -183,7 +183,7 @@ class Complementary:
         rows = view.rows()
         committee = gather_committee(view)
         outputs = [view.forward(w, rows) for w in committee.models]  # (m, C) each
-        p = torch.stack([each.double().softmax(1) for each in outputs])
+        p = torch.stack([output.double().softmax(1) for output in outputs])
         q, bald = disagreement(p, committee.shares)
 
         mine = logits(view, "personal")
@@ -202,8 +202,8 @@ def disagreement(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     tensor([0.6931])
     """
     q = torch.einsum("m,mnc->nc", shares, p)
-    each = torch.special.entr(p).sum(2)  # (m, n)
-    return q, (torch.special.entr(q).sum(1) - shares @ each).clamp_min(0)
+    entropies = torch.special.entr(p).sum(2)  # (m, n)
+    return q, (torch.special.entr(q).sum(1) - shares @ entropies).clamp_min(0)
 
 
 def supply(view: View, committee: Committee) -> Tensor:
@@ -215,9 +215,9 @@ def supply(view: View, committee: Committee) -> Tensor:
     if committee.is_alone:
         return torch.zeros(view.classes, dtype=torch.float64)
     outputs = view.forward(committee.collaborators, view.rows("validation"))  # (v, C)
-    is_hit = outputs.argmax(1) == view.held
-    count = torch.bincount(view.held, minlength=view.classes)
-    hits = torch.bincount(view.held[is_hit], minlength=view.classes)
+    is_hit = outputs.argmax(1) == view.validation_labels
+    count = torch.bincount(view.validation_labels, minlength=view.classes)
+    hits = torch.bincount(view.validation_labels[is_hit], minlength=view.classes)
     recall = (hits.double() + 1) / (count + 2)
     has_rows = count > 0  # (C,)
     known = recall
@@ -228,7 +228,7 @@ def supply(view: View, committee: Committee) -> Tensor:
 
 def count_owned(view: View) -> Tensor:
     """Count the labels of each class at the site, (C,) float64."""
-    return view.counts + torch.bincount(view.held, minlength=view.classes)
+    return view.counts + torch.bincount(view.validation_labels, minlength=view.classes)
 
 
 def class_shares(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -76,11 +76,11 @@ def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
 
     Without labels, the adjustment is uniform over all classes.  (n, C), (n, C), (C,) -> (n,).
     """
-    held = counts > 0
-    if not bool(held.any()):
-        held = ~held
+    is_owned = counts > 0
+    if not bool(is_owned.any()):
+        is_owned = ~is_owned
         counts = counts + 1
-    tilt = counts[held].log().to(local.dtype)
-    a = (local[:, held] + tilt).log_softmax(1)
-    b = (globe[:, held] + tilt).log_softmax(1)
+    tilt = counts[is_owned].log().to(local.dtype)
+    a = (local[:, is_owned] + tilt).log_softmax(1)
+    b = (globe[:, is_owned] + tilt).log_softmax(1)
     return ((a.exp() - b.exp()) * (a - b)).sum(1) / 2

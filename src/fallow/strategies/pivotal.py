@@ -169,11 +169,11 @@ class Pivotal:
 
     def find_columns(self, ask: Ask) -> leverage.Columns:
         """Return center and scale of the columns, followed by a column of ones."""
-        most: float | None = HUGE
+        limit: float | None = HUGE
         if ask.masking is not None:  # otherwise the 40 bits would cover a part of HUGE only
-            most = None
+            limit = None
         return leverage.find_columns(
-            ask, self.totals, self.spread, intercept=True, most=most
+            ask, self.totals, self.spread, intercept=True, limit=limit
         )
 
     def find_basis(self, ask: Ask, columns: leverage.Columns) -> Tensor:

@@ -138,7 +138,7 @@ class Typical:
             groups=self.groups,
             one_a_label=True,
         ).centers
-        outcome = sum_of_all(ask, self.found, centers=centers)
+        outcome = sum_of_all(ask, self.counts, centers=centers)
         bought = sum(budget.values())
         order = order_clusters(
             outcome["rows"], outcome["labels"], outcome["holders"], bought
@@ -212,7 +212,7 @@ class Typical:
         },
         takes={"centers": Real(("clusters", "columns"))},
     )
-    def found(self, view: View, centers: Tensor) -> Answer:
+    def counts(self, view: View, centers: Tensor) -> Answer:
         """Count examples and labels nearest to each center, and whether there are any: (K,)."""
         rows = count_nearest(read_shared_features(view), centers)
         labels = count_nearest(read_shared_features(view, "labeled"), centers)
@@ -239,7 +239,7 @@ class Typical:
             centers,
             neighbors=self.neighbors,
             ties=view.stream("crowds"),
-            most=CROWD,
+            limit=CROWD,
         )
         cluster = crowds.cluster
         score = crowds.score

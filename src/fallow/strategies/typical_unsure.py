@@ -146,7 +146,7 @@ class TypicalUnsure:
         )
         is_trained = float(clusters.totals["labels"]) > 0.5
         centers = clusters.centers  # (K, D)
-        result = sum_of_all(ask, self.found, centers=centers, is_trained=is_trained)
+        result = sum_of_all(ask, self.counts, centers=centers, is_trained=is_trained)
         rows = result["rows"].round().clamp_min(0)
         masses = result["masses"].clamp_min(0)
         labels = result["labels"].round().clamp_min(0)
@@ -163,11 +163,11 @@ class TypicalUnsure:
         )
 
         # in each turn, sites label their examples that reach the level of a cluster
-        most = float(clusters.totals["rows"])  # that one site can count
+        largest_count = float(clusters.totals["rows"])  # that one site can count
         bars = torch.empty(0, len(wanted), dtype=torch.int64)  # (turns, K) levels
         taken = torch.zeros_like(wanted)
         for _ in range(TURNS):
-            bar = self.find_bar(ask, bars, wanted - taken, most)
+            bar = self.find_bar(ask, bars, wanted - taken, largest_count)
             bars = torch.cat([bars, bar[None]])
             taken = sum_of_all(ask, self.taken, bars=bars)["taken"].round()
 
@@ -176,7 +176,7 @@ class TypicalUnsure:
         notes = {"clusters": len(wanted), "covered": int((covered > 0).sum())}
         return {**memo, "notes": notes}
 
-    def find_bar(self, ask: Ask, bars: Tensor, need: Tensor, most: float) -> Tensor:
+    def find_bar(self, ask: Ask, bars: Tensor, need: Tensor, limit: float) -> Tensor:
         """Return the level that the needed number of free examples reaches, (K,).
 
         It is determined digit by digit, and is -1 for a cluster that needs none.
@@ -184,7 +184,7 @@ class TypicalUnsure:
         bar = torch.zeros(len(need), dtype=torch.int64)
         bar[need < 0.5] = NO_BID
         for digit in range(DIGITS):
-            total = sum_of_all(ask, self.levels, most, bars=bars, prefix=bar, digit=digit)
+            total = sum_of_all(ask, self.levels, limit, bars=bars, prefix=bar, digit=digit)
             bar, need = reach(bar, need, total["rows"].round())
         return bar
 
@@ -224,7 +224,7 @@ class TypicalUnsure:
         },
         takes={"centers": Real(("clusters", "columns")), "is_trained": Flag()},
     )
-    def found(self, view: View, centers: Tensor, is_trained: bool) -> Answer:
+    def counts(self, view: View, centers: Tensor, is_trained: bool) -> Answer:
         """Count examples, Σ u and labels nearest to each center: (K,)."""
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
@@ -274,7 +274,7 @@ class TypicalUnsure:
             centers,
             neighbors=self.neighbors,
             ties=view.stream("crowds"),
-            most=CROWD,
+            limit=CROWD,
         )
         score = crowds.score.double() * u  # (m,)
         amount = score.nan_to_num(-1.0)

@@ -459,7 +459,7 @@ class ClosedForm:
             return supervised
         labeled = train_totals(total.totals, split.held_out)
         penalty = supervised.choice.penalty
-        start = [solve_one(each, penalty).head() for each in labeled]
+        start = [solve_one(totals, penalty).head() for totals in labeled]
         models = train_candidates(
             ask,
             self.soft_labels,
@@ -481,14 +481,14 @@ class ClosedForm:
             draw=split.draw,
             weights=weights,
         )
-        found = Validated(result["right"], result["changed"], result["log"])
-        best = choose_candidate(found)
+        validated = Validated(result["right"], result["changed"], result["log"])
+        best = choose_candidate(validated)
         mass = float(total.totals.mass)
-        gain = float(found.right[best] - found.right[0]) / mass
+        gain = float(validated.right[best] - validated.right[0]) / mass
         if best == 0:
             return supervised._replace(gain=gain)
-        temperature = TEMPERATURES[int(found.log[best].argmin())]
-        choice = SelectedPenalty(penalty, temperature, float(found.right[best]) / mass)
+        temperature = TEMPERATURES[int(validated.log[best].argmin())]
+        choice = SelectedPenalty(penalty, temperature, float(validated.right[best]) / mass)
         return SelfTrained(models[best - 1][0], choice, best, gain)
 
     # -- client side --------------------------------------------------------------------------

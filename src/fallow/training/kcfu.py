@@ -140,9 +140,9 @@ def balanced_loss(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
 
 def mix_rows(b: Batch) -> Tensor:
     """Mix each example of the pool with its partner: β u + (1 - β) u[mate].  -> (..., b, *shape)"""
-    place = b.mate.ndim - 1  # dimension of the examples in u
+    dimension = b.mate.ndim - 1  # dimension of the examples in u
     one_each = b.mate.shape + (1,) * (b.u.ndim - b.mate.ndim)
-    partner = b.u.gather(place, b.mate.view(one_each).expand_as(b.u))
+    partner = b.u.gather(dimension, b.mate.view(one_each).expand_as(b.u))
     return partner.lerp(b.u, b.beta.view(one_each))
 
 

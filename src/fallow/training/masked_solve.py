@@ -213,7 +213,7 @@ class MaskedSolve:
 
         # both under the same mask P_i: they form one system of equations
         both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)  # (m, k + 1)
-        hidden = mix(both, view.secret("mask of labelled rows"), k)
+        hidden = mix(both, view.secret("mask of labeled examples"), k)
         return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
 
     def labeled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:

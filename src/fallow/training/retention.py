@@ -55,25 +55,25 @@ class Retention:
         w: (d,), stats: (s,) the global model after round ``turn``.
         """
         now = self.training.deploy({"w": w, "stats": stats}, view.memory)
-        score = quality(view.outputs(now, view.rows("validation")), view.held)
+        score = quality(view.outputs(now, view.rows("validation")), view.validation_labels)
         before = view.memory.get("best")
         if before is not None and score < float(before["score"]):
             return dict(before)
         return {"w": now["w"], "stats": now["stats"], "score": score, "turn": turn}
 
 
-def quality(outputs: Tensor, held: Tensor) -> float:
+def quality(outputs: Tensor, labels: Tensor) -> float:
     """Return the accuracy, or minus the mean squared error for regression; 0 without examples.
 
-    outputs: (v, c), held: (v,)
+    outputs: (v, c), labels: (v,)
 
     >>> quality(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([1, 0]))
     0.5
     """
-    if len(held) == 0:
+    if len(labels) == 0:
         return 0.0
     if not bool(outputs.isfinite().all()):
         return -torch.inf
-    if held.is_floating_point():
-        return -float((outputs.squeeze(1) - held).double().square().mean())
-    return float((outputs.argmax(1) == held).double().mean())
+    if labels.is_floating_point():
+        return -float((outputs.squeeze(1) - labels).double().square().mean())
+    return float((outputs.argmax(1) == labels).double().mean())

@@ -204,8 +204,8 @@ def trimmed_mean(values: Tensor, drop: int) -> Tensor:
     return values.sort(0).values[drop : m - drop].mean(0)
 
 
-def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
-    """Return the weighted mean of updates clipped to the norm ``most``.
+def clipped_mean(moved: Tensor, n: Tensor, limit: float | None) -> Tensor:
+    """Return the weighted mean of updates clipped to the norm ``limit``.
 
     None: the median norm.  (m, d), (m,) -> (d,)
 
@@ -219,8 +219,8 @@ def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
     """
     length = moved.norm(dim=1)  # (m,)
     bound = trimmed_mean(length[:, None], len(length))  # the median, (1,)
-    if most is not None:
-        bound = torch.tensor(most)
+    if limit is not None:
+        bound = torch.tensor(limit)
     tiny = torch.finfo(length.dtype).tiny  # an update of norm 0 is unchanged
     shorter = (bound / length.clamp_min(tiny)).clamp_max(1)
     mean: Tensor = (n / n.sum() * shorter) @ moved

@@ -86,8 +86,8 @@ class Scaling:
             features = self._spread(ask, total["rows"], {"mean": mean})
         else:
             total = sum_of_all(ask, self.cells)
-            fill = missing.fill(total["columns"], total["given"])
-            empty = total["rows"] - total["given"]  # (d,) cells
+            fill = missing.fill(total["columns"], total["observed"])
+            empty = total["rows"] - total["observed"]  # (d,) cells
             mean = (total["columns"] + empty * fill) / total["rows"]
             features = {"mean": torch.zeros_like(mean), "std": torch.ones_like(mean)}
             features["fill"] = fill
@@ -96,9 +96,9 @@ class Scaling:
         ask.keep(self.features, None, **features)
         return features
 
-    def _spread(self, ask: Ask, rows: Tensor, about: State) -> State:
-        """Return ``about``, with means and optional imputed values, and the standard deviations."""
-        seen = sum_of_all(ask, self.spread, None, **about)
+    def _spread(self, ask: Ask, rows: Tensor, features: State) -> State:
+        """Return ``features``, with means and optional imputed values, and the standard deviations."""
+        seen = sum_of_all(ask, self.spread, None, **features)
         # it varies at some site, but the masked aggregate of its squares is 0
         is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
         if bool(is_lost.any()):
@@ -110,7 +110,7 @@ class Scaling:
         std = torch.where(seen["varies"] > 0, (seen["squares"] / rows).sqrt(), 0.0)
         if self.is_encoded:
             std = std * math.sqrt(len(std))
-        return {**about, "std": std}
+        return {**features, "std": std}
 
     def of_targets(self, ask: Ask) -> State | None:
         """Return the mean () and standard deviation () of the targets labeled so far.

@@ -112,11 +112,11 @@ class Tuning:
         returns={"squared": NonNegative(("candidates", len(PENALTIES)))},
         exact=True,
     )
-    def left_out(self, view: View, **given: Tensor) -> Answer:
+    def left_out(self, view: View, **arguments: Tensor) -> Answer:
         """Return leave-one-out losses: ``squared`` (candidates, penalties)."""
         state: State = {}
         stacked: dict[str, Tensor] = {}
-        for name, value in given.items():
+        for name, value in arguments.items():
             if name.startswith("path_"):
                 stacked[name.removeprefix("path_")] = value
             else:

@@ -163,7 +163,7 @@ class ResponseCheck:
         returns = declaration.returns
         if returns is None:
             return None
-        place = sites[0] if room is None else TOGETHER
+        sender = sites[0] if room is None else TOGETHER
         known = Known(
             sizes=self.dims,
             sites=len(sites),
@@ -176,12 +176,12 @@ class ResponseCheck:
             room=room or 0.0,
             tolerance=1e-6 if room is None else 1e-3,
             levels=() if self.missing is None else self.missing.levels,
-            noted=self.noted.get(place, {}),
+            noted=self.noted.get(sender, {}),
         )
         why = find_fault(returns, answer, known)
         if why is None:
             parts = read_parts(answer, returns.fields(self.dims))
-            self.noted.setdefault(place, {}).update(returns.note(parts))
+            self.noted.setdefault(sender, {}).update(returns.note(parts))
         return why
 
     def _find_longest(self, sites: Sequence[SiteId]) -> float:
@@ -195,15 +195,15 @@ class ResponseCheck:
         if not self.sizes:
             return self.largest
         rows = self.rows.get(site, 0)
-        most = bound_message(self.sizes, self.sites, self.width, rows, self.products)
-        return min(self.largest, most)
+        limit = bound_message(self.sizes, self.sites, self.width, rows, self.products)
+        return min(self.largest, limit)
 
     def check_size(self, site: SiteId, blob: bytes) -> None:
         """Raise ValueError for a message that is too large to be parsed."""
-        most = self.largest_message(site)
-        if len(blob) > most:
+        limit = self.largest_message(site)
+        if len(blob) > limit:
             raise Refusal(
-                f"its message has {len(blob)} bytes, more than the {most} that the "
+                f"its message has {len(blob)} bytes, more than the {limit} that the "
                 "sizes of the model and of its data imply"
             )
 

@@ -30,7 +30,7 @@ def with_weights(weights: Sequence[float]) -> Federation:
 def losses(view: SiteView, w: Tensor) -> Tensor:
     """Return the cross-entropy of every validation example, (v,)."""
     outputs = view.forward({**view.memory["local"], "w": w}, view.rows("validation"))
-    return cross_entropy(outputs, view.held, reduction="none")
+    return cross_entropy(outputs, view.validation_labels, reduction="none")
 
 
 def test_what_a_model_earns_is_the_weighted_mean_over_held_rows() -> None:

@@ -414,8 +414,8 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
     names = [str(name) for name in table.column_names]
     _check_names(names, path.name)
     columns: dict[str, ColumnCells] = {}
-    for place, name in enumerate(names):
-        column = table.column(place)
+    for index, name in enumerate(names):
+        column = table.column(index)
         try:
             if is_text(name):
                 texts = [_format_value(value) for value in column.to_pylist()]

@@ -86,9 +86,9 @@ class PlausibleSums:
             if name != "sites"
         }
         if bound is not None:
-            most = bound * len(sites) + ROUNDED
+            limit = bound * len(sites) + ROUNDED
             for name, value in values.items():
-                if bool((value.abs() > most).any()):
+                if bool((value.abs() > limit).any()):
                     return f"{name} exceeds {len(sites)} times the bound {bound:g}"
         declaration = self.weights.border.find_declaration(owner, verb)
         if declaration is None:

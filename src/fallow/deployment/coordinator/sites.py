@@ -185,7 +185,7 @@ class RealSites:
     def labels(self) -> dict[SiteId, dict[str, int]]:
         """Return for each site the number of examples for training, validation and in the pool.
 
-        The keys are ``labeled``, ``held`` and ``pool``.
+        The keys are ``labeled``, ``validation`` and ``pool``.
         """
         noted = self.journal.read_note(LABELS)
         if noted is not None:
@@ -207,7 +207,7 @@ class RealSites:
         limits: dict[SiteId, int] = {}
         for site, answer in self.known.items():
             counts = read_counts(answer)
-            limits[site] = counts["labeled"] + counts["held"]
+            limits[site] = counts["labeled"] + counts["validation"]
         return limits
 
     def counts(self) -> dict[SiteId, list[int]]:
@@ -217,7 +217,7 @@ class RealSites:
     @property
     def n_validation(self) -> int:
         """Return the number of validation labels over all sites."""
-        return sum(n["held"] for n in self.labels.values())
+        return sum(n["validation"] for n in self.labels.values())
 
     def budget_for(self, budget: LabelBudget) -> dict[SiteId, int]:
         """Return the label budget of each site, from a fraction of all examples or a number."""
@@ -439,7 +439,7 @@ class RealSites:
 
 def read_counts(answer: Answer) -> dict[str, int]:
     """Return the label counts in a site's reply."""
-    return {name: read_count(answer, name) for name in ("labeled", "held", "pool")}
+    return {name: read_count(answer, name) for name in ("labeled", "validation", "pool")}
 
 
 def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:

@@ -297,14 +297,14 @@ def cut_weights(
 
     result: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
-    for (site, n), most in zip(weights.items(), limits, strict=True):
-        if most >= n:
+    for (site, n), limit in zip(weights.items(), limits, strict=True):
+        if limit >= n:
             continue
         names = {declaration.weight}
         if declaration.operation == "sum":
             names = set(answers[site])
-        result[site] = _scale(answers[site], names, most / n)
-        words[site] = _describe_cut(site, n, most, bounds)
+        result[site] = _scale(answers[site], names, limit / n)
+        words[site] = _describe_cut(site, n, limit, bounds)
     return result, words
 
 
@@ -321,11 +321,11 @@ def cut_sums(
 
     result: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
-    for (site, n), most in zip(weights.items(), limits, strict=True):
-        if most >= n:
+    for (site, n), limit in zip(weights.items(), limits, strict=True):
+        if limit >= n:
             continue
-        result[site] = _scale(answers[site], set(answers[site]), most / n)
-        words[site] = _describe_cut(site, n, most, bounds)
+        result[site] = _scale(answers[site], set(answers[site]), limit / n)
+        words[site] = _describe_cut(site, n, limit, bounds)
     return result, words
 
 
@@ -370,10 +370,10 @@ def _find_far_rows(
     for site, answer in answers.items():
         if requests[site].steps[-1].verb == "hello":
             rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
-    most = bounds.farthest * lower_median(rows.values())
+    limit = bounds.farthest * lower_median(rows.values())
     refused: dict[SiteId, str] = {}
     for site, n in rows.items():
-        if n > most:
+        if n > limit:
             refused[site] = (
                 f"rows is {n:g}, more than {bounds.farthest:g} times the median site "
                 "(federation.farthest in study.toml)"

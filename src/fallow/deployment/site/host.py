@@ -595,15 +595,15 @@ class Host:
     def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
         """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
         is_first_round = request.key.step == "round" and request.key.round == 0
-        before = site.held.clone()
+        before = site.is_validation.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_first_round:
             for label in self._ledger.store.load_labels(site.id):
                 if label.cycle == request.cycle - 1:
-                    site.held[label.row] = True
+                    site.is_validation[label.row] = True
         try:
             yield
         finally:
-            site.held = before
+            site.is_validation = before
 
 
 def rows_to_score(agreement: Agreement, tests: SiteRows | None) -> tuple[Tensor, Tensor]:

@@ -192,39 +192,39 @@ class SiteLimits:
         last = request.steps[-1]
         verb = last.verb or last.kind
         contract = self._contract(request.owner)
-        most = self._most(contract, verb)
+        limit = self._limit_calls(contract, verb)
         if last.kind == "fit":  # further requests go to other sites
-            most = FITS
+            limit = FITS
         elif last.verb == KEYS and last.kind == "each":
-            most = sum(self._most(contract, total) for total in contract.sum)
-        turns = 2 + 2 * sum(self._most(contract, known) for known in contract.verbs)
+            limit = sum(self._limit_calls(contract, total) for total in contract.sum)
+        turns = 2 + 2 * sum(self._limit_calls(contract, known) for known in contract.verbs)
         if request.owner == "people":
-            turns = most
+            turns = limit
             if self.agreement.recipe.privacy.secure_sum:
-                turns = 2 * most
+                turns = 2 * limit
         if position.turn >= turns:
             raise Refusal(
                 f"instruction {request.key} has number {position.turn}, counted from 0, "
                 f"but there are at most {turns} of {position.asks}"
             )
         times = self.ledger.orders.times(run, position.asks, verb)
-        if times >= most:
+        if times >= limit:
             raise Refusal(
                 f"instruction {request.key} requests {verb!r} from site {self.site} "
                 f"in {position.asks} again, but the agreed algorithm requests it at "
-                f"most {most} times"
+                f"most {limit} times"
             )
 
-    def _most(self, contract: Contract, verb: str) -> int:
+    def _limit_calls(self, contract: Contract, verb: str) -> int:
         """Return how often one step may request a client function.
 
         A masked sum is repeated if a site does not reply.
         """
-        most = contract.often.get(verb, 1) or 4 * self.sites + 8
+        limit = contract.often.get(verb, 1) or 4 * self.sites + 8
         is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
         if is_masked:
-            most *= self.sites
-        return most
+            limit *= self.sites
+        return limit
 
     def _check_masked(self, request: Request, position: InstructionPosition) -> None:
         """Check that a masked sum belongs to its step and to sites of the study."""
@@ -413,11 +413,11 @@ class SiteLimits:
     ) -> InstructionNotes:
         """Check that the number of requested labels is at most the agreed one."""
         budget = self.budget
-        most = budget.of(position)
-        if most is not None and asked > most:
+        limit = budget.of(position)
+        if limit is not None and asked > limit:
             raise Refusal(
                 f"instruction {key} requests {asked} labels from site {self.site}, "
-                f"but the agreement allows {most} in {position.step}: no labeling task "
+                f"but the agreement allows {limit} in {position.step}: no labeling task "
                 "was created"
             )
         if self.agreement.recipe.audit and position.kind in ("query", "draw"):
@@ -425,7 +425,7 @@ class SiteLimits:
                 InstructionNotes()
             )  # a part of the cycle's budget, which does not imply the total number of rows
         is_of_all = budget.is_shared and position.cycle >= 0
-        if most is None and (asked < pool or is_of_all):
+        if limit is None and (asked < pool or is_of_all):
             # a number capped by the site's rows does not imply the total number of rows
             return InstructionNotes(rows_of_all=budget.infer_rows_of_all(position, asked))
         return InstructionNotes()
@@ -456,11 +456,11 @@ class SiteLimits:
             raise Refusal(f"instruction {key} has no model to score")
         scored = digest_of(parts)
         orders = self.ledger.orders
-        most = self.most_scores
-        if not orders.is_scored(run, position.step, scored) and orders.scores() >= most:
+        limit = self.most_scores
+        if not orders.is_scored(run, position.step, scored) and orders.scores() >= limit:
             raise Refusal(
                 f"site {self.site} has scored {orders.scores()} models, its limit "
-                f"over all runs is {most}: raise scores.limit in its site.toml, or "
+                f"over all runs is {limit}: raise scores.limit in its site.toml, or "
                 "leave the study"
             )
         return InstructionNotes(scored=scored)

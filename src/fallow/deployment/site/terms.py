@@ -112,8 +112,8 @@ def group_disclosures(disclosures: Sequence[Disclosed]) -> list[tuple[str, str, 
     for group in GROUPS:
         of_group = [one for one in disclosures if one.group == group]
         pairs = dict.fromkeys((one.reveals, one.seen_by) for one in of_group)
-        for place, (reveals, seen_by) in enumerate(pairs):
-            lines.append((group if place == 0 else "", reveals, seen_by))
+        for index, (reveals, seen_by) in enumerate(pairs):
+            lines.append((group if index == 0 else "", reveals, seen_by))
     return lines
 
 

@@ -92,10 +92,10 @@ def find_centers(ask: Ask, groups: ClientCall, wanted: int) -> Tensor:
     """
     total = sum_of_all(ask, groups)
     centers = _take_means(total, groups=1)
-    most = wanted + math.ceil(MORE * wanted)
+    limit = wanted + math.ceil(MORE * wanted)
     for turn in range(TURNS):
         k = len(centers.at)
-        n_splits = min(k, most - k, max(1, int(GROWTH * k)))
+        n_splits = min(k, limit - k, max(1, int(GROWTH * k)))
         if n_splits < 1:
             break
         widest = centers.spread.argsort(descending=True, stable=True)[:n_splits]
@@ -321,11 +321,11 @@ def check_labels(labels: float) -> None:
         raise ValueError(f"{labels:g} labels in clusters were received")
 
 
-def check_turns(turns: Tensor, most: int) -> None:
+def check_turns(turns: Tensor, limit: int) -> None:
     """Raise ValueError for levels of more turns or clusters than a query has.  (turns, K)"""
-    if turns.ndim != 2 or len(turns) > most:
+    if turns.ndim != 2 or len(turns) > limit:
         raise ValueError(
-            f"levels have the shape {tuple(turns.shape)}, and at most {most} turns"
+            f"levels have the shape {tuple(turns.shape)}, and at most {limit} turns"
         )
     check_clusters(turns.shape[1])
 

@@ -105,7 +105,7 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
 def _count_hits(view: View, model: str) -> int:
     """Count the validation examples that a model predicts correctly."""
     guesses = logits(view, model, "validation").argmax(1)  # (v,)
-    return int((guesses == view.held).sum())
+    return int((guesses == view.validation_labels).sum())
 
 
 def predict(view: View, which: Rows = "pool") -> Tensor | None:

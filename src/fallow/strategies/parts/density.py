@@ -112,12 +112,12 @@ def rank_in_clusters(
     *,
     neighbors: int,
     ties: torch.Generator | None = None,
-    most: int = CROWD,
+    limit: int = CROWD,
 ) -> Crowds:
     """Assign examples to clusters, with 1 / their mean distance to ``neighbors`` of the cluster.
 
     x: (m, D); good: positions of finite examples; centers: (K, D).  In a cluster of more than
-    ``most`` examples, those nearest to the center are compared (ties: drawn by ``ties``); others
+    ``limit`` examples, those nearest to the center are compared (ties: drawn by ``ties``); others
     score 0.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0], [9.0]])
@@ -138,7 +138,7 @@ def rank_in_clusters(
         rows = good[rows]
         far[rows] = (x[rows] - centers[c].to(x.dtype)).square().sum(1)
         rows = rows[order[rows].argsort()]
-        crowd = rows[far[rows].argsort(stable=True)[:most]].sort().values
+        crowd = rows[far[rows].argsort(stable=True)[:limit]].sort().values
         score[rows] = 0.0  # not compared: less typical than any other
         score[crowd] = typicality(x[crowd], neighbors).float()
     return Crowds(cluster, score, far)

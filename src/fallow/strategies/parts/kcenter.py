@@ -198,11 +198,11 @@ def within_reach(x: Tensor, kind: torch.dtype) -> Tensor:
     >>> within_reach(rows, torch.float64)
     tensor([[1.5000, 0.0000]], dtype=torch.float64)
     """
-    most = 0.0
+    largest = 0.0
     if x.numel():
-        most = float(x.abs().max())
-    if most == 0 or 1 / REACH[kind] <= most <= REACH[kind]:
+        largest = float(x.abs().max())
+    if largest == 0 or 1 / REACH[kind] <= largest <= REACH[kind]:
         return x
-    power = math.frexp(most)[1] - 1
+    power = math.frexp(largest)[1] - 1
     power = min(max(power, -1000), 1000)  # what a double can hold
     return (x.double() / math.ldexp(1.0, power)).to(x.dtype)

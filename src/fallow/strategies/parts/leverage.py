@@ -53,13 +53,13 @@ def find_columns(
     spread: ClientCall,
     *,
     intercept: bool,
-    most: float | None = None,
+    limit: float | None = None,
 ) -> Columns:
     """Return the columns of all sites, from the replies to ``totals`` and ``spread``.
 
-    With an ``intercept``, a column of ones follows.  most: bound on the sum of a column.
+    With an ``intercept``, a column of ones follows.  limit: bound on the sum of a column.
     """
-    total = sum_of_all(ask, totals, most)
+    total = sum_of_all(ask, totals, limit)
     rows = int(total["rows"])
     if rows == 0:
         raise ValueError(
@@ -294,17 +294,17 @@ ALONE = (
 )
 
 
-def describe_doubts(n: int, found: Directions) -> list[str]:
+def describe_doubts(n: int, directions: Directions) -> list[str]:
     """Return notes for the report, as sentences."""
     sentences = []
-    if n < found.rank:
+    if n < directions.rank:
         sentences.append(
-            f"{n} labels for {found.rank} directions: what they do not reach stays at 0 in a least "
-            "squares solution; buy more, or use server-solve:ridge=0.001"
+            f"{n} labels for {directions.rank} directions: the least-squares solution is 0 in "
+            "the others; request more labels, or use server-solve:ridge=0.001"
         )
-    if found.condition > STEEP:
+    if directions.condition > STEEP:
         sentences.append(
-            f"columns are collinear up to 1 in {found.condition:.0e}: scores in that direction are "
-            "rounding errors; leave out a column, or use fale:ridge=0.001"
+            f"columns are collinear (condition number {directions.condition:.0e}): scores in that "
+            "direction are rounding errors; omit a column, or use fale:ridge=0.001"
         )
     return sentences

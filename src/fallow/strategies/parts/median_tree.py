@@ -83,14 +83,14 @@ def halve(parts: Tensor) -> Tensor:
     >>> halve(torch.tensor([[4, 2, 0, 1, 3], [5, 6, 7, 8, -1]])).tolist()
     [[4, 2, -1], [0, 1, 3], [5, 6, -1], [7, 8, -1]]
     """
-    many, most = parts.shape
+    n_nodes, width = parts.shape
     rows = (parts >= 0).sum(dim=1, keepdim=True)
     lower = rows // 2
-    place = torch.arange(-(-most // 2))[None]
-    first = parts[:, : place.shape[1]].masked_fill(place >= lower, -1)
-    behind = (lower + place).clamp(max=most - 1)
-    second = parts.gather(1, behind).masked_fill(lower + place >= rows, -1)
-    return torch.stack([first, second], dim=1).reshape(2 * many, -1)
+    position = torch.arange(-(-width // 2))[None]
+    first = parts[:, : position.shape[1]].masked_fill(position >= lower, -1)
+    behind = (lower + position).clamp(max=width - 1)
+    second = parts.gather(1, behind).masked_fill(lower + position >= rows, -1)
+    return torch.stack([first, second], dim=1).reshape(2 * n_nodes, -1)
 
 
 def places_along_column(x: Tensor, is_row: Tensor, *, unit: Tensor) -> Tensor:

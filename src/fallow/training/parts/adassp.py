@@ -177,5 +177,5 @@ def choose_temperature(variance: float) -> float:
     1.0
     """
     best = 1 / max(variance, 1 / TEMPERATURES[-1])
-    nearest: float = min(TEMPERATURES, key=lambda each: abs(each - best))
+    nearest: float = min(TEMPERATURES, key=lambda candidate: abs(candidate - best))
     return nearest

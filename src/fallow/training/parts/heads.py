@@ -253,9 +253,9 @@ def check_linear_model(view: View) -> None:
 # -- server side ----------------------------------------------------------------------------------
 
 
-def read_totals(found: Mapping[str, Tensor], center: Tensor | None = None) -> Summed:
+def read_totals(totals: Mapping[str, Tensor], center: Tensor | None = None) -> Summed:
     """Return the aggregates over all sites, from those of `totals_of`."""
-    return Summed(centered(found, center), int(found["rows"]), float(found["squares"]))
+    return Summed(centered(totals, center), int(totals["rows"]), float(totals["squares"]))
 
 
 def class_weights(ask: Ask, class_counts: ClientCall) -> Tensor:
@@ -280,16 +280,16 @@ def choose_left_out(
     path: Path,
     total: Summed,
     penalty: float | None,
-    **about: Tensor | None,
+    **arguments: Tensor | None,
 ) -> SelectedPenalty:
     """Select λ, unless it is ``penalty``, and T, by leave-one-out losses of the sites.
 
-    path: of ``total``; about: additional arguments of the client function.
+    path: of ``total``; arguments: additional arguments of the client function.
     """
     penalties = penalties_of(penalty)
     if total.rows < FEW:
         return choose_without_rows(penalties)
-    lost = sum_of_all(ask, left_out, None, **path._asdict(), **about)
+    lost = sum_of_all(ask, left_out, None, **path._asdict(), **arguments)
     return choose_best(lost, penalties, path.mass)
 
 

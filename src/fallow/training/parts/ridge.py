@@ -445,12 +445,12 @@ def log_losses(
     # After subtraction of the maximum, all exponents are at most 0 for every temperature.
     away = outputs - outputs.amax(1, keepdim=True)  # (n, C)
     of_truth = (away * y).sum(1)
-    found = s.new_zeros(len(TEMPERATURES))
+    losses = s.new_zeros(len(TEMPERATURES))
     if before is not None:
-        found += before
+        losses += before
     temperatures = s.new_tensor(TEMPERATURES)
     for rows in torch.split(torch.arange(len(away)), LOG_ROWS):
         powers = (away[rows] * temperatures[:, None, None]).exp_()  # (T, b, C)
         log_total = powers.sum(2).log_()
-        found += (log_total - temperatures[:, None] * of_truth[rows]) @ s[rows]
-    return found
+        losses += (log_total - temperatures[:, None] * of_truth[rows]) @ s[rows]
+    return losses

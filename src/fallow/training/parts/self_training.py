@@ -351,7 +351,7 @@ def train_candidates(
     for weight, _ in passes:
         if weight not in mixtures:
             mixtures[weight] = [
-                mix(each, unlabeled, weight, supervised.penalty) for each in labeled
+                mix(totals, unlabeled, weight, supervised.penalty) for totals in labeled
             ]
     models = {form: [[*start]] for form in passes}  # by pass, and by aggregate
     for number in range(max(passes.values())):
@@ -384,15 +384,15 @@ def form_of(candidate: Candidate, supervised: SelectedPenalty) -> tuple[float, f
     return candidate.weight, candidate.temperature or supervised.temperature
 
 
-def choose_candidate(found: Validated) -> int:
+def choose_candidate(validated: Validated) -> int:
     """Return the position of the candidate to use; 0 is supervised training.
 
     A candidate must be better than supervised training by more than one standard error of the
     difference, which has the variance of the number of examples that change.  Of these, the one
     with the most held-out examples right is chosen, and the first of equal ones.
     """
-    more = found.right - found.right[0]
-    error = found.changed.clamp_min(0).sqrt()
+    more = validated.right - validated.right[0]
+    error = validated.changed.clamp_min(0).sqrt()
     best = 0
     for index in range(1, len(more)):
         is_better = more[index] > more[best] + EVEN

@@ -320,7 +320,7 @@ class DPFL(StepTraining):
         for site in ask.cohort:
             to[site] = {"of": "own"}
             if site in rows:
-                to[site] = {"of": "held"}
+                to[site] = {"of": "received"}
         ask.keep(self.average, to=to)
         return {"graph": graph}
 
@@ -349,7 +349,7 @@ class DPFL(StepTraining):
             order=self.order,
             model=self.model,
             search=self.search,
-            found=self.found,
+            choices=self.choices,
             weigh=self.weigh,
         )
 
@@ -438,7 +438,7 @@ class DPFL(StepTraining):
         takes={},
         times=0,
     )
-    def found(self, view: View) -> Answer:
+    def choices(self, view: View) -> Answer:
         before = load_search(view)
         g = self.choice(view)
         return {
@@ -449,7 +449,7 @@ class DPFL(StepTraining):
             "conflicts": g.conflicts,
             "broke": before.broke,
             "guarded": not torch.equal(g.chosen, before.chosen),
-            "can_judge": len(view.held) > 0,
+            "can_judge": len(view.validation_labels) > 0,
         }
 
     @client.each(
@@ -465,10 +465,10 @@ class DPFL(StepTraining):
 
     @client.keep(
         "number of tensors kept",
-        takes={"of": Text(("own", "search", "held"))},
+        takes={"of": Text(("own", "search", "received"))},
         times=0,
     )
-    def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
+    def average(self, view: View, of: Literal["own", "search", "received"]) -> Answer:
         """Return the new model of the site, and which available models are in it, (available,)."""
         own = own_model(view)
         at_hand = load_models(view)
@@ -479,7 +479,7 @@ class DPFL(StepTraining):
             w = greedy.average_chosen(g, own)
             if len(g.chosen) == len(at_hand):  # all candidates are available
                 peers = g.chosen
-        elif of == "held":
+        elif of == "received":
             w = greedy.mean(own, at_hand)
             peers = torch.tensor([peer.is_usable for peer in at_hand])
         return {"w": w, "stats": view.memory["local"]["stats"], "peers": peers}

@@ -188,6 +188,6 @@ def pair(b: Batch) -> tuple[Batch, Batch]:
 
 def every_other(b: Batch, first: int, end: int | None = None) -> Batch:
     """Rows ``first``, ``first + 2``, ... of a batch, before ``end``."""
-    place = b.weight.ndim - 1  # dimension of the examples
-    cut = (slice(None),) * place + (slice(first, end, 2),)
+    dimension = b.weight.ndim - 1  # dimension of the examples
+    cut = (slice(None),) * dimension + (slice(first, end, 2),)
     return b._replace(x=b.x[cut], y=b.y[cut], weight=b.weight[cut])

@@ -1,7 +1,7 @@
 """Server side of the selection of collaborators: models are sent in batches.
 
 The client side consists of the client functions ``model`` (which is sent), ``order``, ``search``,
-``found`` and ``weigh``.
+``choices`` and ``weigh``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ChoiceFunctions(NamedTuple):
     order: ClientCall
     model: ClientCall
     search: ClientCall
-    found: ClientCall
+    choices: ClientCall
     weigh: ClientCall
 
 
@@ -131,7 +131,7 @@ def search(
     while queue:  # pass 2: X meets Y
         routes = _first_of_each(queue, limits.batch)
         _send_models(ask, functions, routes, to)
-        choices |= ask.each(functions.found, to={site: {} for site in routes})
+        choices |= ask.each(functions.choices, to={site: {} for site in routes})
         left = _rest_of_each(queue, limits.batch)
         queue = {site: row for site, row in left.items() if not choices[site]["full"]}
     return _collect_choices(choices, rows, ask.cohort)

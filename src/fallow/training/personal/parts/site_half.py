@@ -26,8 +26,10 @@ def own_model(view: View) -> Member:
 
 def load_models(view: View) -> list[Member]:
     """Return the models of the last relay, in the order of the names of their senders."""
-    held = [view.memory[name] for name in sorted(view.memory) if name.startswith("model/")]
-    return [Member(peer["w"], float(peer["labels"])) for peer in held]
+    models = [
+        view.memory[name] for name in sorted(view.memory) if name.startswith("model/")
+    ]
+    return [Member(peer["w"], float(peer["labels"])) for peer in models]
 
 
 def load_search(view: View) -> Greedy:
@@ -64,9 +66,9 @@ def reward(view: View, by_row: bool = False) -> Reward:
     The reward is 0 without examples.
     """
     rows = view.rows("validation")
-    labels = view.held
+    labels = view.validation_labels
     local = view.memory["local"]
-    share = view.held_weights.double()
+    share = view.validation_weights.double()
     share = share / share.mean()  # (v,)
     if rows.ndim == 4:  # memory layout for convolutions on the CPU
         rows = rows.contiguous(memory_format=torch.channels_last)
