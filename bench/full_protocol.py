@@ -20,6 +20,7 @@ from fallow.core.events import Event
 from fallow.core.training_config import TrainingStage
 from fallow.core.wording import count_noun, duration
 from fallow.data.catalog.named import missing_files
+from fallow.recipes.find import find_recipe
 from fallow.recipes.papers import known_of, load_papers
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -28,15 +29,14 @@ from fallow.study.opening import open_study
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study
-from fallow_papers.ahfal import recipes as ahfal
-from fallow_papers.dpfl import recipes as dpfl
-from fallow_papers.fairfal import recipes as fairfal
 
 TABLE = Path("studies/full-size.md")
+DPFL = find_recipe("dpfl/cifar10-patho")
+assert DPFL.published is not None
 STUDIES: dict[str, Recipe] = {
-    "ahfal": ahfal.CIFAR10,
-    "fairfal": fairfal.CIFAR10,
-    "dpfl": replace(dpfl.CIFAR10, strategies=tuple(dpfl.TABLE1)),
+    "ahfal": find_recipe("ahfal/cifar10"),
+    "fairfal": find_recipe("fairfal/cifar10"),
+    "dpfl": replace(DPFL, strategies=tuple(DPFL.published.names)),
 }
 """AHFAL Table 1's column Dirichlet 0.1; FairFAL's long tail of CIFAR-10; DPFL's Table 1, first
 column."""
@@ -151,9 +151,8 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
         channels_last=False,
     )
     if name == "fairfal":
-        return replace(
-            small, partition=fairfal.tail(0.1, n_max=60), model=Spec("digits-cnn")
-        )
+        tail = replace(recipe.partition, fields={**recipe.partition.fields, "n_max": 60})
+        return replace(small, partition=tail, model=Spec("digits-cnn"))
     if name == "dpfl":
         partition = replace(recipe.partition, fields={"min_samples": 2})
         return replace(small, partition=partition, sites=5, model=Spec("digits-cnn"))

@@ -21,7 +21,7 @@ from fallow import contrib
 from fallow.core.contract import Contract
 from fallow.core.names import spell_class, summarize
 from fallow.recipes.few_labels import FEDAVG
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 from fallow.settings.classes import classes_of
 from fallow.study.benchmark import TaskLine, task_lines
 

@@ -16,7 +16,8 @@ import pytest
 from fallow import contrib, strategies, training
 from fallow.core.build import names
 from fallow.core.names import spell_class
-from fallow.recipes.papers import load_papers, load_recipes
+from fallow.recipes.find import load_recipes
+from fallow.recipes.papers import load_papers
 from fallow.training import personal
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from fallow.recipes.papers import known_of, load_recipes, recipes_of
+from fallow.recipes.find import load_recipes, recipes_of
+from fallow.recipes.papers import known_of
 from fallow.report.page import write_report
 from fallow.study.cell import Setup
 from fallow.study.opening import open_study

@@ -15,7 +15,7 @@ from torch import nn
 
 import fallow as fl
 from fallow.api.progress import ProgressLine
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 from fallow.settings.recipe import with_settings
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study

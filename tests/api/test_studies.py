@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fallow as fl
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 
 Settings = dict[str, Any]
 SCORES = ["strategy", "seed", "cycle", "round", "labeled", "accuracy"]

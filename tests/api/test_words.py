@@ -18,7 +18,7 @@ from fallow.api.objects import Collected
 from fallow.core.build import build, names
 from fallow.data.partition import partitions
 from fallow.models import networks
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 from fallow.training import personal
 from tests.contracts.strategies import STRATEGIES
 from tests.each import each_of

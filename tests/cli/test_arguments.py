@@ -8,8 +8,8 @@ from fallow import strategies
 from fallow.cli.arguments import BUILT_IN, PAPERS, check_arguments, check_recipe
 from fallow.core.build import find
 from fallow.core.names import spell_class
-from fallow.recipes.find import find_recipe
-from fallow.recipes.papers import FALLOW, GROUP, load_recipes
+from fallow.recipes.find import find_recipe, load_recipes
+from fallow.recipes.papers import FALLOW, GROUP
 from fallow.settings.classes import classes_of
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_known, load_recipes
+from fallow.recipes.find import load_recipes
+from fallow.recipes.papers import load_known
 from fallow.report.final_table import final_table
 from fallow.settings.variants import variant
 from fallow.study.reading import read_study

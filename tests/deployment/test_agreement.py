@@ -21,7 +21,7 @@ from fallow.deployment.study_file import (
     write_agreement,
 )
 from fallow.experiment.simulation import build_world
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore

@@ -13,8 +13,7 @@ from fallow.api.settings import read_request
 from fallow.cli.app import main
 from fallow.core.names import lend
 from fallow.recipes.default_training import CLOSED_FORM, default_training
-from fallow.recipes.find import find_recipe
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import find_recipe, load_recipes
 from fallow.settings.recipe import recipe_from
 from fallow.settings.variants import variant
 from tests.toys import First

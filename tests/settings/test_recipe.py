@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.recipes.find import find_recipe
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import find_recipe, load_recipes
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
@@ -52,6 +51,7 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
             "model.hidden": "[8]",
             "training_config.optimizer.lr": "0.5",
             "training_config.stages": "3",
+            "local_training_config.stages": "4",
             "partition": "iid",
             "sites": "4",
             "bounds": "false",
@@ -62,6 +62,7 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
     assert made.training_config == TrainingConfig(
         (TrainingStage(3),), 16, Optimizer(lr=0.5, momentum=0.9)
     )
+    assert made.local_training_config.epochs == 4
     assert (made.partition, made.sites, made.bounds, made.title) == (
         Spec("iid"),
         4,
@@ -75,6 +76,13 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         load_recipes()["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
     )
     assert (made.name, made.title, made.published) == ("patients", "", None)
+    own = recipe_from(
+        {"data": "svhn", "published": {"setting": "dataset=SVHN"}},
+        load_recipes()["ahfal/mnist-mini"],
+    )
+    assert own.published is not None
+    assert (own.title, own.published.setting) == ("", "dataset=SVHN")
+    assert own.published.names["ahfal"] == "AHFAL"
     assert with_settings(load_recipes()["demo"], {"data": "digits"}).name == "demo"
 
 

@@ -13,8 +13,7 @@ from fallow.core.names import BUILT_IN
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.methods import methods_of
 from fallow.models import networks
-from fallow.recipes.find import find_recipe
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import find_recipe, load_recipes
 from fallow.settings.training_defaults import (
     CUSTOM,
     DENSE,

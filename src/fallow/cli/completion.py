@@ -40,9 +40,9 @@ def prepare() -> None:
 
 def complete_recipe(incomplete: str) -> list[str]:
     """Return the names of configurations with a prefix."""
-    from fallow.recipes.papers import load_recipes
+    from fallow.recipes.find import list_recipes
 
-    return [name for name in load_recipes() if name.startswith(incomplete)]
+    return [name for name in list_recipes() if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[str]:

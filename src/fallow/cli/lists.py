@@ -135,7 +135,7 @@ def datasets(
 def recipes(as_json: opt.Json = False) -> None:
     """List recipes: the demo, the benchmark, and those of papers if fallow-papers is installed."""
     from fallow.cli.objects import RecipeRow
-    from fallow.recipes.papers import load_recipes
+    from fallow.recipes.find import load_recipes
 
     rows = []
     for recipe in load_recipes().values():

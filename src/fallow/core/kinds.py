@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from numbers import Integral, Real
 from typing import (
     Annotated,
@@ -178,6 +179,12 @@ def takes_numbers(hint: Any) -> bool:
     return hint in (int, float)
 
 
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a class.  They take a millisecond, hence the cache."""
+    return get_type_hints(kind)
+
+
 def refuse_conversion(value: object, hint: Any, path: str) -> None:
     """Raise ValueError for a Boolean or a string where another type is declared.
 
@@ -199,8 +206,8 @@ def refuse_conversion(value: object, hint: Any, path: str) -> None:
             )
     elif isinstance(value, Mapping):
         part = drop_none(hint)
-        if is_dataclass(part):
-            _refuse_conversion_in_parts(value, get_type_hints(part), path)
+        if isinstance(part, type) and is_dataclass(part):
+            _refuse_conversion_in_parts(value, hints_of(part), path)
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
             refuse_conversion(item, _element_at(hint, at), f"{path}.{at}")

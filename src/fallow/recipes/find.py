@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from fallow.core.kinds import show_value
 from fallow.core.terms import explain_recipe
 from fallow.data import CATALOG
 from fallow.recipes.default_training import default_training
-from fallow.recipes.papers import find_named_recipe, load_recipes
+from fallow.recipes.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.received import parse_toml, read_named
 
@@ -102,14 +105,70 @@ def _beside(file: Path, named: str, *, is_file: bool) -> str:
     return str(file.parent / named)
 
 
+@cache
+def load_recipes() -> dict[str, Recipe]:
+    """Return all recipes by name.
+
+    >>> load_recipes()["demo"].data
+    'digits'
+    """
+    return recipes_of(load_papers())
+
+
+def list_recipes() -> list[str]:
+    """Return the names of all recipes, without reading their files."""
+    return [name for paper in load_papers() for name in _list_of(paper)]
+
+
+def recipes_of(papers: Iterable[Paper]) -> dict[str, Recipe]:
+    """Return the recipes of papers by name.  Raises ValueError if two have the same name."""
+    recipes: dict[str, Recipe] = {}
+    for paper in papers:
+        for name in _list_of(paper):
+            if name in recipes:
+                raise ValueError(f"two recipes are called {name!r}; rename one")
+            recipes[name] = _read_of(paper, name)
+    return recipes
+
+
 def _find_by_name(name: str) -> Recipe:
-    recipe = find_named_recipe(name)
-    if recipe is not None:
-        return recipe
+    """Return a recipe by name.  Only the distribution with its prefix is loaded."""
+    if name in _list_of(FALLOW):
+        return _read_of(FALLOW, name)
+    prefix, _, _ = name.partition("/")
+    for entry in entry_points(group=GROUP, name=prefix):
+        paper = entry.load()
+        if name in _list_of(paper):
+            return _read_of(paper, name)
     if Path(name).suffix:
         raise ValueError(
             f"{name!r} is not a recipe: an experiment configuration ends in .toml, a "
             "table in .csv or another ending of docs/load-data.md; 'fallow recipes' "
             "lists names"
         )
-    raise ValueError(explain_recipe(name, [*load_recipes()]))
+    raise ValueError(explain_recipe(name, list_recipes()))
+
+
+def _list_of(paper: Paper) -> list[str]:
+    names = [recipe.name for recipe in paper.recipes]
+    if paper.folder is not None:
+        files = sorted(paper.folder.glob("*.toml"))
+        names += [f"{paper.folder.name}/{file.stem}" for file in files]
+    return names
+
+
+def _read_of(paper: Paper, name: str) -> Recipe:
+    """Return the recipe of a paper by one of its names."""
+    for recipe in paper.recipes:
+        if recipe.name == name:
+            return recipe
+    assert paper.folder is not None  # noqa: S101 - its name is listed
+    _, _, stem = name.partition("/")
+    return _read_file(paper.folder / f"{stem}.toml")
+
+
+@cache
+def _read_file(file: Path) -> Recipe:
+    """Return the recipe of a paper's file, whose name begins with that of the folder."""
+    recipe = find_recipe(str(file))
+    return replace(recipe, name=f"{file.parent.name}/{file.stem}")

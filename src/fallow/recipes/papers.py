@@ -2,7 +2,7 @@
 
 A distribution adds a paper with an entry point of the group ``fallow.papers``, whose name is the
 first part of its recipes (``ahfal`` for ``ahfal/cifar10``) and whose value is a `Paper`.  An entry
-point is loaded when a recipe of it is used or all papers are listed.
+point is loaded when a recipe of it is used or all papers are listed (`fallow.recipes.find`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Paper:
     ----------
     title, authors, year : str, str, int
         Reference.
+    folder : Path, optional
+        Folder of experiment configurations, ``NAME.toml``, and of published tables, if any,
+        ``published/*.csv``.  The name of the folder is the first part of the recipes' names.
     recipes : tuple of Recipe
-        Experiment configurations.
-    published : Path, optional
-        Folder of the published tables.
+        Experiment configurations that are created in Python.
     codes : tuple of Code
         Classes that reproduce its public code.
     labels : Labels
@@ -46,8 +47,8 @@ class Paper:
     title: str
     authors: str = ""
     year: int | None = None
+    folder: Path | None = None
     recipes: tuple[Recipe, ...] = ()
-    published: Path | None = None
     codes: tuple[Code, ...] = ()
     labels: Labels = Labels()
     sections: Callable[[], Any] | None = None
@@ -72,29 +73,6 @@ def load_known() -> PaperResults:
     return known_of(load_papers())
 
 
-@cache
-def load_recipes() -> dict[str, Recipe]:
-    """Return all recipes by name.
-
-    >>> load_recipes()["demo"].data
-    'digits'
-    """
-    return recipes_of(load_papers())
-
-
-def find_named_recipe(name: str) -> Recipe | None:
-    """Return a recipe by name, or None.  Only the distribution with its prefix is loaded."""
-    for recipe in FALLOW.recipes:
-        if recipe.name == name:
-            return recipe
-    for entry in entry_points(group=GROUP, name=name.partition("/")[0]):
-        for recipe in entry.load().recipes:
-            if recipe.name == name:
-                named: Recipe = recipe
-                return named
-    return None
-
-
 def known_of(papers: Iterable[Paper]) -> PaperResults:
     """Return what papers state about strategies."""
     labels = []
@@ -104,21 +82,10 @@ def known_of(papers: Iterable[Paper]) -> PaperResults:
         labels.append(paper.labels)
         for code in paper.codes:
             codes[code.word] = code
-        if paper.published is not None:
-            folders.append(paper.published)
+        if paper.folder is not None and (paper.folder / "published").is_dir():
+            folders.append(paper.folder / "published")
     return PaperResults(
         labels=tuple(labels),
         codes=codes,
         published=PublishedTables(tuple(folders)),
     )
-
-
-def recipes_of(papers: Iterable[Paper]) -> dict[str, Recipe]:
-    """Return the recipes of papers by name.  Raises ValueError if two have the same name."""
-    recipes: dict[str, Recipe] = {}
-    for paper in papers:
-        for recipe in paper.recipes:
-            if recipe.name in recipes:
-                raise ValueError(f"two recipes are called {recipe.name!r}; rename one")
-            recipes[recipe.name] = recipe
-    return recipes

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
-from fallow.core.kinds import refuse_conversion
+from fallow.core.kinds import hints_of, refuse_conversion
 from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
 from fallow.core.terms import explain_constructor, nearest, suggest_keyword
@@ -544,7 +544,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     8
     """
     merged = _start_settings(recipe, settings)
-    hints = get_type_hints(Recipe)
+    hints = hints_of(Recipe)
     of_training: Settings = {}
     for key, text in settings.items():
         value = _from_text(text, hints.get(key))
@@ -573,15 +573,17 @@ def _from_text(text: str, hint: object) -> object:
 def _start_settings(base: Recipe | None, settings: Mapping[str, object]) -> Settings:
     """Return the settings of the base configuration that still apply.
 
-    Other data invalidate its name, title and published results.  Another training algorithm has
-    settings of its own.
+    Other data invalidate its name and title, and its published results unless they are set too.
+    Another training algorithm has settings of its own.
     """
     start: Settings = {}
     if base is not None:
         start = base.to_dict()
         data = settings.get("data", base.data)
         if data != base.data:
-            start |= {"name": Path(str(data)).stem, "title": "", "published": None}
+            start |= {"name": Path(str(data)).stem, "title": ""}
+            if "published" not in settings:
+                start["published"] = None
     if "training" in settings:
         start = _change_training(start, settings["training"])
     return start
@@ -662,7 +664,7 @@ def _validate_settings(merged: Settings) -> Recipe:
     for name in BUDGETS:
         if name in merged:
             check_budget_kind(name, merged[name])
-    hints = get_type_hints(Recipe)
+    hints = hints_of(Recipe)
     for name, value in merged.items():
         refuse_conversion(value, hints[name], name)
     from pydantic import ValidationError
@@ -682,7 +684,7 @@ def _merge_settings(
     ``where`` is the prefix of the keys in error messages, such as ``"training_config."``.
     """
     merged = dict(start)
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     known = [field.name for field in fields(kind)]
     for key, value in settings.items():
         if key not in known:
@@ -707,7 +709,11 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
             old = {}
         return _merge_settings(old, value, kind, where)
     is_truth = isinstance(value, bool)  # bool is a subclass of int
-    if where == "training_config.stages." and isinstance(value, int) and not is_truth:
+    if (
+        where.endswith("training_config.stages.")
+        and isinstance(value, int)
+        and not is_truth
+    ):
         return [{"epochs": value}]  # training_config.stages=2: two epochs of all
     if where.endswith(".stages.") and isinstance(value, list):
         _check_stages(value, where)

@@ -1,4 +1,4 @@
-"""The wheel contains the published tables, and each entry point has configurations."""
+"""The wheel contains the recipes and published tables, and each entry point has recipes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from fallow.recipes.find import recipes_of
 from tests.test_wheel import build
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,9 +25,10 @@ def test_the_wheel_has_published_results_and_an_entry_point_for_every_prefix(
         (listed,) = (name for name in files if name.endswith("entry_points.txt"))
         entries = configparser.ConfigParser()
         entries.read_string(wheel.read(listed).decode())
-    tables = {path.relative_to(ROOT / "src").as_posix() for path in ROOT.rglob("*.csv")}
-    assert len(tables) > 19
-    assert tables <= files
+    for ending, count in (("csv", 19), ("toml", 100)):
+        own = [*(ROOT / "src").rglob(f"*.{ending}")]
+        assert len(own) > count
+        assert {path.relative_to(ROOT / "src").as_posix() for path in own} <= files
     for prefix, target in entries["fallow.papers"].items():
         paper = EntryPoint(prefix, target, "fallow.papers").load()
-        assert {recipe.name.partition("/")[0] for recipe in paper.recipes} == {prefix}
+        assert {name.partition("/")[0] for name in recipes_of([paper])} == {prefix}

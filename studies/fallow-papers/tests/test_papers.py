@@ -10,6 +10,7 @@ import fallow_papers.ahfal.codes
 from fallow import strategies
 from fallow.core.build import find
 from fallow.core.names import OWN
+from fallow.recipes.find import recipes_of
 from fallow.recipes.papers import load_known, load_papers
 from fallow_papers.ahfal.codes import RatioAHFAL
 from tests.report.conftest import write_study
@@ -69,7 +70,7 @@ def test_a_study_read_without_papers_says_the_name_of_the_class(tmp_path: Path) 
 def test_who_only_lists_recipes_draws_nothing() -> None:
     code = """
 import sys
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 load_recipes()
 print({"matplotlib", "pandas"} & set(sys.modules))
 """
@@ -81,5 +82,5 @@ print({"matplotlib", "pandas"} & set(sys.modules))
 
 def test_every_paper_says_who_wrote_it_and_its_tables_are_there() -> None:
     for paper in load_papers():
-        assert paper.title and paper.recipes
+        assert paper.title and recipes_of([paper])
     assert len(load_known().published.names()) == 19

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import fallow_papers
 from fallow.core.build import build
 from fallow.data import CATALOG, Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import draw_flipped_sites
-from fallow.recipes.papers import load_known, load_recipes
+from fallow.recipes.find import find_recipe, load_recipes
+from fallow.recipes.papers import load_known
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.training.personal import DPFL
@@ -53,6 +57,16 @@ PERSONAL: dict[str, tuple[Any, ...]] = {
     "dpfl/tau-init": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
     "dpfl/period": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 1),
 }
+
+
+@pytest.mark.parametrize(
+    "name", ["ahfal/svhn-alpha0.5", "fairfal/cifar10", "pivotal/bike-mini"]
+)
+def test_a_file_of_a_recipe_is_the_recipe(name: str) -> None:
+    (file,) = Path(fallow_papers.__file__).parent.rglob(f"{name}.toml")
+    recipe = find_recipe(str(file))
+    assert recipe.name == file.stem
+    assert replace(recipe, name=name) == find_recipe(name)
 
 
 @every

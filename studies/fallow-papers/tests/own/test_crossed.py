@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow.recipes.papers import load_recipes
+from fallow.recipes.find import load_recipes
 from fallow_papers.own.crossed import grid, interactions
 from fallow_papers.own.sections import crossed_gains
 from tests.report.conftest import rewrite, write_study

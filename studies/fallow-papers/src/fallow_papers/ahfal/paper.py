@@ -7,7 +7,6 @@ from pathlib import Path
 from fallow.recipes.papers import Paper
 from fallow.report.section import Sections
 from fallow.study.known import Code
-from fallow_papers.ahfal import recipes
 
 CODES = {
     "RatioAHFAL": "ahfal",
@@ -31,8 +30,7 @@ AHFAL = Paper(
     title="Federated Active Learning via Class-Adaptive Local-Global Balancing",
     authors="anonymous submission",
     year=2025,
-    recipes=recipes.RECIPES,
-    published=Path(__file__).parent / "published",
+    folder=Path(__file__).parent,
     codes=tuple(
         Code(
             name=name,

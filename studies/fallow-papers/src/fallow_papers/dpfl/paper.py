@@ -7,7 +7,6 @@ from pathlib import Path
 from fallow.recipes.papers import Paper
 from fallow.report.section import Sections
 from fallow.study.known import Labels
-from fallow_papers.dpfl import recipes
 from fallow_papers.dpfl.labels import field_words
 
 
@@ -22,8 +21,7 @@ DPFL = Paper(
     title="Decentralized Personalized Federated Learning",
     authors="Kharrat, Canini & Horvath",
     year=2025,
-    recipes=recipes.RECIPES,
-    published=Path(__file__).parent / "published",
+    folder=Path(__file__).parent,
     labels=Labels(field=field_words),
     sections=sections,
 )

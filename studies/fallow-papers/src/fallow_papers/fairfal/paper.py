@@ -6,7 +6,6 @@ from pathlib import Path
 
 from fallow.recipes.papers import Paper
 from fallow.report.section import Sections
-from fallow_papers.fairfal import recipes
 
 
 def sections() -> Sections:
@@ -20,7 +19,6 @@ FAIRFAL = Paper(
     title="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
     authors="Zong & Huang",
     year=2026,
-    recipes=recipes.RECIPES,
-    published=Path(__file__).parent / "published",
+    folder=Path(__file__).parent,
     sections=sections,
 )

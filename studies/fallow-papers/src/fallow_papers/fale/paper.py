@@ -7,7 +7,6 @@ from pathlib import Path
 from fallow.recipes.papers import Paper
 from fallow.report.section import Sections
 from fallow.study.known import Labels
-from fallow_papers.fale import recipes
 from fallow_papers.fale.labels import call
 
 
@@ -22,8 +21,7 @@ FALE = Paper(
     title="Efficient Heterogeneity-Aware Federated Active Data Selection",
     authors="Tang et al.",
     year=2025,
-    recipes=tuple(recipes.RECIPES),
-    published=Path(__file__).parent / "published",
+    folder=Path(__file__).parent,
     labels=Labels(strategy=call),
     sections=sections,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fallow.recipes.papers import Paper
-from fallow_papers.kafal import recipes
 
 KAFAL = Paper(
     title="Knowledge-Aware Federated Active Learning with Non-IID Data",
     authors="Cao et al.",
     year=2023,
-    recipes=recipes.RECIPES,
+    folder=Path(__file__).parent,
 )

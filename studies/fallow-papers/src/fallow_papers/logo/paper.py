@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fallow.recipes.papers import Paper
-from fallow_papers.logo import recipes
 
 LOGO = Paper(
     title="Re-thinking Federated Active Learning Based on Inter-class Diversity",
     authors="Kim et al.",
     year=2023,
-    recipes=recipes.RECIPES,
+    folder=Path(__file__).parent,
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fallow.recipes.papers import Paper
 from fallow.report.section import Sections
-from fallow_papers.own import closed_form, personal_al, pivotal
+
+HERE = Path(__file__).parent
 
 
 def sections() -> Sections:
@@ -17,11 +20,11 @@ def sections() -> Sections:
 
 
 CLOSED_FORM = Paper(
-    "Closed-form models of persons and hospitals", recipes=closed_form.RECIPES
+    "Closed-form models of persons and hospitals", folder=HERE / "closed-form"
 )
 PERSONAL_AL = Paper(
     "Active learning for personalized models",
-    recipes=personal_al.RECIPES,
+    folder=HERE / "personal-al",
     sections=sections,
 )
-PIVOTAL = Paper("Pivotal selection for regression", recipes=pivotal.RECIPES)
+PIVOTAL = Paper("Pivotal selection for regression", folder=HERE / "pivotal")
