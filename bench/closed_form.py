@@ -19,7 +19,7 @@ from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
@@ -84,7 +84,7 @@ def phase(
     if model == "mlp":
         engine = Stacked(network, layout, loss)
     ask = Ask(
-        InProcess(members, engine),
+        InProcessChannel(members, engine),
         Nothing(),
         Disclosure(),
         ExchangeKey("train", "round"),

@@ -19,7 +19,7 @@ from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.engine import Loop, row_loss
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 
 
 def prepare(is_quick: bool) -> Race:
@@ -37,8 +37,8 @@ def prepare(is_quick: bool) -> Race:
 
     def ours() -> None:
         loop = Loop(parts.model, parts.layout, row_loss("classification"))
-        carrier = InProcess({"a": site}, loop)
-        ask = Ask(carrier, Nothing(), Disclosure(), ExchangeKey("query", "query"))
+        channel = InProcessChannel({"a": site}, loop)
+        ask = Ask(channel, Nothing(), Disclosure(), ExchangeKey("query", "query"))
         Coverage().query(ask, {"a": LABELS}, {})
         results["picks"] = site.memory["picks"]["rows"]
 

@@ -24,7 +24,7 @@ from fallow.core.streams import stream
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.strategies import FALE
 from fallow.strategies.parts import leverage
@@ -89,7 +89,7 @@ def selection(n: int, d: int) -> float:
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))
         members[f"site-{at}"] = LocalSite(f"site-{at}", x, parts, MemoryStore())
     ask = Ask(
-        InProcess(members, Loop(model, layout, row_loss("regression"))),
+        InProcessChannel(members, Loop(model, layout, row_loss("regression"))),
         Nothing(),
         Disclosure(),
         ExchangeKey("query", "query"),

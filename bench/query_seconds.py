@@ -30,7 +30,7 @@ from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import AHFAL, BADGE, KSAS, CoreSet, Entropy
 from fallow.training import FedAvg
@@ -83,9 +83,9 @@ def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds
         for name, strategy in STRATEGIES.items():
             here = site(strategy, pool, labeled)
             executor = Loop(here.parts.model, here.parts.layout, row_loss("classification"))
-            carrier = InProcess({"a": here}, executor)
+            channel = InProcessChannel({"a": here}, executor)
             ask = Ask(
-                carrier, Nothing(), Disclosure(), ExchangeKey("query", "query", cycle=run)
+                channel, Nothing(), Disclosure(), ExchangeKey("query", "query", cycle=run)
             )
             started = CPU()
             strategy.query(ask, {"a": picks}, {})

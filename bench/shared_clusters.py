@@ -27,7 +27,7 @@ from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Pivotal, Typical, TypicalUnsure
 from fallow.training import FedAvg
@@ -64,10 +64,10 @@ def measure(strategy: Query, rows: int) -> tuple[float, float]:
     torch.set_num_threads(1)
     site = site_of(strategy, rows)
     parts = site.parts
-    carrier = InProcess(
+    channel = InProcessChannel(
         {"a": site}, Loop(parts.model, parts.layout, row_loss("classification"))
     )
-    ask = Ask(carrier, Nothing(), Disclosure(), ExchangeKey("query", "query"))
+    ask = Ask(channel, Nothing(), Disclosure(), ExchangeKey("query", "query"))
     before = peak_mb()
     started = CPU()
     strategy.query(ask, {"a": LABELS}, {})

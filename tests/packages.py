@@ -21,7 +21,7 @@ from torch import nn
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.values import LabelCount
-from fallow.core.view import Picks
+from fallow.core.view import SelectedExamples
 from fallow.strategies import Random as Borrowed
 
 Path({mark!r}).write_text("imported")
@@ -37,7 +37,7 @@ class Fancy:
 
     @client.keep("a count", takes={{"n": LabelCount()}})
     def select(self, view, n):
-        return Picks(torch.arange(n))
+        return SelectedExamples(torch.arange(n))
 
 class Plain:
     pass

@@ -510,7 +510,7 @@ def test_a_mistake_is_answered_in_one_sentence(
 
 NOT_MADE_BY_HAND = {
     *("LoadedModel", "Run", "Selection", "Study", "View"),
-    *("Picks", "Release", "Strategy", "Training"),
+    *("SelectedExamples", "Release", "Strategy", "Training"),
 }
 """Classes of what calls return and of what strategies are handed and return, and base classes."""
 CLASSES = [
@@ -536,8 +536,8 @@ def test_so_is_one_of_a_strategy_of_ones_own() -> None:
             title="Largest", keep={"select": "number of selected examples"}
         )
 
-        def select(self, view: fl.View, n: int) -> fl.Picks:
-            return fl.Picks(torch.arange(n))
+        def select(self, view: fl.View, n: int) -> fl.SelectedExamples:
+            return fl.SelectedExamples(torch.arange(n))
 
     with pytest.raises(
         ValueError, match="Largest has no setting 'powr'; did you mean 'power'"

@@ -30,7 +30,7 @@ PLAIN = {
     "entropy": "the default of a recipe, what pooled bounds choose by, and a number of labels",
     "fedavg": "the default of a recipe",
     "closedform": "the default training algorithm",
-    "typical": "first labels, where a recipe says so",
+    "typical": "initial labels, where a recipe says so",
     "demo": "a command",
     "benchmark": "a command, and a switch of cuDNN",
 }

@@ -69,7 +69,7 @@ import torch
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.values import LabelCount
-from fallow.core.view import Picks
+from fallow.core.view import SelectedExamples
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FrontRows:
 
     @client.keep("a count", takes={"n": LabelCount()})
     def select(self, view, n):
-        return Picks(torch.arange(n))
+        return SelectedExamples(torch.arange(n))
 """
 
 TRACKER = """
@@ -132,7 +132,7 @@ class Mailbag(TransportFactory):
 
     @staticmethod
     def open(end, say):
-        return Carrier()
+        return Channel()
 
     @staticmethod
     def connect(end, handle):
@@ -153,7 +153,7 @@ class Node:
         del Mailbag.handlers[self.site]
 
 
-class Carrier:
+class Channel:
     def __init__(self):
         self.replies = deque()
 

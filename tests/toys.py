@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.engine import Fitted, Job, Loop
 from fallow.recipes.papers import Paper
 from fallow.report.blocks import Blocks, Paragraph
@@ -51,8 +51,8 @@ class First:
         ask.keep(self.select, to=orders(budget))
         return memo
 
-    def select(self, view: View, n: int) -> Picks:
-        return Picks(torch.arange(n))
+    def select(self, view: View, n: int) -> SelectedExamples:
+        return SelectedExamples(torch.arange(n))
 
 
 @final

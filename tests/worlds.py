@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask, Carrier
+from fallow.core.ask import Ask, Channel
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
@@ -26,10 +26,10 @@ from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Simulation:
 
     strategy: Any
     members: dict[str, LocalSite]
-    carrier: Carrier
+    channel: Channel
     # messages sent by the sites so far
     shown: Disclosure = field(default_factory=Disclosure)
 
@@ -108,7 +108,7 @@ class Simulation:
         key = ExchangeKey("train", "round", cycle=cycle)
         if owner == "query":
             key = ExchangeKey("query", "query", cycle=cycle)
-        return Ask(self.carrier, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
+        return Ask(self.channel, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
 
     def query(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, Any]:
         """Run the strategy once with one budget, or one per site; return the memo."""
@@ -139,7 +139,7 @@ def world(
     sites: Tables,
     strategy: Any,
     seed: int = 0,
-    runtime: type[InProcess | Bytes] = InProcess,
+    runtime: type[InProcessChannel | SerializingChannel] = InProcessChannel,
 ) -> Simulation:
     """Return a federation of ``sites`` that runs ``strategy``, in float64."""
     classes = next(iter(sites.values())).local.shape[1]

@@ -63,7 +63,7 @@ Training                Base class of custom training algorithms; the default is
                         averaging.
 Contract                Declaration of an algorithm: its references, requirements and disclosures.
 View                    A site as an algorithm sees it.
-Picks                   Selected examples: different positions in the unlabeled pool, in order of
+SelectedExamples        Selected examples: different positions in the unlabeled pool, in order of
                         selection.
 Release                 Counts to which noise is added after the client function; then `post` runs.
 

@@ -30,8 +30,8 @@ from fallow.core.training_config import Optimizer as Optimizer
 from fallow.core.training_config import Schedule as Schedule
 from fallow.core.training_config import TrainingConfig as TrainingConfig
 from fallow.core.training_config import TrainingStage as TrainingStage
-from fallow.core.view import Picks as Picks
 from fallow.core.view import Release as Release
+from fallow.core.view import SelectedExamples as SelectedExamples
 from fallow.core.view import View as View
 from fallow.data import Dataset as Dataset
 from fallow.data.own.frame import from_frame as from_frame

@@ -41,7 +41,7 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Custom algorithms": (
         ("fallow.api.strategy", ("Strategy", "Training")),
         ("fallow.core.contract", ("Contract",)),
-        ("fallow.core.view", ("View", "Picks", "Release")),
+        ("fallow.core.view", ("View", "SelectedExamples", "Release")),
     ),
 }
 """Other public names, by section of the overview and module."""

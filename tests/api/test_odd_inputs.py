@@ -84,9 +84,9 @@ class Spy(fl.Strategy):
 
     contract = fl.Contract(title="Spy", keep={"select": "number of selected examples"})
 
-    def select(self, view: Any, n: int) -> fl.Picks:
+    def select(self, view: Any, n: int) -> fl.SelectedExamples:
         where = view.rows().data_ptr()
-        return fl.Picks(torch.arange(n), score=torch.full((n,), where).double())
+        return fl.SelectedExamples(torch.arange(n), score=torch.full((n,), where).double())
 
 
 @pytest.mark.parametrize("form", [lambda x: x, torch.from_numpy], ids=["numpy", "torch"])

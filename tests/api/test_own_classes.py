@@ -27,9 +27,9 @@ class Widest(fl.Strategy):
     power: float = 1.0
     contract = fl.Contract(title="Widest", keep={"select": "number of selected examples"})
 
-    def select(self, view: Any, n: int) -> fl.Picks:
+    def select(self, view: Any, n: int) -> fl.SelectedExamples:
         size = view.rows().flatten(1).norm(dim=1) ** self.power
-        return fl.Picks(size.argsort(descending=True)[:n])
+        return fl.SelectedExamples(size.argsort(descending=True)[:n])
 
 
 def widest(view: Any, n: int, power: float = 1.0) -> Any:
@@ -71,8 +71,8 @@ def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
             title="Twice", keep={"select": "number of selected examples"}
         )
 
-        def select(self, view: Any, n: int) -> fl.Picks:
-            return fl.Picks(torch.zeros(n, dtype=torch.int64))
+        def select(self, view: Any, n: int) -> fl.SelectedExamples:
+            return fl.SelectedExamples(torch.zeros(n, dtype=torch.int64))
 
     with pytest.raises(ValueError) as error:
         fl.select([[0.0], [1.0], [2.0]], Twice(), n=2)
@@ -138,7 +138,7 @@ def test_wrong_positions_are_refused_in_one_sentence(selected: Any, sentence: st
         [np.int64(2), np.int64(0)],
         [torch.tensor(2), torch.tensor(0)],
         torch.tensor([2, 0], dtype=torch.int32),
-        fl.Picks([2, 0], weight=[1.0, 3.0]),  # type: ignore[arg-type]
+        fl.SelectedExamples([2, 0], weight=[1.0, 3.0]),  # type: ignore[arg-type]
     ],
 )
 def test_positions_are_a_list_an_array_or_a_tensor(selected: Any) -> None:
@@ -152,7 +152,7 @@ def test_numbers_beside_positions_are_one_for_each() -> None:
     with pytest.raises(
         ValueError, match=r"weight is of shape \(1,\); give one number for each"
     ):
-        fl.Picks([2, 0], weight=[1.0])  # type: ignore[arg-type]
+        fl.SelectedExamples([2, 0], weight=[1.0])  # type: ignore[arg-type]
 
 
 def test_nothing_is_selected_where_nothing_is_requested() -> None:
@@ -243,8 +243,8 @@ def test_a_decorator_of_ones_own_does_no_harm() -> None:
             title="Decorated", keep={"select": "number of selected examples"}
         )
 
-        def select(self, view: Any, n: int) -> fl.Picks:
-            return fl.Picks(torch.arange(n))
+        def select(self, view: Any, n: int) -> fl.SelectedExamples:
+            return fl.SelectedExamples(torch.arange(n))
 
     assert Decorated(3).k == 3
     with pytest.raises(FrozenInstanceError):
@@ -267,8 +267,8 @@ def test_a_class_without_a_contract_is_told_what_to_add() -> None:
     ):
 
         class Silent(fl.Strategy):
-            def select(self, view: Any, n: int) -> fl.Picks:
-                return fl.Picks(torch.arange(n))
+            def select(self, view: Any, n: int) -> fl.SelectedExamples:
+                return fl.SelectedExamples(torch.arange(n))
 
 
 def test_a_contract_that_lists_a_function_that_is_not_there_is_refused() -> None:
@@ -281,8 +281,8 @@ def test_a_contract_that_lists_a_function_that_is_not_there_is_refused() -> None
                 keep={"select": "number of selected examples"},
             )
 
-            def select(self, view: Any, n: int) -> fl.Picks:
-                return fl.Picks(torch.arange(n))
+            def select(self, view: Any, n: int) -> fl.SelectedExamples:
+                return fl.SelectedExamples(torch.arange(n))
 
 
 def test_a_strategy_of_ones_own_runs_and_is_called_by_its_name(
@@ -315,7 +315,7 @@ class EGL(fl.Strategy):
 
     def select(self, view, n):
         p = view.logits("local").softmax(1)
-        return fl.Picks((p.max(1).values ** self.power).argsort()[:n])
+        return fl.SelectedExamples((p.max(1).values ** self.power).argsort()[:n])
 
 world = fl.Federation(fl.load("digits"), sites=3)
 settings = {"cycles": 1, "training": "fedavg", "rounds": 1}
@@ -393,7 +393,7 @@ def test_what_a_strategy_of_ones_own_raises_is_told_with_its_place(
     world: fl.Federation, quick: dict[str, Any]
 ) -> None:
     class Broken(Widest):
-        def select(self, view: Any, n: int) -> fl.Picks:
+        def select(self, view: Any, n: int) -> fl.SelectedExamples:
             raise KeyError("no such thing")
 
     with pytest.raises(RuntimeError, match=r"Broken.select failed at site .* in cycle 0"):

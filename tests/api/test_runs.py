@@ -118,7 +118,7 @@ def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
             "class Mine(fl.Strategy):",
             "    contract = fl.Contract(title='Mine', keep={'select': 'number of selected examples'})",
             "    def select(self, view, n):",
-            f"        return fl.Picks((torch.arange(view.pool) + {turn})[:n] % view.pool)",
+            f"        return fl.SelectedExamples((torch.arange(view.pool) + {turn})[:n] % view.pool)",
         ]
         names: Settings = {"fl": fl, "torch": torch, "__name__": "notebook"}
         exec("\n" * turn + "\n".join(lines), names)

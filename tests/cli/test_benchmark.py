@@ -26,7 +26,7 @@ class First(fl.Strategy):
     contract = fl.Contract(title="First", keep={"select": "number of selected examples"})
 
     def select(self, view, n):
-        return fl.Picks(torch.arange(n))
+        return fl.SelectedExamples(torch.arange(n))
 '''
 TASK = ("--task", "heart", "--rivals", "random", "--seeds", "2", "--jobs", "1", "--json")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.training import FedAvg
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.contracts.strategies import FOR_NUMBERS
 from tests.strategies.regression import federation
 from tests.worlds import Simulation, Tables
@@ -21,7 +21,7 @@ def world(
     sites: Tables,
     strategy: Any,
     seed: int = 0,
-    runtime: type[InProcess | Bytes] = InProcess,
+    runtime: type[InProcessChannel | SerializingChannel] = InProcessChannel,
 ) -> Simulation:
     made = with_numbers if isinstance(strategy, FOR_NUMBERS) else with_classes
     return made(sites, strategy, seed, runtime)
@@ -31,7 +31,7 @@ def with_numbers(
     sites: Tables,
     strategy: Any,
     seed: int = 0,
-    runtime: type[InProcess | Bytes] = InProcess,
+    runtime: type[InProcessChannel | SerializingChannel] = InProcessChannel,
 ) -> Simulation:
     """Return the same examples with regression targets; both models predict 0."""
     classes = with_classes(sites, strategy).members

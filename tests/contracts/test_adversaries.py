@@ -21,7 +21,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
 from fallow.core.values import Fill, Known
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.encoders.filling import Filling
@@ -63,8 +63,11 @@ METHODS += [
     *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
-    *(People(schema="digest"), People(secure_sum=True), People(classes=False)),
-    *(People(schema="digest", has_metrics=True), People(classes=False, has_metrics=True)),
+    *(Annotators(schema="digest"), Annotators(secure_sum=True), Annotators(classes=False)),
+    *(
+        Annotators(schema="digest", has_metrics=True),
+        Annotators(classes=False, has_metrics=True),
+    ),
 ]
 
 
@@ -157,7 +160,7 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
 def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
     takes = FUNCTIONS[name].takes
     if takes is None:  # checked by the fitted encoder; models are checked by `site.limits`
-        assert name.startswith(("Encoding.", "Tuning.", "People.finish", "People.score"))
+        assert name.startswith(("Encoding.", "Tuning.", "Annotators.finish", "Annotators.score"))
         return
     known = Known(SIZES, room=1e-6)
     honest: dict[str, Any] = {key: kind.valid(SIZES) for key, kind in takes.items()}

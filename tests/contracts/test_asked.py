@@ -11,7 +11,7 @@ from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.sites.answering import answer_step
@@ -39,7 +39,7 @@ EVERY = [
     for _, cls in sorted(names(p).items())
 ]
 EVERY += [Scaling(), Scaling(of_cells=True), Filling(Missing()), Retention(FedAvg())]
-EVERY += [People(), People(secure_sum=True), Audit(), Audit(secure_sum=True)]
+EVERY += [Annotators(), Annotators(secure_sum=True), Audit(), Audit(secure_sum=True)]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
 TRAINERS = (
     *METHODS,
@@ -79,8 +79,8 @@ def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
 
 @pytest.mark.parametrize("method", TRAINERS, ids=str)
 def test_training_asks_all_that_its_contract_lists(method: Any) -> None:
-    carrier, shown = federation(mlp, method), Disclosure()
-    rounds(carrier, method, first_state(mlp), 1, shown=shown)
+    channel, shown = federation(mlp, method), Disclosure()
+    rounds(channel, method, first_state(mlp), 1, shown=shown)
     assert set(shown.entries) - {("fit", "fit")} == listed(method) - LAST
 
 
@@ -112,6 +112,6 @@ def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
     with pytest.raises(
         ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"
     ):
-        made.carrier.exchange({"a": order(verb, kind, owner)})
+        made.channel.exchange({"a": order(verb, kind, owner)})
     with pytest.raises(ValueError, match=r"instruction 0/query/0 (requests|is of)"):
         check_order(order(verb, kind, owner), site.parts)

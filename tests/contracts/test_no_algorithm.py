@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fallow.core.client import declared
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from tests.contracts.test_adversaries import METHODS, SIZES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fallow"
@@ -37,7 +37,7 @@ CHECKED = {
     "left": "field of an event: seconds that are left",
     "refused": "why a reply or a peer message does not count",
     "rows": "registered examples, by which a site weighs, and tested ones",
-    "squares": "squared errors on test examples (`People.score`)",
+    "squares": "squared errors on test examples (`Annotators.score`)",
     "stats": "part of the global model",
     "w": "part of the global model",
 }
@@ -52,12 +52,12 @@ WORDS = {
     "counts": "a word for the terms of a study",
     "end": "last piece of a message in NVFlare",
     "high": "largest value of a column",
-    "labeled": "labels for training (`People`)",
+    "labeled": "labels for training (`Annotators`)",
     "log": "folder of Flower",
     "low": "smallest value of a column",
     "one": "column of a table of the ledger",
     "order": "instruction in an HTTP header and in the log of a site",
-    "pool": "unlabeled examples of a site (`People`)",
+    "pool": "unlabeled examples of a site (`Annotators`)",
     "purpose": "of an instruction: request, delivery or progress",
     "sure": "field of a form of the labeling page",
     "targets": "state with the unit of regression targets, and the step that computes it",
@@ -75,7 +75,7 @@ def find_names() -> dict[str, str]:
     """Return fields and arguments of all built-in algorithms, with their functions."""
     names: dict[str, str] = {}
     for method in METHODS:
-        if isinstance(method, People):  # the protocol itself
+        if isinstance(method, Annotators):  # the protocol itself
             continue
         for item in declared(method).values():
             fields = list(item.takes or {})

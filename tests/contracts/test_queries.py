@@ -13,7 +13,7 @@ from fallow.core.methods import Method
 from fallow.core.streams import stream
 from fallow.settings.classes import classes_of
 from fallow.strategies import AHFAL, Entropy, Random
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.each import each_of
@@ -55,7 +55,7 @@ def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
     ):
         step = Step("each", "__init__", {})
         request = Request(key_of("0/query/0"), "query", 0, 0, (step,))
-        federation.carrier.exchange({"a": request})
+        federation.channel.exchange({"a": request})
 
 
 @of_all
@@ -145,7 +145,9 @@ def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(
 @of_all
 def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
     sites = tables()
-    assert world(sites, strategy).picks(5) == world(sites, strategy, runtime=Bytes).picks(5)
+    assert world(sites, strategy).picks(5) == world(
+        sites, strategy, runtime=SerializingChannel
+    ).picks(5)
 
 
 @of_all

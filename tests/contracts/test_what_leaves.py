@@ -14,7 +14,7 @@ from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.storage.packing import pack
 from fallow.strategies import (
     AHFAL,
@@ -27,7 +27,7 @@ from fallow.strategies import (
     Typical,
     TypicalUnsure,
 )
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from fallow.transport.wire import pack_request
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all
@@ -301,7 +301,7 @@ def of_coverage(strategy: Coverage) -> Listed:
 class Recording:
     """Transport that records every message of another one, as objects and as bytes."""
 
-    carrier: Bytes | InProcess
+    channel: SerializingChannel | InProcessChannel
     requests: list[Request]
     answers: list[Answer]
     up: bytes = b""
@@ -309,10 +309,10 @@ class Recording:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return self.carrier.sites
+        return self.channel.sites
 
     def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
-        done = self.carrier.exchange(requests, routes)
+        done = self.channel.exchange(requests, routes)
         self.requests += requests.values()
         self.answers += done.answers.values()
         self.up += b"".join(map(pack, done.answers.values()))
@@ -321,8 +321,8 @@ class Recording:
 
 
 def recorded(strategy: Any, sites: Tables) -> tuple[Simulation, Recording]:
-    federation = world(sites, strategy, runtime=Bytes)
-    recording = Recording(federation.carrier, [], [])  # type: ignore[arg-type]
+    federation = world(sites, strategy, runtime=SerializingChannel)
+    recording = Recording(federation.channel, [], [])  # type: ignore[arg-type]
     return Simulation(strategy, federation.members, recording), recording
 
 

@@ -86,18 +86,18 @@ def test_a_site_spends_its_budget_and_one_without_any_takes_no_part() -> None:
 def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
     class Greedy:
         def __init__(self, federation: Simulation) -> None:
-            self.carrier = federation.carrier
-            self.sites = self.carrier.sites
+            self.channel = federation.channel
+            self.sites = self.channel.sites
 
         def exchange(self, requests, routes=None):  # type: ignore[no-untyped-def]
-            done = self.carrier.exchange(requests, routes)
+            done = self.channel.exchange(requests, routes)
             if requests["a"].steps[-1].verb == "demand":
                 done.answers["b"]["counts"] = torch.tensor([9.0, 0.0, 0.0]).double()
             return done
 
     federation = world(tables(), Prices())
     ask = federation.ask()
-    ask.carrier = Greedy(federation)
+    ask.channel = Greedy(federation)
     with pytest.raises(ValueError, match="site b replied to 'demand' with counts beyond"):
         Prices().query(ask, dict.fromkeys("abc", 4), {})
 

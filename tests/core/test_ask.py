@@ -22,20 +22,20 @@ from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
-from fallow.core.view import Picks, Release, View
+from fallow.core.view import Release, SelectedExamples, View
 from fallow.engine import Loop, row_loss
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables
 
-NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
+NAMES = ("share", "secret", "bad", "wide", "pick", "model", "annotators")
 VERBS = {verb: f"what {verb} tells" for verb in NAMES}
 
 
@@ -60,8 +60,8 @@ class Toy:
     def wide(self, view: View) -> Answer:
         return {"x": torch.ones(2 if view.site == "b" else 1)}
 
-    def pick(self, view: View, n: int) -> Picks:
-        return Picks(torch.arange(n))
+    def pick(self, view: View, n: int) -> SelectedExamples:
+        return SelectedExamples(torch.arange(n))
 
     def model(self, view: View) -> Answer:
         return {"w": view.rows("pool")[0]}
@@ -98,11 +98,11 @@ class Book:
 
 
 QUERY = ExchangeKey("query", "query")
-Runtime = type[InProcess] | type[Bytes]
+Runtime = type[InProcessChannel] | type[SerializingChannel]
 
 
 def door(
-    runtime: Runtime = InProcess,
+    runtime: Runtime = InProcessChannel,
     journal: Book | None = None,
     key: ExchangeKey = QUERY,
     **more: Any,
@@ -114,10 +114,10 @@ def door(
     parts = Parts(net, layout, methods, 2, 0, fresh=lambda generator: layout.flatten(net))
     x = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([[10.0, 20.0]])}
     sites = {name: LocalSite(name, rows, parts, MemoryStore()) for name, rows in x.items()}
-    carrier = runtime(sites, Loop(net, layout, row_loss("classification")))
+    channel = runtime(sites, Loop(net, layout, row_loss("classification")))
     shown = Disclosure()
     ask = Ask(
-        carrier,
+        channel,
         journal or Book(),
         shown,
         key,
@@ -127,7 +127,7 @@ def door(
     return ask, sites, shown
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_sum_gives_totals_and_how_many(runtime: Runtime) -> None:
     total = door(runtime)[0].sum(TOY.share, scale=2.0)
     assert total["x"].tolist() == [28.0, 52.0]
@@ -135,7 +135,7 @@ def test_sum_gives_totals_and_how_many(runtime: Runtime) -> None:
     assert total["x"].dtype == torch.float64
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_each_gives_every_answer_and_to_reaches_some(runtime: Runtime) -> None:
     ask = door(runtime)[0]
     assert set(ask.each(TOY.share)) == {"a", "b"}
@@ -150,7 +150,7 @@ def test_a_site_that_only_gets_what_waited_answers_nothing() -> None:
     assert ask.keep(TOY.secret, to={"a": {}}) == 2
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
     ask, sites, _ = door(runtime)
     assert ask.keep(TOY.secret) == 4
@@ -160,14 +160,14 @@ def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
 def test_a_keep_answer_holds_nothing_but_a_count() -> None:
     book = Book()
     ask, _sites, _ = door(journal=book)
-    sent = ask.carrier.exchange(ask._requests([], ask.key, None))
+    sent = ask.channel.exchange(ask._requests([], ask.key, None))
     assert sent.answers == {}
     ask.keep(TOY.secret)
     (_, entry) = book.pages[ExchangeKey("query", "query")]
     assert all(set(a) == {"count"} for a in entry["answers"].values())
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime: Runtime) -> None:
     ask, sites, _ = door(runtime)
     sent = ask.relay(TOY.model, {"a": ["b"], "b": []})
@@ -219,7 +219,7 @@ def test_a_verb_that_the_contract_does_not_name_does_not_run() -> None:
     step = Step("each", "hidden", {})
     request = Request(key_of("0/query/0"), "query", 0, 0, (step,))
     with pytest.raises(ValueError, match="site a does not answer 'hidden' by each"):
-        door()[0].carrier.exchange({"a": request})
+        door()[0].channel.exchange({"a": request})
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
     privacy: Privacy, exchange: int
 ) -> None:
     federation, journal = protected(privacy, sites=tables(sites=4)), EventLog()
-    lost = Losing(federation.carrier, {exchange: ["b"]})
+    lost = Losing(federation.channel, {exchange: ["b"]})
     with pytest.raises(
         RuntimeError, match=r"3 of 4 sites replied to 'plain', .* with --resume when"
     ):
@@ -381,7 +381,7 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
 
 def test_answers_of_all_are_all_or_none_is_recorded() -> None:
     federation, journal = protected(Privacy()), EventLog()
-    lost = Losing(federation.carrier, {0: ["b"]})
+    lost = Losing(federation.channel, {0: ["b"]})
     with pytest.raises(RuntimeError, match="2 of 3 sites replied to 'plain'"):
         each_of_all(asking(federation, lost, journal), Asker().plain)
     assert (

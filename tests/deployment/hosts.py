@@ -169,7 +169,7 @@ class Leader:
     # -- coordinator program ---------------------------------------------------------------
 
     def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
-        ask = self.ask(key_of_people(key, verb), "people", cycle)
+        ask = self.ask(key_of_people(key, verb), "annotators", cycle)
         function = getattr(self.host._people, verb)
         return ask.each(function, None, **args)[self.site.name]
 
@@ -222,7 +222,11 @@ def keep(key: str, verb: str, **args: Value) -> Request:
 def about(verb: str, key: str, **args: Value) -> Request:
     """Return an instruction that concerns annotators."""
     return Request(
-        key_of(f"{key_of_people(key, verb)}/0"), "people", 0, 0, (Step("each", verb, args),)
+        key_of(f"{key_of_people(key, verb)}/0"),
+        "annotators",
+        0,
+        0,
+        (Step("each", verb, args),),
     )
 
 

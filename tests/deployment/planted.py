@@ -24,7 +24,7 @@ from fallow.core.exchange_key import read_key
 from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.deployment.agreement import Agreement, Waits, at_sites
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Column, Schema
@@ -333,8 +333,8 @@ class Leaky:
         return {"seen": seen.T if self.what == "columns" else seen}
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
-        return Picks(torch.arange(n))
+    def select(self, view: View, n: int) -> SelectedExamples:
+        return SelectedExamples(torch.arange(n))
 
 
 LEAKY = "leaky_of_tests"
@@ -352,7 +352,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.values import Real
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import Budget, Memo, orders, selects
 """
     source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}

@@ -1,5 +1,5 @@
 """Sites of `tests.worlds` behind signed messages, and a transport to them. They have all
-that `Remote` needs and no ledger."""
+that `RemoteChannel` needs and no ledger."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fallow.transport.checks import (
 from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
 from fallow.transport.gathering import EPSILON, Keys, SealKey
 from fallow.transport.peer_messages import read_delivery, read_request, seal_letters
-from fallow.transport.remote import Remote
+from fallow.transport.remote import RemoteChannel
 from fallow.transport.sum_keys import (
     SIGNED,
     check_proofs,
@@ -116,11 +116,11 @@ class Signing:
 
 @dataclass
 class Federation:
-    """Provide a federated dataset whose transport is a `Remote`."""
+    """Provide a federated dataset whose transport is a `RemoteChannel`."""
 
     world: Simulation
     signing: dict[str, Signing]
-    remote: Remote
+    remote: RemoteChannel
     weights: SiteWeights
     transport: Loopback
     journal: EventLog
@@ -184,7 +184,7 @@ def federation(
         is_noisy=parts.privacy.epsilon is not None,
     )
     weights = SiteWeights(border)
-    remote = Remote(
+    remote = RemoteChannel(
         loopback,
         journal,
         keys,

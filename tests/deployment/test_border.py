@@ -247,7 +247,7 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
         (request("sum", steps=(of_training().steps[0],) * 101), "has 101 steps"),
         (request("sum", cycle=-2), "is of cycle -2, round 0"),
         (request("sum", round=10**6), "is of cycle 0, round 1000000"),
-        (request("sum", owner="people"), "is of 'people'; this study has"),
+        (request("sum", owner="annotators"), "is of 'annotators'; this study has"),
         (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
         (
             request("each", "__init__"),

@@ -21,7 +21,7 @@ from fallow.core.build import build, names
 from fallow.core.events import Event
 from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.deployment.site import host as host_module
 from fallow.deployment.site import refusals
 from fallow.deployment.site.folder import SiteFolder
@@ -51,7 +51,7 @@ METHODS = [
     *(("training", name) for name in names((fallow.training, fallow.training.personal))),
     ("scaling", "Scaling"),
     ("retention", "Retention"),
-    ("people", "People"),
+    ("annotators", "Annotators"),
 ]
 KINDS = {
     "query": fallow.strategies,
@@ -114,7 +114,7 @@ def method_of(owner: str, name: str) -> Any:
     builders: dict[str, Callable[[], object]] = {
         "scaling": Scaling,
         "retention": lambda: Retention(fallow.training.FedAvg()),
-        "people": People,
+        "annotators": Annotators,
     }
     return builders[owner]()
 
@@ -139,10 +139,10 @@ def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
 
 def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
     """Build a request to a client function, with its owner if the agreement has one."""
-    is_people = owner == "people"
+    is_people = owner == "annotators"
     key = key_of(f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}")
     args: dict[str, Any] = {}
-    if verb in ("ask", "close") and owner == "people":
+    if verb in ("ask", "close") and owner == "annotators":
         args = {"step": "0/query", "cycle": 0} | ({"allowed": 3} if verb == "ask" else {})
     if verb == "score":
         args = {"retained": False, **leader.first_model()}
@@ -171,12 +171,12 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
 ) -> None:
     method = method_of(owner, name)
     monkeypatch.setitem(leader.host._made.methods, owner, method)
-    if owner == "people":
+    if owner == "annotators":
         monkeypatch.setattr(leader.host, "_people", method)
     seen = 0
     for kind, verbs in method.contract.asked.items():
         for verb in verbs:
-            if (owner, verb) == ("people", "progress"):
+            if (owner, verb) == ("annotators", "progress"):
                 continue  # tested separately below
             fails = raising(ERRORS["value"])
             monkeypatch.setattr(type(method), verb, fails, raising=False)
@@ -185,7 +185,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
             assert_silent(leader, order, f"{type(method).__name__}.{verb}")
             monkeypatch.undo()
             monkeypatch.setitem(leader.host._made.methods, owner, method)
-            if owner == "people":
+            if owner == "annotators":
                 monkeypatch.setattr(leader.host, "_people", method)
     if seen:
         log = (leader.site.path / LOG).read_text()
@@ -230,13 +230,13 @@ def test_what_the_host_itself_says_stays_at_the_site(
     """The errors concern labels of the file, the ledger and examples."""
     monkeypatch.setattr(host_module.Host, part, raising(ERRORS["value"]))
     order = leader.order(about("hello", "0/hello"))
-    assert_silent(leader, order, "People.hello")
+    assert_silent(leader, order, "Annotators.hello")
 
 
 def test_a_progress_that_fails_is_silent_too(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(People, "progress", raising(ERRORS["value"]))
+    monkeypatch.setattr(Annotators, "progress", raising(ERRORS["value"]))
     order = leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
     assert_silent(leader, order, "a progress request")
 

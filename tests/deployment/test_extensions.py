@@ -21,7 +21,7 @@ from fallow.core.build import find
 from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, distribution_digest
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger.label_requests import ChosenRow
@@ -199,9 +199,9 @@ def test_a_registration_compares_the_code_that_is_installed(
         },
         **{"fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
     }
-    request = Request(key_of("0/hello/0"), "people", 0, 0, (Step("each", "hello", {}),))
-    people = People(schema="digest", code=agreed.code)
-    check = ResponseCheck({"north": 9}, declared={"people": declared(people)})
+    request = Request(key_of("0/hello/0"), "annotators", 0, 0, (Step("each", "hello", {}),))
+    people = Annotators(schema="digest", code=agreed.code)
+    check = ResponseCheck({"north": 9}, declared={"annotators": declared(people)})
     assert check.check("north", request, {**answer, "code": agreed.code})
     with pytest.raises(ValueError, match="compare the installed distributions with"):
         check.check("north", request, {**answer, "code": agreed.installed_code})

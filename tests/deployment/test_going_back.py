@@ -45,7 +45,7 @@ def upload(leader: Leader, r: int, state: State, cycle: int = 0) -> Request:
 
 def score(state: State, r: int = 1) -> Request:
     step = Step("each", "score", {"retained": False, **state})
-    return Request(key_of(f"0/train/{r}/score/0"), "people", 0, r, (step,))
+    return Request(key_of(f"0/train/{r}/score/0"), "annotators", 0, r, (step,))
 
 
 def train_cycle(leader: Leader) -> State:
@@ -128,7 +128,9 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
         key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 3}),)
     )
     value: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
-    ask = Request(key_of("0/query/ask/0"), "people", 0, 0, (Step("each", "ask", value),))
+    ask = Request(
+        key_of("0/query/ask/0"), "annotators", 0, 0, (Step("each", "ask", value),)
+    )
     model = Step("fit", "global", dict(state))
     select = replace(select, steps=(model, *select.steps))
     send_and_count(leader, leader.order(select))

@@ -93,10 +93,10 @@ def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
         keep("0/query/0", "fit"),
         keep("0/query/0", "__init__"),
         Request(key_of("0/hello/0"), "nobody", 0, 0, (Step("each", "hello", {}),)),
-        Request(key_of("0/hello/0"), "people", 0, 0, (Step("fit", "_outputs", {}),)),
-        Request(key_of("0/hello/0"), "people", 0, 0, (Step("fit", "contract", {}),)),
-        Request(key_of("0/hello/0"), "people", 0, 0, (Step("relay", "hello", {}),)),
-        Request(key_of("0/hello/0"), "people", 0, 0, ()),
+        Request(key_of("0/hello/0"), "annotators", 0, 0, (Step("fit", "_outputs", {}),)),
+        Request(key_of("0/hello/0"), "annotators", 0, 0, (Step("fit", "contract", {}),)),
+        Request(key_of("0/hello/0"), "annotators", 0, 0, (Step("relay", "hello", {}),)),
+        Request(key_of("0/hello/0"), "annotators", 0, 0, ()),
     ],
 )
 def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) -> None:
@@ -111,7 +111,7 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
         ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
         ("plain", "sum", "upload", "by its key it must be of 'training'"),
         ("retention", "keep", "best", "is of 'retention'; this study has"),
-        ("people", "sum", "hello", "People and scores allows it only by each"),
+        ("annotators", "sum", "hello", "Annotators and scores allows it only by each"),
     ],
 )
 def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(
@@ -121,7 +121,7 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
     keys = {
         "query": "0/query/0",
         "retention": "0/train/0/best/0",
-        "people": "0/hello/0",
+        "annotators": "0/hello/0",
     }
     key = keys.get(owner, "0/train/0/0")
     order = leader.order(Request(key_of(key), owner, 0, 0, (fit, Step(kind, verb, {}))))

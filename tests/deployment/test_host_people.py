@@ -178,7 +178,7 @@ def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -
 
 def test_the_end_leaves_a_model_and_its_card_at_the_site(leader: Leader) -> None:
     state = leader.round(0, leader.first_model())
-    ask = leader.ask("model/finish", "people", 2)
+    ask = leader.ask("model/finish", "annotators", 2)
     assert (
         ask.keep(leader.host._people.finish, None, **state) == 0
     )  # the global model; the site has no personalized model

@@ -16,7 +16,7 @@ from fallow.core.types import Answer
 from fallow.deployment.agreement import Bounds
 from fallow.deployment.agreement import Waits as AgreedWaits
 from fallow.deployment.annotator_values import ALLOWED, TESTS
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.weights import (
     SiteWeights,
     cut_weights,
@@ -267,11 +267,13 @@ PEOPLE = {
 
 
 def people(verb: str) -> Request:
-    return Request(key_of(PEOPLE[verb]), "people", 0, 0, (Step("each", verb, {}),))
+    return Request(key_of(PEOPLE[verb]), "annotators", 0, 0, (Step("each", verb, {}),))
 
 
 KNOWN = ResponseCheck(
-    {"a": 9}, labels={"a": 4}, declared={"people": declared(People(schema="digest"))}
+    {"a": 9},
+    labels={"a": 4},
+    declared={"annotators": declared(Annotators(schema="digest"))},
 )
 KNOWN.note(TESTS, {"a": 4})
 KNOWN.note(ALLOWED, {"a": 3})

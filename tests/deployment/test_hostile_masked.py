@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.privacy import Privacy, SecureSum
@@ -173,14 +173,14 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
 def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
     declarations = {
         "training": declared(FedAvg(bn="local")),
-        "people": declared(People(secure_sum=True, classes=False)),
+        "annotators": declared(Annotators(secure_sum=True, classes=False)),
     }
     border = ResponseCheck(labels={"a": 4, "b": 4}, declared=declarations)
     weights = SiteWeights(border, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), weights, lambda event: None)
     bound = 3.0 if "x" in total else None
-    owner = "training" if "n" in total else "people"
-    verb = "score" if owner == "people" else "upload"
+    owner = "training" if "n" in total else "annotators"
+    verb = "score" if owner == "annotators" else "upload"
     fault = sums.find_fault(total, ["a", "b"], owner, verb, bound)
     assert fault is not None
     with pytest.raises(ValueError, match=why):

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.soak]
 KILLS = int(os.environ.get("FALLOW_KILLS", "40"))
 SEED = int(os.environ.get("FALLOW_KILL_SEED", "0"))
 SITES = NAMES[:3]
-PEOPLE = "people"
+PEOPLE = "annotators"
 PATIENCE = 900.0  # seconds for the next exchange; a busy machine takes minutes after a kill
 EPSILON, CYCLES, INITIAL, PER_CYCLE = 0.5, 3, 4, 3
 STUDY = replace(
@@ -62,7 +62,7 @@ NOISY = "sigma"
 PHASES = {
     "hello": "meeting",
     "ask": "asking people",
-    "close": "people label",
+    "close": "labeling",
     "finish": "last model",
     "score": "scoring",
     "evaluate": "scoring",

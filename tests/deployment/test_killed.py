@@ -28,7 +28,7 @@ PHASES = {
     "first query": "0/initial/0",
     "training": "0/train/0/0",
     "choosing": "0/query/0",
-    "people label": "0/query/ask",
+    "labeling": "0/query/ask",
     "close": "0/query/close",
     "last model": "model/finish",
 }

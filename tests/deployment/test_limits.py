@@ -61,7 +61,7 @@ def score(
 ) -> Request:
     args: dict[str, Value] = {"retained": False, **model}
     key = f"{cycle}/train/{r}/score/{turn}"
-    return Request(key_of(key), "people", cycle, r, (Step("each", "score", args),))
+    return Request(key_of(key), "annotators", cycle, r, (Step("each", "score", args),))
 
 
 # -- labels --------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
     )
     left = Step("keep", "finish", dict(rest))
     assert output in expect_refusal(
-        leader, Request(key_of("model/finish/0"), "people", 2, 0, (left,))
+        leader, Request(key_of("model/finish/0"), "annotators", 2, 0, (left,))
     )
 
 
@@ -442,7 +442,7 @@ def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> Non
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     args: dict[str, Value] = {**leader.first_model(), "retained": False}
     request = Request(
-        key_of("0/train/0/score/0"), "people", 0, 0, (Step("each", "score", args),)
+        key_of("0/train/0/score/0"), "annotators", 0, 0, (Step("each", "score", args),)
     )
     assert "has retained=False, but by the agreement it must be True" in expect_refusal(
         leader, request
@@ -477,7 +477,7 @@ def test_a_site_says_itself_how_often_models_are_scored(tmp_path: Path) -> None:
 def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
     state = leader.first_model()
     bare = Request(
-        key_of("0/train/1/score/0"), "people", 0, 1, (Step("each", "score", {}),)
+        key_of("0/train/1/score/0"), "annotators", 0, 1, (Step("each", "score", {}),)
     )
     assert expect_refusal(leader, bare)
     assert "has no model to score" in expect_refusal(leader, score(leader, {}))
@@ -489,7 +489,7 @@ def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
 def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
     state = leader.first_model()
     step = Step("each", "score", {"retained": False, **state})
-    request = Request(key_of("0/query/ask/0"), "people", 0, 0, (step,))
+    request = Request(key_of("0/query/ask/0"), "annotators", 0, 0, (step,))
     assert "requests 'score', but its key is of ask" in expect_refusal(leader, request)
     assert ROWS and CLOSE
 

@@ -276,7 +276,7 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
         refused(
             command("coordinate", "start", "study"), "is already running in study", code=1
         )
-        assert "Now: starting" in command("coordinate", "status", "study")[1]
+        assert "Current phase: starting" in command("coordinate", "status", "study")[1]
     assert not Path("study/flower").exists()
     with only_one(Path("north/site.lock")):
         refused(command(*START), "site north is already running in another process", code=1)

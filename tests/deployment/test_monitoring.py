@@ -92,7 +92,7 @@ def tell(folder: Path, updated: float, **about: object) -> None:
     counts = {"asked": 120, "answered": 98, "declined": 10, "open": 11, "conflicts": 1}
     north = {"online": True, "awaited": THEN, "seen": THEN, "labels": counts}
     south = {"online": False, "awaited": None}
-    said = {"state": "running", "phase": "people label", "cycle": 2, "refusals": []}
+    said = {"state": "running", "phase": "labeling", "cycle": 2, "refusals": []}
     said |= {"updated": utc(updated), "sites": {"north": north, "south": south}}
     write_json(folder / "live.json", said | about)
 
@@ -114,7 +114,7 @@ def test_the_metrics_of_a_coordinator_say_who_is_there_and_who_is_awaited(
     tell(coordinator, time.time())
     samples = parse(metrics_text(watch(coordinator)))
     assert value(samples, "fallow_healthy") == 1
-    assert value(samples, "fallow_phase", phase="people label") == 1
+    assert value(samples, "fallow_phase", phase="labeling") == 1
     assert value(samples, "fallow_cycle") == 2
     assert value(samples, "fallow_waiting_sites") == 1
     assert value(samples, "fallow_site_online", site="north") == 1

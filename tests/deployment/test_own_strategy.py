@@ -42,7 +42,7 @@ import fallow as fl
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.values import Count, LabelCount, NonNegative, Share
-from fallow.core.view import Picks
+from fallow.core.view import SelectedExamples
 
 
 @final
@@ -75,7 +75,7 @@ class Tides:
 
     @client.keep("number of selected examples", takes={"n": LabelCount()})
     def select(self, view, n):
-        return Picks(torch.arange(n))
+        return SelectedExamples(torch.arange(n))
 '''
 UNDECLARED = STRATEGY.replace(
     '    @client.keep("number of selected examples", takes={"n": LabelCount()})\n', ""

@@ -32,7 +32,7 @@ HOST = "label.hospital.example"
 KEY = "k" * 43
 DOOR = ProxyAccess(
     header="x-remote-user",
-    people=frozenset({"ann", "Zoë Lee"}),
+    annotators=frozenset({"ann", "Zoë Lee"}),
     proxies=frozenset({ip_address("10.0.0.5"), ip_address("fd00::5")}),
     host=HOST,
     secret=KEY,
@@ -212,7 +212,7 @@ def test_of_two_origins_and_of_two_hosts_none_counts(proxy: Proxy) -> None:
 
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
-    login = PageLogin(people=("ann",), proxies=("127.0.0.1",), host=HOST)
+    login = PageLogin(annotators=("ann",), proxies=("127.0.0.1",), host=HOST)
     first = open_proxy_access(tmp_path, login)
     assert open_proxy_access(tmp_path, login).secret == first.secret
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
@@ -227,7 +227,7 @@ def test_a_secret_that_others_may_read_or_write_is_not_believed(
     rights: int, tmp_path: Path
 ) -> None:
     (tmp_path / "keys").mkdir()
-    login = PageLogin(people=("ann",), proxies=("127.0.0.1",), host=HOST)
+    login = PageLogin(annotators=("ann",), proxies=("127.0.0.1",), host=HOST)
     first = open_proxy_access(tmp_path, login)
     (tmp_path / SECRET).chmod(rights)
     with pytest.raises(Failed, match="other accounts can read"):
@@ -240,14 +240,14 @@ def test_a_secret_that_others_may_read_or_write_is_not_believed(
         open_proxy_access(tmp_path, login)
 
 
-PAGE = {"people": ["ann"], "proxies": ["127.0.0.1"], "host": HOST}
+PAGE = {"annotators": ["ann"], "proxies": ["127.0.0.1"], "host": HOST}
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"people": []}, "page.people is []; it must be a list"),
-        ({"people": "ann"}, "page.people is 'ann'; it must be a list"),
+        ({"annotators": []}, "page.annotators is []; it must be a list"),
+        ({"annotators": "ann"}, "page.annotators is 'ann'; it must be a list"),
         ({"proxies": []}, "page.proxies is []; it must be a list"),
         ({"proxies": ["::"]}, "is not the IP address of one machine"),
         ({"proxies": ["10.0.0.0/8"]}, "is not the IP address of one machine"),

@@ -369,7 +369,7 @@ def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:
 
 LIVE = {
     "state": "running",
-    "phase": "people label",
+    "phase": "labeling",
     "cycle": 0,
     "cycles": 1,
     "deadline": "2030-01-01T00:00:00+00:00",
@@ -395,7 +395,7 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
     with only_one(tmp_path / "study" / "coordinator.lock"):
         _, out, _ = begun("coordinate", "status", "study")
         _, raw, _ = begun("coordinate", "status", "study", "--json")
-    for output in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
+    for output in ("labeling", "1 Jan 2030", "north", "its clock strikes thirteen"):
         assert output in out
     assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
 
@@ -478,7 +478,7 @@ WAITING = {
 def test_status_and_advance_speak_of_sites_that_are_waited_for(
     begun: Said, tmp_path: Path
 ) -> None:
-    live = {**LIVE, "phase": "first labels", "deadline": None, "waiting": WAITING}
+    live = {**LIVE, "phase": "initial labels", "deadline": None, "waiting": WAITING}
     live["absent"] = [
         {"site": "north", "what": "round 1 of cycle 0", "at": WAITING["since"]}
     ]

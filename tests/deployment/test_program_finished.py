@@ -143,7 +143,7 @@ def test_the_page_of_an_open_study_looks_again(
     (copy / "live.json").write_text(json.dumps({**(live or {}), "state": "running"}))
     page = write_report([copy]).read_text()
     assert '<meta http-equiv="refresh" content="30">' in page
-    assert "The run is going on." in page
+    assert "The run is in progress." in page
 
 
 def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:

@@ -41,7 +41,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     assert "cycle 1: round 1 of 1" in output
     assert any(line.startswith("labeling until") for line in output)
     assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in output)
-    assert "first labels: all labeling tasks are done" in output
+    assert "initial labels: all labeling tasks are done" in output
     assert "labels of cycle 0: all labeling tasks are done" in output
     assert output[-1] == "finished"
     assert len(output) == len(set(output))

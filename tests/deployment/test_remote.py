@@ -10,7 +10,7 @@ import torch
 
 from fallow.core.events import Event
 from fallow.privacy.signing import new_signing_key
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.strategies import AHFAL, FALE
 from fallow.transport.envelope import Reply, open_instruction, sign_message
 from fallow.transport.remote import GLANCE
@@ -333,4 +333,4 @@ def test_a_journal_forgets_no_note_and_keeps_the_newest() -> None:
 
 def test_in_process_and_remote_are_the_same_kind_of_carrier() -> None:
     there = federation(Asker(), FOUR)
-    assert there.remote.sites == InProcess(there.world.members, None).sites  # type: ignore[arg-type]
+    assert there.remote.sites == InProcessChannel(there.world.members, None).sites  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def about(**more: Any) -> dict[str, Any]:
     sites = {name: dict(site) for name in SITES}
     output = {
         "state": "running",
-        "phase": "people label",
+        "phase": "labeling",
         "step": "0/query",
         "tasks": "labels of cycle 0",
         "cycle": 0,
@@ -106,7 +106,7 @@ def test_whether_a_site_is_there_is_one_column(
 def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
     asking = {
         "state": "running",
-        "phase": "people label",
+        "phase": "labeling",
         "step": "0/query",
         "tasks": "labels of cycle 0",
         "cycle": 0,

@@ -34,7 +34,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import open_instruction
-from fallow.transport.remote import Remote
+from fallow.transport.remote import RemoteChannel
 from tests.deployment.loopback import Faults, Handle, Loopback
 from tests.deployment.worlds import Federation, federation, rows
 
@@ -145,7 +145,7 @@ class Coordinator:
         transport = Mortal(self.transport, self.fate)
         border = ResponseCheck()
         weights = SiteWeights(border)
-        remote = Remote(
+        remote = RemoteChannel(
             transport,
             journal,
             self.world.keys,

@@ -119,7 +119,7 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
         world.label(event)
 
     assert world.program(say, pages=True).go()
-    assert "The first labels were closed at the coordinator&#39;s request" in pages[0]
+    assert "The initial labels were closed at the coordinator&#39;s request" in pages[0]
     assert "The labels of cycle 0 were closed" in pages[1]
 
 
@@ -179,8 +179,8 @@ def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
 
     assert world.program(say, pages=True).go()
     assert list(pages) == ["0/initial", "0/query"]
-    assert "Now: people label, first labels" in pages["0/initial"]
-    assert "Now: people label, cycle 0 of 1" in pages["0/query"]
+    assert "Current phase: labeling, initial labels" in pages["0/initial"]
+    assert "Current phase: labeling, cycle 0 of 1" in pages["0/query"]
 
 
 def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(

@@ -21,7 +21,7 @@ from fallow.experiment.encoding import with_encoder
 from fallow.experiment.event_log import EventLog
 from fallow.models.networks import Linear
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from tests.keys import step_of
@@ -52,8 +52,8 @@ def open_door(
     """Return an `Ask` for these sites, for the encoder or the transfer of its state."""
     some = next(iter(sites.values())).parts
     executor = Loop(some.model, some.layout, row_loss("classification"))
-    carrier = InProcess(sites, executor)
-    return Ask(carrier, EventLog(), Disclosure(), step_of(key), owner)
+    channel = InProcessChannel(sites, executor)
+    return Ask(channel, EventLog(), Disclosure(), step_of(key), owner)
 
 
 def fit_encoder(encoder: Encoder, parts: Sequence[Tensor]) -> State:

@@ -29,8 +29,8 @@ from fallow.engine.device import (
     Passes,
     SitesInFlight,
     describe_failure,
+    ignore_bytes,
     is_device_error,
-    say_nothing,
 )
 from fallow.engine.forward import check_draws, forward
 from fallow.engine.placement import DeviceFailed, Placement, check_machine
@@ -374,7 +374,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
         raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        SitesInFlight("cpu", say_nothing).train(jobs(linear), train, free=lambda: None)
+        SitesInFlight("cpu", ignore_bytes).train(jobs(linear), train, free=lambda: None)
 
 
 # -- failing devices -------------------------------------------------------------------

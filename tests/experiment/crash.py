@@ -26,11 +26,11 @@ import pytest
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.storage.database import Database
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 
 KILLED = -signal.SIGKILL
 WELL = 0
@@ -119,14 +119,14 @@ class Points:
         patch.setattr(Database, "commit", self.around(Database.commit))
         patch.setattr(os, "replace", self.around(os.replace))
         patch.setattr(os, "fsync", lambda file: None)
-        for runtime in (InProcess, Bytes):
+        for runtime in (InProcessChannel, SerializingChannel):
             patch.setattr(runtime, "exchange", self.noted(runtime.exchange))
 
     def noted(self, exchange: Callable[..., Any]) -> Callable[..., Any]:
-        def exchanged(carrier: Any, requests: Any, routes: Any = None) -> Any:
+        def exchanged(channel: Any, requests: Any, routes: Any = None) -> Any:
             with open(self.folder / "exchanges", "a") as file:
                 file.write(f"{next(iter(requests.values())).key}\n")
-            return exchange(carrier, requests, routes)
+            return exchange(channel, requests, routes)
 
         return exchanged
 

@@ -72,11 +72,11 @@ def test_where_a_site_has_as_many_labels_of_each_class_the_first_round_is_fedavg
 ) -> None:
     outcome = []
     for method in (KCFU(CONFIG), FedAvg(CONFIG)):
-        carrier = sites(make, method, {"a": 0}, pool=12)
-        site = carrier.members["a"]
+        channel = sites(make, method, {"a": 0}, pool=12)
+        site = channel.members["a"]
         site.buy([Label(row, float(row % 3), cycle=0) for row in range(12)])
         outcome.append(
-            trained(carrier, method, Layout.of(make()).flatten(make()), rounds=1)
+            trained(channel, method, Layout.of(make()).flatten(make()), rounds=1)
         )
     first, second = outcome
     agree(first, second)

@@ -102,10 +102,10 @@ def test_apfl_whose_mixture_is_all_shared_is_the_copy_of_fedavg_bit_for_bit(
 @each_model
 def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) -> None:
     method = KNNPer(CONFIG, weight=0.0)
-    carrier = federation(make, method)
-    state = rounds(carrier, method, first_state(make))
+    channel = federation(make, method)
+    state = rounds(channel, method, first_state(make))
     agree(state, common(make, FedAvg(CONFIG)), atol=0)
-    site = carrier.members["a"]
+    site = channel.members["a"]
     view = SiteView(site, 0)
     ours, plain = view.outputs(state, site.x), view.forward(state, site.x)
     assert_close(ours, plain.log_softmax(1), rtol=0, atol=1e-12)
@@ -139,8 +139,8 @@ def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
     make: Callable[[], nn.Module],
 ) -> None:
     method = PFedGraph(CONFIG, alpha=1e6, lam=0.0)
-    carrier = federation(make, method)
-    state = rounds(carrier, method, first_state(make))
+    channel = federation(make, method)
+    state = rounds(channel, method, first_state(make))
     p = torch.tensor([8.0, 6.0, 12.0]) / 26
     assert_close(state["weights"], p.double().expand(3, 3), rtol=0, atol=1e-6)
     mixed = state["weights"] @ state["models"]
@@ -183,12 +183,12 @@ def test_one_site_with_one_batch_trains(method: Any) -> None:
 
 @each_method
 def test_sites_that_come_and_go_train_on(method: Any) -> None:
-    carrier = federation(mlp, method)
+    channel = federation(mlp, method)
     cohorts = {0: ("a", "b"), 1: ("b", "c"), 2: ("a",)}
-    state = rounds(carrier, method, first_state(mlp), 4, cohorts)
+    state = rounds(channel, method, first_state(mlp), 4, cohorts)
     if hasattr(method, "last"):
-        run_last(carrier, method, state)
-    models = [method.deploy(state, site.memory)["w"] for site in carrier.members.values()]
+        run_last(channel, method, state)
+    models = [method.deploy(state, site.memory)["w"] for site in channel.members.values()]
     assert all(
         bool(w.isfinite().all()) and not torch.equal(w, first_state(mlp)["w"])
         for w in models

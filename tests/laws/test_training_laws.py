@@ -25,7 +25,7 @@ from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
@@ -43,7 +43,7 @@ def sites(
     rows: Mapping[str, int],
     executor: type = Loop,
     pool: int = 0,
-) -> InProcess:
+) -> InProcessChannel:
     """Return a federation whose sites have labeled all their examples except a pool."""
     model = make()
     layout, store, members = Layout.of(model), MemoryStore(), {}
@@ -61,18 +61,18 @@ def sites(
         )
         members[name] = LocalSite(name, torch.cat([x, u]), parts, store)
         members[name].buy([Label(row, label, cycle=0) for row, label in enumerate(y)])
-    return InProcess(members, executor(model, layout, row_loss("classification")))
+    return InProcessChannel(members, executor(model, layout, row_loss("classification")))
 
 
 def _fresh(make: Callable[[], nn.Module], generator: torch.Generator) -> State:
     return Layout.of(make()).flatten(make())
 
 
-def trained(carrier: InProcess, method: Any, start: State, rounds: int = 3) -> State:
+def trained(channel: InProcessChannel, method: Any, start: State, rounds: int = 3) -> State:
     state = start
     for r in range(rounds):
         ask = Ask(
-            carrier,
+            channel,
             Forgetful(),
             Disclosure(),
             ExchangeKey("train", "round", round=r),
@@ -111,9 +111,9 @@ def test_a_larger_penalty_keeps_the_sites_nearer_to_the_model_they_were_sent() -
     start, moved = Layout.of(mlp()).flatten(mlp()), []
     for mu in (0.0, 0.5, 2.0):
         method = FedProx(replace(CONFIG, optimizer=Optimizer(lr=0.02, momentum=0.0)), mu=mu)
-        carrier = sites(mlp, method, ROWS)
-        trained(carrier, method, start, rounds=1)
-        away = [site.memory["local"]["w"] - start["w"] for site in carrier.members.values()]
+        channel = sites(mlp, method, ROWS)
+        trained(channel, method, start, rounds=1)
+        away = [site.memory["local"]["w"] - start["w"] for site in channel.members.values()]
         moved.append(float(torch.stack(away).norm()))
     assert moved[0] > moved[1] > moved[2]
 
@@ -174,18 +174,18 @@ def test_where_nobody_has_a_label_the_model_stays() -> None:
 
 def test_the_average_weighs_sites_by_their_labels() -> None:
     method, start = FedAvg(CONFIG), Layout.of(mlp()).flatten(mlp())
-    carrier = sites(mlp, method, ROWS)
-    state = trained(carrier, method, start, rounds=1)
-    local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
+    channel = sites(mlp, method, ROWS)
+    state = trained(channel, method, start, rounds=1)
+    local = {name: site.memory["local"]["w"] for name, site in channel.members.items()}
     expected = (8 * local["a"] + 6 * local["b"] + 12 * local["c"]) / 26
     assert_close(state["w"], expected, rtol=0, atol=1e-14)
 
 
 def test_batch_norm_statistics_are_averaged_with_the_weights() -> None:
     method, start = FedAvg(CONFIG), Layout.of(norm()).flatten(norm())
-    carrier = sites(norm, method, ROWS)
-    state = trained(carrier, method, start, rounds=1)
-    local = {name: site.memory["local"]["stats"] for name, site in carrier.members.items()}
+    channel = sites(norm, method, ROWS)
+    state = trained(channel, method, start, rounds=1)
+    local = {name: site.memory["local"]["stats"] for name, site in channel.members.items()}
     assert not torch.equal(local["a"], local["b"])
     expected = (8 * local["a"] + 6 * local["b"] + 12 * local["c"]) / 26
     assert_close(state["stats"], expected, rtol=0, atol=1e-14)
@@ -195,8 +195,8 @@ def test_batch_norm_statistics_are_averaged_with_the_weights() -> None:
 @each_method
 def test_local_batch_norm_statistics_never_leave_their_site(method: Any) -> None:
     method, start = replace(method, bn="local"), Layout.of(norm()).flatten(norm())
-    carrier = sites(norm, method, ROWS, pool=6)
-    state = trained(carrier, method, start)
+    channel = sites(norm, method, ROWS, pool=6)
+    state = trained(channel, method, start)
     assert torch.equal(state["stats"], start["stats"])
     assert not torch.equal(state["w"], start["w"])
 
@@ -206,7 +206,7 @@ def test_local_batch_norm_statistics_go_on_from_round_to_round() -> None:
     once, twice = (sites(norm, method, ROWS) for _ in range(2))
     trained(once, method, start, rounds=1)
     state = trained(twice, method, start, rounds=2)
-    kept = [carrier.members["a"].memory["own/bn"]["stats"] for carrier in (once, twice)]
+    kept = [channel.members["a"].memory["own/bn"]["stats"] for channel in (once, twice)]
     assert not torch.equal(kept[0], kept[1])
     used = method.deploy(state, twice.members["a"].memory)
     assert torch.equal(used["stats"], kept[1]) and torch.equal(used["w"], state["w"])
@@ -245,9 +245,9 @@ def test_long_training_of_many_sites_does_not_grow_the_process() -> None:
         )
     )
     rows = {f"s{i:03d}": 1 + i % 8 for i in range(100)}
-    carrier = sites(linear, method, rows, Stacked)
-    state = trained(carrier, method, Layout.of(linear()).flatten(linear()), rounds=2)
+    channel = sites(linear, method, rows, Stacked)
+    state = trained(channel, method, Layout.of(linear()).flatten(linear()), rounds=2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    trained(carrier, method, state, rounds=100)
+    trained(channel, method, state, rounds=100)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB on Linux
     assert grown < 25 * 1024

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from fallow.core.ask import Ask, Carrier
+from fallow.core.ask import Ask, Channel
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Answer
 from fallow.core.view import Release, View
 from fallow.privacy import Privacy, SecureSum
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from tests.worlds import Simulation, Tables, tables, world
 
 SECURE = Privacy(secure_sum=True)
@@ -48,7 +48,7 @@ def protected(
     privacy: Privacy,
     strategy: Any = None,
     sites: Tables | None = None,
-    runtime: Any = InProcess,
+    runtime: Any = InProcessChannel,
     strategies: int = 1,
     **parts: Any,
 ) -> Simulation:
@@ -60,13 +60,13 @@ def protected(
 
 
 def asking(
-    federation: Simulation, carrier: Any = None, journal: Any = None, cycle: int = 0
+    federation: Simulation, channel: Any = None, journal: Any = None, cycle: int = 0
 ) -> Ask:
     """Return an `Ask` for a query, with secure aggregation if the sites have it."""
     ask = federation.ask(cycle=cycle)
     privacy = next(iter(federation.members.values())).parts.privacy
     ask.masking = SecureSum(privacy.bound) if privacy.secure_sum else None
-    ask.carrier = carrier or ask.carrier
+    ask.channel = channel or ask.channel
     ask.journal = journal or ask.journal
     return ask
 
@@ -79,17 +79,17 @@ class Losing:
     are kept, so that tests can replay late ones.
     """
 
-    carrier: Carrier
+    channel: Channel
     lost: Mapping[int, Sequence[str]] = field(default_factory=dict)
     seen: list[tuple[Request, dict[str, Answer]]] = field(default_factory=list)
     late: list[dict[str, Answer]] = field(default_factory=list)
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return self.carrier.sites
+        return self.channel.sites
 
     def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
-        done = self.carrier.exchange(requests, routes)
+        done = self.channel.exchange(requests, routes)
         value = self.lost.get(len(self.seen), ())
         arrived = {site: a for site, a in done.answers.items() if site not in value}
         late = {site: a for site, a in done.answers.items() if site in value}

@@ -37,12 +37,12 @@ def test_a_single_masked_upload_looks_like_uniform_noise() -> None:
     federation = protected(SECURE)
     w = 0.01 * torch.randn(45_050, generator=stream(0, "w"))
     ask = asking(federation)
-    carrier = ask.carrier = Losing(ask.carrier)
+    channel = ask.channel = Losing(ask.channel)
     ask.owner = "training"
     for site in federation.members.values():
         site.remember("local", {"w": w, "stats": torch.zeros(0)})
     total = ask.sum(FedAvg().upload)
-    uploads = carrier.seen[1][1]
+    uploads = channel.seen[1][1]
     for answer in uploads.values():
         assert uniform(torch.as_tensor(answer["w"])) > 1e-4
     rows = [len(site.labels) for site in federation.members.values()]
@@ -53,20 +53,20 @@ def test_a_single_masked_upload_looks_like_uniform_noise() -> None:
 
 def test_two_uploads_of_the_same_model_have_nothing_in_common() -> None:
     federation = protected(SECURE)
-    carrier = Losing(federation.carrier)
-    ask = asking(federation, carrier)
+    channel = Losing(federation.channel)
+    ask = asking(federation, channel)
     ask.sum(Asker().plain)
     ask.sum(Asker().plain)
-    first, second = (torch.as_tensor(carrier.seen[at][1]["a"]["x"]) for at in (1, 3))
+    first, second = (torch.as_tensor(channel.seen[at][1]["a"]["x"]) for at in (1, 3))
     assert not bool((first == second).any())
 
 
 def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
     federation = protected(SECURE, AHFAL())
-    carrier = Losing(federation.carrier)
-    AHFAL().query(asking(federation, carrier), dict.fromkeys("abc", 4), {})
+    channel = Losing(federation.channel)
+    AHFAL().query(asking(federation, channel), dict.fromkeys("abc", 4), {})
     sent = b"".join(
-        pack(answer) for _, answers in carrier.seen for answer in answers.values()
+        pack(answer) for _, answers in channel.seen for answer in answers.values()
     )
     for site in federation.members.values():
         counts = torch.bincount(site.labels, minlength=3).double()
@@ -92,7 +92,7 @@ def test_no_kind_of_request_brings_a_bare_part_out_under_secure_sums(kind: str) 
 
 
 def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sums() -> None:
-    sent = protected(SECURE).carrier.exchange({"a": request("relay", "plain")})
+    sent = protected(SECURE).channel.exchange({"a": request("relay", "plain")})
     assert sent.answers == {"a": {"bytes": 0}}
 
 
@@ -174,9 +174,9 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
         w=torch.zeros(21, dtype=torch.float64),
         stats=torch.zeros(0),
     )
-    ask.carrier = carrier = Losing(ask.carrier)
+    ask.channel = channel = Losing(ask.channel)
     ask.sum(FedAvg().upload)
-    for name, answer in carrier.seen[0][1].items():
+    for name, answer in channel.seen[0][1].items():
         bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(
             answer["n"]
         )  # shares - 1/3
@@ -221,16 +221,16 @@ def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> Non
 def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
     """Attack that succeeds: the coordinator is trusted to discard late contributions."""
     federation = protected(SECURE, sites=tables(sites=4))
-    carrier = Losing(federation.carrier, {1: ["d"]})
-    rest = asking(federation, carrier).sum(Asker().share)["counts"]
-    first = [*carrier.seen[1][1].values(), carrier.late[1]["d"]]
+    channel = Losing(federation.channel, {1: ["d"]})
+    rest = asking(federation, channel).sum(Asker().share)["counts"]
+    first = [*channel.seen[1][1].values(), channel.late[1]["d"]]
     whole = (
         torch.stack([torch.as_tensor(part["counts"]) for part in first]).sum(0).double()
         / 2**40
     )
     held = torch.bincount(federation.members["d"].labels, minlength=3).double()
     torch.testing.assert_close(whole - rest, held, rtol=0, atol=1e-10)
-    alone = torch.as_tensor(carrier.late[1]["d"]["counts"]).double() / 2**40
+    alone = torch.as_tensor(channel.late[1]["d"]["counts"]).double() / 2**40
     assert not torch.allclose(alone, held)  # the late contribution alone discloses nothing
 
 

@@ -12,10 +12,10 @@ from scipy import stats
 
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, Released
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.storage.errors import Failed
 from fallow.strategies import AHFAL
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import Asker, Losing, asking, protected
 from tests.worlds import Simulation
@@ -28,7 +28,7 @@ def counts(federation: Simulation) -> torch.Tensor:
     return torch.stack(held).sum(0).double()
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_counts_leave_with_noise_and_the_exchange_says_what_it_cost(runtime: Any) -> None:
     federation = protected(ONE, runtime=runtime)
     total = asking(federation).sum(Asker().share)["counts"]
@@ -137,9 +137,9 @@ def test_what_stays_at_the_site_needs_no_noise() -> None:
 
 def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
     federation = protected(Privacy(epsilon=0.1), AHFAL())
-    carrier = Losing(federation.carrier)
-    asking(federation, carrier).sum(Asker().share)
-    for name, answer in carrier.seen[0][1].items():
+    channel = Losing(federation.channel)
+    asking(federation, channel).sum(Asker().share)
+    for name, answer in channel.seen[0][1].items():
         held = torch.bincount(federation.members[name].labels, minlength=3).double()
         share = torch.as_tensor(answer["share"])
         assert float(share.min()) >= 0 and float(share.sum()) == pytest.approx(1)

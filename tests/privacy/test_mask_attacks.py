@@ -30,19 +30,19 @@ K = 6  # columns of `table` and the intercept
 
 
 def run_query(mode: str, sites: dict[str, Tensor]) -> tuple[Simulation, Overheard]:
-    world, carrier = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
+    world, channel = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
     world.query(4)
-    return world, carrier
+    return world, channel
 
 
 def two_sites() -> dict[str, Tensor]:
     return shared(draws(50, 5), (20, 30))
 
 
-def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
+def rows_of(x: Tensor, channel: Overheard, verb: str) -> Tensor:
     """Return a site's examples, scaled by the agreed values."""
     told = {
-        k: torch.as_tensor(v) for k, v in carrier.asked(verb)["a"].items() if k != "lead"
+        k: torch.as_tensor(v) for k, v in channel.asked(verb)["a"].items() if k != "lead"
     }
     return with_ones(x - told["mean"]) * told["unit"]
 
@@ -52,9 +52,9 @@ def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
 
 def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors() -> None:
     sites = two_sites()
-    world, carrier = run_query("fedsvd", sites)
-    own, other = (rows_of(sites[name], carrier, "masked") for name in "ab")
-    left = torch.as_tensor(carrier.asked("unmask")["a"]["left"])
+    world, channel = run_query("fedsvd", sites)
+    own, other = (rows_of(sites[name], channel, "masked") for name in "ab")
+    left = torch.as_tensor(channel.asked("unmask")["a"]["left"])
     u = unmix(left, world.members["a"].streams("mask", 0), K)
     c = torch.linalg.pinv(own) @ u  # V / Σ
     assert_close(
@@ -65,10 +65,10 @@ def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors
 @pytest.mark.parametrize("mode", ["gram", "tsqr"])
 def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str) -> None:
     sites = two_sites()
-    world, carrier = run_query(mode, sites)
-    own, other = (rows_of(sites[name], carrier, "score") for name in "ab")
+    world, channel = run_query(mode, sites)
+    own, other = (rows_of(sites[name], channel, "score") for name in "ab")
     q = world.members["a"].memory["rotation/a"]["q"]
-    w = q @ torch.as_tensor(carrier.asked("score")["a"]["basis"])
+    w = q @ torch.as_tensor(channel.asked("score")["a"]["basis"])
     assert_close(
         torch.linalg.pinv(w @ w.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10
     )
@@ -82,10 +82,10 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
     mode: str, verb: str
 ) -> None:
     sites = table()
-    world, carrier = run_query(mode, sites)
+    world, channel = run_query(mode, sites)
     q = world.members["b"].memory["rotation/a"]["q"]
-    for name, answer in carrier.answered(verb).items():
-        z = rows_of(sites[name], carrier, verb)
+    for name, answer in channel.answered(verb).items():
+        z = rows_of(sites[name], channel, verb)
         m = answer["rows"]
         assert_close(m.T @ m, q.T @ z.T @ z @ q, rtol=0, atol=1e-12)
         sizes = torch.linalg.svdvals(z)
@@ -96,21 +96,21 @@ def run_solve(sizes: tuple[int, ...], y: Tensor) -> Overheard:
     """Return the messages of a ``masked-solve`` round, with all examples labeled."""
     sites = shared(draws(20, 5), sizes)
     targets = shared(y, sizes)
-    world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
+    world, channel = overheard(federation(sites, Random(), solver=MaskedSolve()))
     labeled(world, targets)
     begin = world.members["a"].parts.fresh(torch.Generator())
     MaskedSolve().round(begin, world.ask("training"))
-    return carrier
+    return channel
 
 
 def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labeled_row() -> (
     None
 ):
     y = 3.0 * draws(20, name="y")
-    carrier = run_solve((12, 1, 7), y)
-    seen = carrier.answered("masked")["b"]
+    channel = run_solve((12, 1, 7), y)
+    seen = channel.answered("masked")["b"]
     assert float(seen["targets"].abs()) == pytest.approx(abs(float(y[12])), rel=1e-14)
-    z = rows_of(draws(20, 5)[12:13], carrier, "masked")
+    z = rows_of(draws(20, 5)[12:13], channel, "masked")
     assert float(seen["rows"].norm()) == pytest.approx(float(z.norm()), rel=1e-12)
 
 
@@ -153,8 +153,8 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     mixing = torch.tensor([[1.0, 0.9, 0.2], [0.0, 0.5, 0.4], [0.0, 0.0, 0.9]]).double()
     x = draws(4000, 3) @ mixing
     public = draws(4000, 3, name="public") @ mixing
-    world, carrier = run_query("gram", shared(x, (1500, 2000, 500)))
-    parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
+    world, channel = run_query("gram", shared(x, (1500, 2000, 500)))
+    parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
     # of QᵀGQ: an aggregate
     _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))
     standard = with_ones((public - public.mean(0)) / public.std(0))
@@ -169,24 +169,24 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
 
 def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:
     sites = table()
-    world, carrier = run_query("fedsvd", sites)
+    world, channel = run_query("fedsvd", sites)
     told = world.members["b"].memory["rotation/a"]["q"]  # from site b to the coordinator
     at = {
         k: torch.as_tensor(v)
-        for k, v in carrier.asked("masked")["a"].items()
+        for k, v in channel.asked("masked")["a"].items()
         if k != "lead"
     }
     for name in "acd":
-        m = carrier.answered("masked")[name]["rows"] @ told.T / at["unit"]
+        m = channel.answered("masked")[name]["rows"] @ told.T / at["unit"]
         x = with_ones(sites[name] - at["mean"])
         assert_close(m.T @ m, x.T @ x, rtol=0, atol=1e-10)
 
 
 def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
     sites = table()
-    world, carrier = run_query("gram", sites)
+    world, channel = run_query("gram", sites)
     told = world.members["b"].memory["rotation/a"]["q"]
-    parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
-    z = torch.cat([rows_of(sites[name], carrier, "gram") for name in "abcd"])
+    parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
+    z = torch.cat([rows_of(sites[name], channel, "gram") for name in "abcd"])
     total = told @ matrix(torch.stack(parts).sum(0), K) @ told.T
     assert_close(total, z.T @ z, rtol=0, atol=1e-12)

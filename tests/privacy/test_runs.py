@@ -61,7 +61,7 @@ def members(run: ExperimentRun) -> dict[str, LocalSite]:
 
 def list_bought(run: ExperimentRun) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
-    for site in run.world.carrier.sites:
+    for site in run.world.channel.sites:
         rows[site] = [label.row for label in run.journal.load_labels(site)]
     return rows
 

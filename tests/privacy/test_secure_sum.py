@@ -17,10 +17,10 @@ from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.privacy.secure_sum import mask_answer
 from fallow.sites.answering import answer_step
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables
@@ -30,7 +30,7 @@ def plain(verb: str = "plain", **args: Any) -> dict[str, torch.Tensor]:
     return asking(protected(Privacy())).sum(getattr(Asker(), verb), **args)
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_a_masked_sum_is_the_plain_sum_to_the_last_step(runtime: Any) -> None:
     federation = protected(SECURE, runtime=runtime)
     total = asking(federation).sum(Asker().plain, scale=2.0)
@@ -52,23 +52,23 @@ def test_keys_are_an_exchange_of_their_own_in_what_left() -> None:
 
 def test_what_waits_travels_with_the_keys_so_that_no_attempt_trains_twice() -> None:
     ask = asking(protected(SECURE, sites=tables(sites=4)))
-    carrier = Losing(ask.carrier, {1: ["b"]})
-    ask.carrier = carrier
+    channel = Losing(ask.channel, {1: ["b"]})
+    ask.channel = channel
     ask.fit(None, "global", None, w=torch.ones(21), stats=torch.zeros(0))
     ask.sum(Asker().plain)
-    kinds = [[s.kind for s in request.steps] for request, _ in carrier.seen]
+    kinds = [[s.kind for s in request.steps] for request, _ in channel.seen]
     assert kinds == [["fit", "each"], ["sum"], ["each"], ["sum"]]
 
 
 def test_keys_are_fresh_in_every_exchange() -> None:
     federation = protected(SECURE)
-    carrier = Losing(federation.carrier)
-    ask = asking(federation, carrier)
+    channel = Losing(federation.channel)
+    ask = asking(federation, channel)
     ask.sum(Asker().plain)
     ask.sum(Asker().plain)
     shown: set[bytes] = set()
     for exchange in (0, 2):
-        for answer in carrier.seen[exchange][1].values():
+        for answer in channel.seen[exchange][1].values():
             shown.add(bytes(torch.as_tensor(answer["key"]).tolist()))
     assert len(shown) == 6
 
@@ -125,8 +125,8 @@ def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
     exchange: int,
 ) -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    carrier = Losing(federation.carrier, {exchange: ["b"]})
-    total = asking(federation, carrier).sum(Asker().plain)
+    channel = Losing(federation.channel, {exchange: ["b"]})
+    total = asking(federation, channel).sum(Asker().plain)
     rest = protected(
         Privacy(), sites={k: v for k, v in tables(sites=4).items() if k != "b"}
     )
@@ -134,14 +134,14 @@ def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
         total["x"], asking(rest).sum(Asker().plain)["x"], rtol=0, atol=1e-10
     )
     assert float(total["sites"]) == 3
-    asked = [request.steps[-1].masked for request, _ in carrier.seen]
+    asked = [request.steps[-1].masked for request, _ in channel.seen]
     attempts = [about.attempt for about in asked if about]
     assert attempts == ([0, 0] if exchange == 0 else [0, 0, 1, 1])
 
 
 def test_an_attempt_that_failed_is_never_added_up() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    ask = asking(federation, Losing(federation.carrier, {1: ["b"]}), EventLog())
+    ask = asking(federation, Losing(federation.channel, {1: ["b"]}), EventLog())
     ask.sum(Asker().plain)
     entries = ask.journal._read("SELECT key FROM exchange ORDER BY key")  # type: ignore[attr-defined]
     assert [key for (key,) in entries] == [f"0/query/{n}" for n in range(4)]
@@ -151,7 +151,7 @@ def test_noise_is_drawn_once_for_all_attempts() -> None:
     federation = protected(
         Privacy(epsilon=1, secure_sum=True), sites=tables(sites=4), noise="os"
     )
-    ask = asking(federation, Losing(federation.carrier, {1: ["b"]}))
+    ask = asking(federation, Losing(federation.channel, {1: ["b"]}))
     total = ask.sum(Asker().share)["counts"]
     book = [federation.members[s].store.load_releases(s) for s in "acd"]
     assert [list(lines) for lines in book] == [["0/query/0"]] * 3
@@ -164,7 +164,7 @@ def test_fewer_than_three_survivors_is_a_clear_failure() -> None:
     with pytest.raises(
         RuntimeError, match=r"2 sites left .*nothing was unmasked: run again"
     ):
-        asking(federation, Losing(federation.carrier, {1: ["b"]})).sum(Asker().plain)
+        asking(federation, Losing(federation.channel, {1: ["b"]})).sum(Asker().plain)
 
 
 @pytest.mark.parametrize("exchange", [0, 1])
@@ -176,7 +176,7 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
     with pytest.raises(
         RuntimeError, match="run again with --resume when more sites are connected"
     ):
-        asking(federation, Losing(federation.carrier, {exchange: ["b"]}), journal).sum(
+        asking(federation, Losing(federation.channel, {exchange: ["b"]}), journal).sum(
             Asker().plain
         )
     total = asking(federation, journal=journal).sum(Asker().plain)
@@ -186,11 +186,11 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
 def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     journal = EventLog()
-    carrier = Losing(federation.carrier, {1: ["b"]})
-    first = asking(federation, carrier, journal).sum(Asker().plain)
+    channel = Losing(federation.channel, {1: ["b"]})
+    first = asking(federation, channel, journal).sum(Asker().plain)
     nobody = Losing(None)  # type: ignore[arg-type]  # there is no site to reply
     again = asking(federation, nobody, journal)
-    again.cohort = federation.carrier.sites
+    again.cohort = federation.channel.sites
     assert torch.equal(again.sum(Asker().plain)["x"], first["x"])
 
 
@@ -207,7 +207,7 @@ class Damaging(Losing):
 
 def test_a_part_of_another_exchange_is_noticed() -> None:
     federation = protected(SECURE)
-    ask = asking(federation, Damaging(federation.carrier))
+    ask = asking(federation, Damaging(federation.channel))
     ask.sum(Asker().plain)
     with pytest.raises(RuntimeError, match=r"masks of 'plain' over a, b, c do not cancel"):
         ask.sum(Asker().plain)
@@ -215,9 +215,9 @@ def test_a_part_of_another_exchange_is_noticed() -> None:
 
 def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    carrier = Losing(federation.carrier)
-    asking(federation, carrier).sum(Asker().plain)
-    parts = carrier.seen[1][1]
+    channel = Losing(federation.channel)
+    asking(federation, channel).sum(Asker().plain)
+    parts = channel.seen[1][1]
     whole = SecureSum().total(parts, "query", "plain", None)
     assert float(torch.as_tensor(whole["sites"])) == 4
     with pytest.raises(RuntimeError, match="a contribution is missing"):
@@ -245,20 +245,20 @@ def request(ask: Ask, about: Masked, verb: str = "plain", **args: Any) -> Any:
 
 def test_one_key_masks_one_part_for_one_cohort() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    carrier = Losing(federation.carrier)
-    ask = asking(federation, carrier)
+    channel = Losing(federation.channel)
+    ask = asking(federation, channel)
     ask.sum(Asker().plain)
-    step = carrier.seen[1][0].steps[-1]
+    step = channel.seen[1][0].steps[-1]
     assert step.masked is not None
-    again = answer_step(federation.members["a"], step, carrier.seen[1][0])
-    first = carrier.seen[1][1]["a"]["x"]
+    again = answer_step(federation.members["a"], step, channel.seen[1][0])
+    first = channel.seen[1][1]["a"]["x"]
     assert torch.equal(torch.as_tensor(again["x"]), torch.as_tensor(first))  # replayed
     fewer = {s: k for s, k in step.masked.keys.items() if s != "d"}
     other = replace(step, masked=replace(step.masked, keys=fewer))
     with pytest.raises(
         ValueError, match="two aggregates with one key would reveal the difference"
     ):
-        answer_step(federation.members["a"], other, carrier.seen[1][0])
+        answer_step(federation.members["a"], other, channel.seen[1][0])
 
 
 def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:

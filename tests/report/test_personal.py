@@ -113,7 +113,7 @@ def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
     world, rows = run_recipe(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
     run = graphs_of(RunRecords("random", 0, tuple(rows), None, 0), True)
     assert run is not None
-    assert run.sites == world.carrier.sites
+    assert run.sites == world.channel.sites
     assert list(run.by_round) == [0, 1, 2, 3]
     assert int(run.by_round[0].sum(1).max()) <= 2
     assert [

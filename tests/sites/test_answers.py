@@ -14,7 +14,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.types import Answer
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.sites import LocalSite, Parts
 from fallow.sites.answering import answer_step
 from fallow.sites.store import MemoryStore
@@ -37,8 +37,8 @@ class Choosing:
     def total(self, view: View) -> Answer:
         return {"n": torch.tensor(1.0)}
 
-    def select(self, view: View, n: int) -> Picks:
-        return Picks(torch.tensor(self.rows))
+    def select(self, view: View, n: int) -> SelectedExamples:
+        return SelectedExamples(torch.tensor(self.rows))
 
     def secret(self, view: View) -> Answer:
         return {"rows": view.rows()}

@@ -25,10 +25,10 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Job, Loop, row_loss
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.engine.jobs import agree, mlp
 from tests.keys import key_of
 from tests.worlds import Forgetful
@@ -81,7 +81,7 @@ class Choosing:
     )
 
 
-def world(strategy: Any, kind: type = InProcess, pool: int = 5) -> Any:
+def world(strategy: Any, kind: type = InProcessChannel, pool: int = 5) -> Any:
     model = mlp()
     layout, store = Layout.of(model), MemoryStore()
     methods = cast(
@@ -104,7 +104,7 @@ def _fresh(layout: Layout, generator: torch.Generator) -> State:
 
 
 def order_fit(
-    carrier: Any,
+    channel: Any,
     name: str,
     training_config: TrainingConfig,
     owner: str = "query",
@@ -113,7 +113,7 @@ def order_fit(
 ) -> None:
     """Send an instruction to train at every site, from a query or training algorithm."""
     ask = Ask(
-        carrier,
+        channel,
         Forgetful(),
         Disclosure(),
         ExchangeKey("query", "query", cycle=1),
@@ -128,14 +128,14 @@ def initial_model() -> State:
     return Layout.of(mlp()).flatten(mlp())
 
 
-@pytest.mark.parametrize("kind", [InProcess, Bytes])
+@pytest.mark.parametrize("kind", [InProcessChannel, SerializingChannel])
 def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
     strategy = Distilling()
-    carrier = world(strategy, kind)
-    order_fit(carrier, "pupil", SCRATCH, **initial_model())
+    channel = world(strategy, kind)
+    order_fit(channel, "pupil", SCRATCH, **initial_model())
     assert len(strategy.seen) == 2 * 2 * 2  # sites, epochs, batches
     assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in strategy.seen)
-    for site in carrier.members.values():
+    for site in channel.members.values():
         begun = site.parts.fresh(site.streams("init", "pupil", 1, 0))["w"]
         assert not torch.equal(site.memory["pupil"]["w"], begun)
 
@@ -143,8 +143,8 @@ def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
 def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
     strategy, plain = Distilling(), Choosing()
     theirs, ours = world(strategy), world(plain)
-    for carrier in (theirs, ours):
-        order_fit(carrier, "local", SCRATCH, **initial_model())
+    for channel in (theirs, ours):
+        order_fit(channel, "local", SCRATCH, **initial_model())
     assert not strategy.seen
     for name, site in ours.members.items():
         agree(
@@ -153,29 +153,29 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
 
 
 def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
-    carrier = world(Choosing())
-    order_fit(carrier, "other", CONFIG, **initial_model())
-    order_fit(carrier, "local", CONFIG, "training", **initial_model())
-    for site in carrier.members.values():  # other batches, but the same kind of training
+    channel = world(Choosing())
+    order_fit(channel, "other", CONFIG, **initial_model())
+    order_fit(channel, "local", CONFIG, "training", **initial_model())
+    for site in channel.members.values():  # other batches, but the same kind of training
         assert not torch.equal(site.memory["other"]["w"], initial_model()["w"])
         assert not torch.equal(site.memory["other"]["w"], site.memory["local"]["w"])
 
 
 def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() -> None:
     strategy = Distilling()
-    carrier = world(strategy)
-    order_fit(carrier, "pupil", SCRATCH)
-    first = carrier.members["a"]
+    channel = world(strategy)
+    order_fit(channel, "pupil", SCRATCH)
+    first = channel.members["a"]
     fresh = first.parts.fresh(first.streams("init", "pupil", 1, 0))["w"]
     assert torch.equal(strategy.seen[0][0], fresh)
 
 
 def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None:
     strategy = Distilling()
-    carrier = world(strategy)
-    for site in carrier.members.values():
+    channel = world(strategy)
+    for site in channel.members.values():
         site.remember("global", initial_model())
-    order_fit(carrier, "pupil", SCRATCH)
+    order_fit(channel, "pupil", SCRATCH)
     assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in strategy.seen)
 
 
@@ -199,13 +199,13 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
 
 def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -> None:
     strategy = Distilling()
-    carrier = world(strategy)
+    channel = world(strategy)
     mixing = TrainingConfig((TrainingStage(1),), 4, Optimizer(), mix=2.0)
     for training_config in (CONFIG, mixing):
         strategy.seen.clear()
-        order_fit(carrier, "pupil", training_config, **initial_model())
+        order_fit(channel, "pupil", training_config, **initial_model())
         for at, (_, b) in enumerate(strategy.seen):
-            site = carrier.members["ab"[at // (len(strategy.seen) // 2)]]
+            site = channel.members["ab"[at // (len(strategy.seen) // 2)]]
             assert b.counts.tolist() == [4.0, 4.0, 0.0]
             assert (len(b.u) > 0) == (training_config is mixing)
             for row in b.u:
@@ -213,22 +213,22 @@ def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -
 
 
 def test_a_model_of_another_name_has_streams_of_its_own() -> None:
-    carrier = world(Choosing())
+    channel = world(Choosing())
     for name in ("one", "two"):
-        order_fit(carrier, name, SCRATCH, **initial_model())
-    site = carrier.members["a"]
+        order_fit(channel, name, SCRATCH, **initial_model())
+    site = channel.members["a"]
     assert not torch.equal(site.memory["one"]["w"], site.memory["two"]["w"])
 
 
 def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None:
-    carrier = world(Choosing())
-    for site in carrier.members.values():
+    channel = world(Choosing())
+    for site in channel.members.values():
         site.parts.methods["training"] = ServerSolve()
     with pytest.raises(
         Refusal, match="site a received an instruction to train, but its training algorithm"
     ):
-        order_fit(carrier, "local", CONFIG, "training", **initial_model())
-    assert all(not site.memory for site in carrier.members.values())
+        order_fit(channel, "local", CONFIG, "training", **initial_model())
+    assert all(not site.memory for site in channel.members.values())
 
 
 @final
@@ -254,22 +254,22 @@ class Doubling:
         return s["w"], {"kept": s["w"]}
 
 
-def doubling(kind: type = InProcess) -> Any:
-    carrier = world(Choosing(), kind)
-    for site in carrier.members.values():
+def doubling(kind: type = InProcessChannel) -> Any:
+    channel = world(Choosing(), kind)
+    for site in channel.members.values():
         site.parts.methods["training"] = Doubling()
-    return carrier
+    return channel
 
 
-@pytest.mark.parametrize("kind", [InProcess, Bytes])
+@pytest.mark.parametrize("kind", [InProcessChannel, SerializingChannel])
 def test_training_may_start_at_a_model_that_the_site_remembers(kind: type) -> None:
-    carrier = doubling(kind)
-    for name, site in carrier.members.items():
+    channel = doubling(kind)
+    for name, site in channel.members.items():
         site.remember(
             "average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())}
         )
-    order_fit(carrier, "local", replace(CONFIG, start="average"), "training")
-    for site in carrier.members.values():
+    order_fit(channel, "local", replace(CONFIG, start="average"), "training")
+    for site in channel.members.values():
         assert torch.equal(site.memory["local"]["w"], 2**4 * site.memory["average"]["w"])
 
 
@@ -292,12 +292,12 @@ def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewher
 def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
     None
 ):
-    carrier, plain = doubling(), world(Choosing())
-    order_fit(carrier, "local", CONFIG, "training", **initial_model())
-    before = {name: dict(site.memory) for name, site in carrier.members.items()}
-    for item in (carrier, plain):
+    channel, plain = doubling(), world(Choosing())
+    order_fit(channel, "local", CONFIG, "training", **initial_model())
+    before = {name: dict(site.memory) for name, site in channel.members.items()}
+    for item in (channel, plain):
         order_fit(item, "tuned", CONFIG, "training", **initial_model())
-    for name, site in carrier.members.items():
+    for name, site in channel.members.items():
         agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
         assert set(site.memory) == {"local", "own/kept", "tuned"}
         assert torch.equal(site.memory["own/kept"]["w"], before[name]["own/kept"]["w"])
@@ -306,14 +306,14 @@ def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alo
 def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local_one() -> (
     None
 ):
-    carrier = doubling()
+    channel = doubling()
     for owner, name, times in (
         ("query", "global", 2),
         ("training", "local", 2),
         ("training", "average", 1),
     ):
-        ask = Ask(carrier, Forgetful(), Disclosure(), ExchangeKey("query", "query"), owner)
+        ask = Ask(channel, Forgetful(), Disclosure(), ExchangeKey("query", "query"), owner)
         ask.fit(None, name, None, **initial_model())
         ask.flush()
-        for site in carrier.members.values():
+        for site in channel.members.values():
             assert torch.equal(site.memory[name]["w"], times * initial_model()["w"])

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Carrier
+from fallow.core.ask import Channel
 from fallow.core.banks import Layout
 from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods, Query, TrainingAlgorithm
@@ -19,13 +19,13 @@ from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.privacy import Privacy
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies.fale import FALE
 from fallow.training import FedAvg
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.worlds import Simulation
 
 EPS = torch.finfo(torch.float64).eps
@@ -52,7 +52,7 @@ def federation(
     strategy: Query | Scaling,
     *,
     seed: int = 0,
-    runtime: type[InProcess | Bytes] = InProcess,
+    runtime: type[InProcessChannel | SerializingChannel] = InProcessChannel,
     privacy: Privacy | None = None,
     solver: TrainingAlgorithm | None = None,
     bias: bool = True,
@@ -113,21 +113,21 @@ def solve(world: Simulation, solver: TrainingAlgorithm | None = None) -> Tensor:
 class Overheard:
     """Transport that records messages."""
 
-    carrier: Carrier
+    channel: Channel
     sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(
         default_factory=list
     )
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return self.carrier.sites
+        return self.channel.sites
 
     def exchange(
         self,
         requests: Mapping[SiteId, Request],
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
     ) -> Delivered:
-        done = self.carrier.exchange(requests, routes)
+        done = self.channel.exchange(requests, routes)
         self.sent.append((requests, done.answers))
         return done
 
@@ -148,8 +148,8 @@ class Overheard:
 
 
 def overheard(world: Simulation) -> tuple[Simulation, Overheard]:
-    carrier = Overheard(world.carrier)
-    return replace(world, carrier=carrier), carrier
+    channel = Overheard(world.channel)
+    return replace(world, channel=channel), channel
 
 
 def with_ones(x: Tensor) -> Tensor:

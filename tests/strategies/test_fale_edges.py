@@ -7,7 +7,7 @@ import torch
 
 from fallow.privacy import Privacy
 from fallow.strategies.fale import FALE
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     ANYWHERE,
@@ -26,7 +26,9 @@ from tests.strategies.regression import (
 @pytest.mark.parametrize("strategy", [AT_SITES, ANYWHERE], ids=["site", "federation"])
 def test_picks_and_weights_are_the_same_as_bytes_and_behind_masks(strategy: FALE) -> None:
     plain = picked(federation(table(), strategy), 4)
-    assert equal(plain, picked(federation(table(), strategy, runtime=Bytes), 4))
+    assert equal(
+        plain, picked(federation(table(), strategy, runtime=SerializingChannel), 4)
+    )
     world = federation(table(), strategy, privacy=SECURE)
     strategy.query(asking(world), dict.fromkeys("abcd", 4), {})
     masked = {name: site.memory["picks"] for name, site in world.members.items()}

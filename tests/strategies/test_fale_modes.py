@@ -13,10 +13,10 @@ from torch import Tensor
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.data import load
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.strategies.fale import FALE
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,
@@ -169,7 +169,8 @@ def test_masks_and_modes_do_not_change_a_pick(allot: Any) -> None:
 @each_mode
 def test_picks_are_the_same_as_bytes(strategy: FALE) -> None:
     ours, theirs = (
-        picked(federation(table(), strategy, runtime=r), 4) for r in (InProcess, Bytes)
+        picked(federation(table(), strategy, runtime=r), 4)
+        for r in (InProcessChannel, SerializingChannel)
     )
     assert equal(ours, theirs)
 
@@ -182,17 +183,17 @@ def rotation(world: Simulation) -> Tensor:
 
 
 def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
-    sites, (world, carrier) = table(), overheard(federation(table(), FEDSVD))
+    sites, (world, channel) = table(), overheard(federation(table(), FEDSVD))
     world.query(4)
     mean, unit = (
-        torch.as_tensor(carrier.asked("masked")["a"][k]) for k in ("mean", "unit")
+        torch.as_tensor(channel.asked("masked")["a"][k]) for k in ("mean", "unit")
     )
     z = with_ones(stacked(sites) - mean) * unit
-    masked = torch.cat([a["rows"] for a in carrier.answered("masked").values()])
+    masked = torch.cat([a["rows"] for a in channel.answered("masked").values()])
     _, size, right = torch.linalg.svd(masked, full_matrices=False)
     clear = torch.linalg.svdvals(z)
     torch.testing.assert_close(size, clear, rtol=0, atol=1e-12 * float(clear[0]))
-    own = [torch.as_tensor(a["left"]) for a in carrier.asked("unmask").values()]
+    own = [torch.as_tensor(a["left"]) for a in channel.asked("unmask").values()]
     turned = torch.cat([world.members[s].memory["unmask"]["tau"] for s in "abcd"])
     torch.testing.assert_close(
         turned.sum(), torch.cat(own).square().sum(), rtol=0, atol=1e-12
@@ -214,7 +215,7 @@ def test_a_site_alone_with_a_row_is_a_warning() -> None:
 
 
 def test_masks_and_the_rotation_are_fresh_in_every_query() -> None:
-    world, carrier = overheard(federation(table(), FEDSVD))
+    world, channel = overheard(federation(table(), FEDSVD))
     seen = []
     for cycle in range(2):
         world.query(0, cycle)
@@ -222,7 +223,7 @@ def test_masks_and_the_rotation_are_fresh_in_every_query() -> None:
         for site in world.members.values():
             site.forget()
     assert float((seen[0] - seen[1]).abs().max()) > 0.1
-    first, second = (carrier.answered("masked", at)["a"]["rows"] for at in (0, 1))
+    first, second = (channel.answered("masked", at)["a"]["rows"] for at in (0, 1))
     q = seen[0].T @ seen[1]
     assert float((first @ q - second).abs().max()) > 0.01  # P too
 
@@ -276,7 +277,7 @@ class Notes(Forgetful):
 def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
     sites = table()
     sites["a"][0] = torch.tensor([0.0, 0.0, 5.0, 0.0, 0.0])
-    world = federation(sites, strategy, runtime=Bytes)
+    world = federation(sites, strategy, runtime=SerializingChannel)
     ask, notes = world.ask(), Notes()
     ask.journal = notes
     strategy.query(ask, dict.fromkeys("abcd", 4), {})

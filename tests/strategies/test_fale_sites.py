@@ -92,18 +92,18 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
     said = []
     while True:
         world = federation(table(), strategy, privacy=privacy)
-        carrier = Losing(world.carrier, {n: ["b"]})
+        channel = Losing(world.channel, {n: ["b"]})
         try:
-            strategy.query(asking(world, carrier), BUDGET, {})
+            strategy.query(asking(world, channel), BUDGET, {})
         except RuntimeError as error:
             assert "run again with --resume when they are connected" in str(error)
             said.append(n)
         else:
-            if len(carrier.seen) <= n:  # nothing else was lost
+            if len(channel.seen) <= n:  # nothing else was lost
                 break
             kept = {name: site.memory["picks"] for name, site in world.members.items()}
             assert equal(whole, {name: k for name, k in kept.items() if len(k["rows"])})
-            assert carrier.seen[n][0].steps[-1].verb in NO_NUMBERS
+            assert channel.seen[n][0].steps[-1].verb in NO_NUMBERS
         n += 1
     assert len(said) >= 5
 

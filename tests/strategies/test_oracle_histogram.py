@@ -14,7 +14,7 @@ from fallow.cli.app import app
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget, Memo
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_world
@@ -134,8 +134,8 @@ class Curious:
         ask.keep(self.select)
         return memo
 
-    def select(self, view: View) -> Picks:
-        return Picks(view.hidden.argsort())
+    def select(self, view: View) -> SelectedExamples:
+        return SelectedExamples(view.hidden.argsort())
 
 
 def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels() -> None:

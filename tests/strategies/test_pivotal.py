@@ -303,15 +303,15 @@ def test_a_choice_that_is_none_is_refused() -> None:
 class Lying:
     """Transport at which site b changes one field of one reply."""
 
-    def __init__(self, carrier: Any, verb: str, name: str, value: float) -> None:
-        self.carrier = carrier
-        self.sites = carrier.sites
+    def __init__(self, channel: Any, verb: str, name: str, value: float) -> None:
+        self.channel = channel
+        self.sites = channel.sites
         self.verb = verb
         self.name = name
         self.value = value
 
     def exchange(self, requests: Any, routes: Any = None) -> Delivered:
-        done: Delivered = self.carrier.exchange(requests, routes)
+        done: Delivered = self.channel.exchange(requests, routes)
         if requests["a"].steps[-1].verb != self.verb:
             return done
         answers = {site: dict(answer) for site, answer in done.answers.items()}
@@ -338,7 +338,7 @@ def test_a_total_that_cannot_be_is_refused_with_the_site_that_said_it(
     verb: str, name: str, value: float
 ) -> None:
     world = federation(table(), ANYWHERE)
-    lying = replace(world, carrier=Lying(world.carrier, verb, name, value))
+    lying = replace(world, channel=Lying(world.channel, verb, name, value))
     with pytest.raises(ValueError, match=f"site b replied to '{verb}' with {name} "):
         lying.query(PER_SITE)
 

@@ -45,7 +45,7 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("random@protocol=one_pass", "random + one pass"),
         ("fale@training=server-solve", "FALE"),
         ("fale@training=server-solve@initial=0@protocol=one_pass", "FALE"),
-        ("fale@training=server-solve@initial_by=query", "FALE + first labels"),
+        ("fale@training=server-solve@initial_by=query", "FALE + initial labels"),
         ("fale@training=server-solve:ridge=0.001", "FALE + server-solve:ridge=0.001"),
         ("fale:weights=none@training=server-solve", "FALE, no weights"),
         ("fale:mode=fedsvd@training=server-solve", "FALE, mode=fedsvd"),
@@ -115,7 +115,7 @@ def test_no_two_strategies_of_a_study_share_a_name() -> None:
     ]
     assert list(labels(strategies, {}).values()) == [
         "FALE-local",
-        "FALE-local + fedavg + no first labels",
+        "FALE-local + fedavg + no initial labels",
         "random",
     ]
     assert len(set(labels(["fale", "fale:weights=importance", "FALE"], {}).values())) == 3

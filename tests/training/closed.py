@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask, Carrier
+from fallow.core.ask import Ask, Channel
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
@@ -21,12 +21,12 @@ from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
 from fallow.training.personal import ClosedFormHeads
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.worlds import Forgetful
 
 Method = ClosedForm | ClosedFormHeads
@@ -69,19 +69,19 @@ def targets(rows: Rows, is_class: bool = True) -> Tensor:
 class Overheard:
     """Transport that records messages."""
 
-    carrier: Carrier
+    channel: Channel
     answers: list[tuple[str, Mapping[SiteId, Answer]]] = field(default_factory=list)
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
-        return self.carrier.sites
+        return self.channel.sites
 
     def exchange(
         self,
         requests: Mapping[SiteId, Request],
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
     ) -> Delivered:
-        delivered = self.carrier.exchange(requests, routes)
+        delivered = self.channel.exchange(requests, routes)
         verb = next(iter(requests.values())).steps[-1].verb
         self.answers.append((verb, delivered.answers))
         return delivered
@@ -96,7 +96,7 @@ class Hospitals:
     """Sites and their training algorithm."""
 
     members: dict[SiteId, LocalSite]
-    carrier: Overheard
+    channel: Overheard
     method: Method
 
     def solve(self) -> State:
@@ -104,7 +104,7 @@ class Hospitals:
         parts = next(iter(self.members.values())).parts
         masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
         ask = Ask(
-            self.carrier,
+            self.channel,
             Forgetful(),
             Disclosure(),
             ExchangeKey("train", "round"),
@@ -124,7 +124,7 @@ def hospitals(
     *,
     is_class: bool = True,
     secure: bool = False,
-    carried: type[InProcess] | type[Bytes] = InProcess,
+    carried: type[InProcessChannel] | type[SerializingChannel] = InProcessChannel,
     pool: int = 2,
     unlabeled: Sequence[Tensor] = (),
 ) -> Hospitals:
@@ -161,8 +161,8 @@ def hospitals(
         site.buy([Label(row, y, 0, s) for row, (y, s) in enumerate(values)])
         members[name] = site
     loss = row_loss("classification" if is_class else "regression")
-    carrier = carried(members, Loop(model, layout, loss))
-    return Hospitals(members, Overheard(carrier), method)
+    channel = carried(members, Loop(model, layout, loss))
+    return Hospitals(members, Overheard(channel), method)
 
 
 def weights_of(state: State, outputs: int = CLASSES) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from fallow.core.refusal import Refusal
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts.heads import Labeled, check_path
@@ -36,7 +36,7 @@ from fallow.training.parts.ridge import (
     losses,
     validation_score,
 )
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.training.closed import (
     CLASSES,
     FEATURES,
@@ -127,7 +127,7 @@ def test_the_order_of_sites_does_not_matter_bit_for_bit(passes: Literal[1, 2]) -
     engine = Loop(
         members["a"].parts.model, members["a"].parts.layout, row_loss("classification")
     )
-    turned = replace(world, carrier=Overheard(InProcess(members, engine)))
+    turned = replace(world, channel=Overheard(InProcessChannel(members, engine)))
     assert list(turned.members) != names
     found = turned.solve()
     for name in ("w", "penalty", "temperature", "left_out"):
@@ -336,7 +336,7 @@ def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> No
     rows = rows_with_classes(200)
     world = hospitals(rows, ClosedForm(reveal="head"), [range(80), range(80, 200)])
     state = world.solve()
-    asked = [verb for verb, _ in world.carrier.answers]
+    asked = [verb for verb, _ in world.channel.answers]
     assert asked == ["totals", "fitted", "local"]
     by_path = hospitals(rows, ClosedForm(), [range(200)]).solve()
     weight, bias = weights_of(state)
@@ -353,7 +353,7 @@ def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> No
 def test_it_is_the_same_as_bytes() -> None:
     rows = rows_with_classes()
     plain = hospitals(rows, ClosedForm(), HALVES).solve()
-    as_bytes = hospitals(rows, ClosedForm(), HALVES, carried=Bytes).solve()
+    as_bytes = hospitals(rows, ClosedForm(), HALVES, carried=SerializingChannel).solve()
     assert torch.equal(as_bytes["w"], plain["w"])
 
 
@@ -419,7 +419,7 @@ def test_a_lone_row_is_read_off_the_plain_totals_of_its_site() -> None:
     rows = rows_with_classes()
     world = hospitals(rows, ClosedForm(), [[7], range(8, 60)])
     world.solve()
-    seen = world.carrier.of("totals")["a"]
+    seen = world.channel.of("totals")["a"]
     upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
     products = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
     products[upper] = torch.as_tensor(seen["products"])
@@ -434,10 +434,10 @@ def test_secure_sums_hide_a_lone_row() -> None:
     parts = [[7], range(8, 30), range(30, 60)]
     world = hospitals(rows, ClosedForm(penalty=PENALTY), parts, secure=True)
     world.solve()
-    seen = world.carrier.of("totals")["a"]
+    seen = world.channel.of("totals")["a"]
     open_world = hospitals(rows, ClosedForm(penalty=PENALTY), parts)
     open_world.solve()
-    plain = open_world.carrier.of("totals")["a"]
+    plain = open_world.channel.of("totals")["a"]
     shown = torch.cat([torch.as_tensor(part).double().flatten() for part in seen.values()])
     secret = torch.cat(
         [torch.as_tensor(part).double().flatten() for part in plain.values()]
@@ -485,7 +485,7 @@ def test_two_closes_of_one_site_show_the_row_that_it_added() -> None:
     after.solve()
 
     def products(world: Hospitals, site: str) -> Tensor:
-        return torch.as_tensor(world.carrier.of("totals")[site]["products"])
+        return torch.as_tensor(world.channel.of("totals")[site]["products"])
 
     difference = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
     upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
@@ -507,7 +507,7 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
             rows, ClosedForm(penalty=PENALTY), [*parts[:2], last], secure=True
         )
         world.solve()
-        parts_sent = world.carrier.of("totals")["c"].values()
+        parts_sent = world.channel.of("totals")["c"].values()
         seen.append(torch.cat([torch.as_tensor(p).double().flatten() for p in parts_sent]))
     difference = seen[1] - seen[0]
     expected = torch.outer(rows.z[59], rows.z[59])[0]

@@ -24,7 +24,7 @@ from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
@@ -58,8 +58,8 @@ def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
         site = LocalSite(name, rows.z[at], parts, MemoryStore())
         site.buy([Label(i, int(rows.y[row]), 0) for i, row in enumerate(held)])
         members[name] = site
-    carrier = InProcess(members, Loop(model, layout, row_loss("classification")))
-    ask = Ask(carrier, Forgetful(), Disclosure(), ExchangeKey("train", "head"), "head")
+    channel = InProcessChannel(members, Loop(model, layout, row_loss("classification")))
+    ask = Ask(channel, Forgetful(), Disclosure(), ExchangeKey("train", "head"), "head")
     return before, ExactHead().solve(before, ask), model
 
 

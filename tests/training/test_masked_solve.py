@@ -15,7 +15,7 @@ from fallow.models.orthogonal import haar, mix, unmix
 from fallow.strategies import FALE, Random
 from fallow.training import MaskedSolve, ServerSolve
 from fallow.training.masked_solve import shortest_solution
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,
@@ -209,7 +209,7 @@ def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
 def test_it_is_the_same_as_bytes() -> None:
     x, y, w = data()
     assert torch.equal(
-        solve(world_with_labels(x, y, w=w, runtime=Bytes)),
+        solve(world_with_labels(x, y, w=w, runtime=SerializingChannel)),
         solve(world_with_labels(x, y, w=w)),
     )
 
@@ -244,10 +244,10 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
 
 def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None:
     x, y, w = data()
-    world, carrier = overheard(world_with_labels(x, y, w=w))
+    world, channel = overheard(world_with_labels(x, y, w=w))
     for cycle in range(2):
         train_round(world, cycle)
-    first, second = (carrier.answered("masked", at)["a"]["targets"] for at in (0, 1))
+    first, second = (channel.answered("masked", at)["a"]["targets"] for at in (0, 1))
     assert float((first - second).abs().max()) > 0.01
     site = world.members["a"]
     s_y = w[:30].sqrt() * y[:30]

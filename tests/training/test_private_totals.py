@@ -141,7 +141,7 @@ def test_totals_of_another_length_are_refused_in_words() -> None:
 def noise_in(world: Hospitals) -> Tensor:
     """Return the noise on the aggregates, over all values sent."""
     world.solve()
-    sent = world.carrier.of("noisy_totals")
+    sent = world.channel.of("noisy_totals")
     parts = [
         torch.as_tensor(sent[name]["noisy"]) - release_of(world, name).counts
         for name in world.members
@@ -160,7 +160,7 @@ def test_each_site_adds_noise_that_is_enough_for_it_alone() -> None:
 def test_the_size_of_the_noise_is_read_off_zeros() -> None:
     world = noised(0.5)
     world.solve()
-    sent = world.carrier.of("noisy_totals")
+    sent = world.channel.of("noisy_totals")
     total = sum(torch.as_tensor(sent[name]["noisy"]) for name in world.members)
     assert isinstance(total, Tensor)
     found = read_products(total, weights=(FEATURES + 1) * CLASSES).scale
@@ -175,7 +175,7 @@ def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
     for site in world.members.values():
         site.parts = replace(site.parts, privacy=Privacy(epsilon=1.0))
     world.solve()
-    sent = torch.as_tensor(world.carrier.of("noisy_totals")["a"]["noisy"])
+    sent = torch.as_tensor(world.channel.of("noisy_totals")["a"]["noisy"])
     row = cut_rows(rows.z[:1])[0]
 
     def likeness(numbers: Tensor) -> float:
@@ -257,7 +257,7 @@ def test_the_temperature_stays_on_its_grid(variance: float) -> None:
 def test_one_exchange_is_all_that_sites_are_asked() -> None:
     world = noised(1.0)
     state = world.solve()
-    assert {verb for verb, _ in world.carrier.answers} - {"local"} == {"noisy_totals"}
+    assert {verb for verb, _ in world.channel.answers} - {"local"} == {"noisy_totals"}
     assert {"w", "penalty", "temperature"} <= state.keys()
     assert "left_out" not in state
 

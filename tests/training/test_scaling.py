@@ -10,22 +10,24 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.exchange_key import ExchangeKey
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.strategies.regression import draws, federation, shared, stacked
 from tests.worlds import Forgetful, Simulation
 
 SCALING = Scaling()
 
 
-def agreeing(sites: dict[str, Tensor], runtime: Any = InProcess) -> tuple[Simulation, Ask]:
+def agreeing(
+    sites: dict[str, Tensor], runtime: Any = InProcessChannel
+) -> tuple[Simulation, Ask]:
     world = federation(sites, SCALING, runtime=runtime)
     verbs = SCALING.contract.verbs
     return world, Ask(
-        world.carrier,
+        world.channel,
         Forgetful(),
         world.shown,
         ExchangeKey("query", "query"),
@@ -45,7 +47,7 @@ def rows_of(site: LocalSite) -> Tensor:
     return site.seen
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_the_units_are_those_of_the_pooled_rows(runtime: Any) -> None:
     sites = table()
     world, ask = agreeing(sites, runtime)

@@ -277,7 +277,7 @@ def test_a_fold_of_very_few_examples_is_never_shown() -> None:
     world = sites_of(Rows(z, torch.arange(LABELED) % 2, rows.s), unlabeled)
     state = world.solve()
     assert float(state["unlabeled"]) == 0
-    asked = [verb for verb, _ in world.carrier.answers]
+    asked = [verb for verb, _ in world.channel.answers]
     assert asked.count("totals") == 1
     assert "unlabeled_totals" not in asked
 

@@ -15,7 +15,7 @@ from fallow.models.networks import MLP
 from fallow.sites.store import Label
 from fallow.strategies import Random
 from fallow.training.server_solve import ServerSolve
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,
@@ -196,7 +196,7 @@ def test_who_holds_a_row_does_not_matter() -> None:
 def test_it_is_the_same_as_bytes_and_behind_masks() -> None:
     x, y = data()
     plain = solve(world_with_labels(x, y))
-    assert torch.equal(solve(world_with_labels(x, y, runtime=Bytes)), plain)
+    assert torch.equal(solve(world_with_labels(x, y, runtime=SerializingChannel)), plain)
     world = world_with_labels(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"

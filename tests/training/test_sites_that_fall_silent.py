@@ -48,13 +48,13 @@ def train_round(world: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
     """Return the model of a round in which site b is silent in one exchange."""
     site = world.members["b"]
     solver = site.parts.methods["training"]
-    carrier = Losing(world.carrier, {} if lost is None else {lost: ["b"]})
+    channel = Losing(world.channel, {} if lost is None else {lost: ["b"]})
     ask = replace(
-        asking(world, carrier), key=ExchangeKey("train", "round"), owner="training"
+        asking(world, channel), key=ExchangeKey("train", "round"), owner="training"
     )
     state = solver.round(site.parts.fresh(torch.Generator()), ask)
     ask.flush()
-    return solver.deploy(state, site.memory)["w"], carrier
+    return solver.deploy(state, site.memory)["w"], channel
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def train_round(world: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
 def test_a_solution_is_that_of_all_sites_or_there_is_none(
     solver: Any, privacy: Privacy | None
 ) -> None:
-    whole, carrier = train_round(world_with_labels(solver, privacy), None)
-    sums = [n for n, (asked, _) in enumerate(carrier.seen) if asked.steps[-1].kind != "fit"]
+    whole, channel = train_round(world_with_labels(solver, privacy), None)
+    sums = [n for n, (asked, _) in enumerate(channel.seen) if asked.steps[-1].kind != "fit"]
     stopped = 0
     for n in sums:
         try:
@@ -86,7 +86,7 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
 def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int) -> None:
     world = world_with_labels(Scaling())
     ask = replace(
-        asking(world, Losing(world.carrier, {exchange: ["b"]})),
+        asking(world, Losing(world.channel, {exchange: ["b"]})),
         owner="training",
         key=ExchangeKey("train", "targets"),
     )

@@ -27,10 +27,10 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_world
 from fallow.settings.spec import Spec
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore, Store
 from fallow.storage.errors import Failed
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.experiment.crash import tiny
 
 SITES = "abcd"
@@ -63,10 +63,12 @@ def members(store: Store) -> dict[str, LocalSite]:
     }
 
 
-def door(made: dict[str, LocalSite], journal: EventLog, runtime: type = InProcess) -> Ask:
+def door(
+    made: dict[str, LocalSite], journal: EventLog, runtime: type = InProcessChannel
+) -> Ask:
     net = next(iter(made.values())).parts
-    carrier = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
-    return Ask(carrier, journal, Disclosure(), ExchangeKey("train", "round"), "training")
+    channel = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
+    return Ask(channel, journal, Disclosure(), ExchangeKey("train", "round"), "training")
 
 
 def brought(site: LocalSite) -> dict[str, list[float]]:
@@ -92,7 +94,7 @@ def letters(path: Path) -> int:
     return result
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_again(
     journal: EventLog, path: Path, runtime: type
 ) -> None:
@@ -183,7 +185,7 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
     again.close()
 
 
-@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+@pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_what_is_sent_is_received_in_number_and_in_bytes(
     journal: EventLog, runtime: type
 ) -> None:
@@ -197,7 +199,7 @@ def test_what_is_sent_is_received_in_number_and_in_bytes(
     assert row["bytes"] == 4 * 4  # a row is one float32
     assert before >= 3 * 4
     assert (row["bytes_down"] == row["bytes"]) == (
-        runtime is InProcess
+        runtime is InProcessChannel
     )  # requests are bytes too
     twice = Disclosure.of(ask.disclosure.rows()).plus(ask.disclosure)
     assert twice.rows()[0]["sent"] == {"b": 2, "c": 6}

@@ -181,7 +181,7 @@ def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
 ) -> None:
     with real(study_folder, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
-        for key in (PHASES["training"], PHASES["people label"]):
+        for key in (PHASES["training"], PHASES["labeling"]):
             study.until_answered(key, SITE, LONG)
             VICTIMS["the coordinator and a site"](study)
             pid = study.running[LEADER].pid

@@ -163,7 +163,7 @@ def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
         study.until_answered(PHASES["choosing"], SITE, LONG)
         parties.kill(SERVER, SITE)
         parties.start(SERVER, SITE)
-        study.until_answered(PHASES["people label"], SITE, LONG)
+        study.until_answered(PHASES["labeling"], SITE, LONG)
         restart(LEADER)(study)
 
         study.finish(LONG)

@@ -52,7 +52,7 @@ from fallow.models.custom import adapt_model
 from fallow.models.networks import Linear
 from fallow.sites import LocalSite
 from fallow.sites import Parts as SiteParts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.study.opening import strategies_for
 from fallow.training import FedAvg, personal
@@ -347,7 +347,7 @@ def _choose(
     world = _World.of(method, trainer, sites, classes, seed)
     verbs = method.contract.verbs
     ask = Ask(
-        carrier=InProcess(world.members, world.executor),
+        channel=InProcessChannel(world.members, world.executor),
         journal=_Forgetful(),
         disclosure=Disclosure(),
         key=ExchangeKey("query", "query", cycle=cycle),

@@ -72,9 +72,9 @@ class Strategy(_Frozen):
 
     A subclass has annotated fields, a disclosure declaration ``contract`` and a client function
     ``select``.  It becomes a frozen dataclass automatically.  ``select(view, n)`` runs at each site
-    with a `View` of its data.  It returns `Picks` with exactly ``min(n, view.pool)`` distinct
-    positions in the unlabeled pool.  A site runs only the client functions that the declaration
-    lists.
+    with a `View` of its data.  It returns `SelectedExamples` with exactly ``min(n, view.pool)``
+    distinct positions in the unlabeled pool.  A site runs only the client functions that the
+    declaration lists.
 
     The server side, ``query``, requests each site's share of the budget.  Override it to compute
     aggregates first.
@@ -95,7 +95,7 @@ class Strategy(_Frozen):
     ...
     ...     def select(self, view, n):
     ...         size = view.rows().flatten(1).abs().sum(1) ** self.power
-    ...         return fl.Picks(size.argsort(descending=True)[:n])
+    ...         return fl.SelectedExamples(size.argsort(descending=True)[:n])
     >>> Largest(power=2.0)
     Largest(power=2.0)
     >>> fl.select([[1.0], [-9.0], [3.0]], Largest(), n=2)

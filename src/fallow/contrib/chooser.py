@@ -28,7 +28,7 @@ from fallow.core.methods import Query, SiteFunction, site_function
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, Value
 from fallow.core.values import Count, NonNegative, Real, Share, Triangle, Whole
-from fallow.core.view import Picks, Release, View
+from fallow.core.view import Release, SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -256,7 +256,7 @@ class Chooser:
 
     def answer_as_arm(
         self, verb: str, view: View, **sent: Value
-    ) -> Answer | Picks | Release:
+    ) -> Answer | SelectedExamples | Release:
         """Return the reply of the current arm."""
         at = 0
         if len(self.arms) > 1:

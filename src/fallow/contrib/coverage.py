@@ -23,7 +23,7 @@ from fallow.core.products import to_device
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, LabelCount, NonNegative, Real, Whole
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -378,11 +378,11 @@ class Coverage:
         return {"rows": rows, "features": x[rows]}
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         rows = view.memory["cover"]["rows"]
         is_left = torch.ones(view.pool, dtype=torch.bool)
         is_left[rows] = False
-        return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
+        return SelectedExamples(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
 
     def make_bids(self, view: View, landmarks: int) -> Tensor:
         """Return the site's weight near each landmark as a bid, (M,); the highest bid owns it."""

@@ -20,7 +20,7 @@ from fallow.core.limits import PositiveFinite
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Real, Triangle, Whole
-from fallow.core.view import Picks, Rows, View
+from fallow.core.view import Rows, SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -184,11 +184,11 @@ class Fisher:
         return {"products": unfold(products)}
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         rows = view.memory["grow"]["rows"]
         is_left = torch.ones(view.pool, dtype=torch.bool)
         is_left[rows] = False
-        return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
+        return SelectedExamples(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
 
 
 def tell(view: View, which: Rows) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, LabelCount, Real
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -127,9 +127,9 @@ class Prices:
         return {"counts": counts}
 
     @selects(prices=Real("classes"))
-    def select(self, view: View, n: int, prices: Tensor) -> Picks:
+    def select(self, view: View, n: int, prices: Tensor) -> SelectedExamples:
         rows, _ = take_rows(view, prices, n)
-        return Picks(rows)
+        return SelectedExamples(rows)
 
 
 def take_rows(view: View, prices: Tensor, n: int) -> tuple[Tensor, Tensor]:

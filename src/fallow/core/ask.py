@@ -31,7 +31,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 
 
-class Carrier(Protocol):
+class Channel(Protocol):
     """Transport of requests to sites.
 
     ``routes`` (relay only): the senders whose encrypted replies each site receives.
@@ -76,7 +76,7 @@ class Ask:
     ``needs_all``: see `Request`; applies to the next exchanges.
     """
 
-    carrier: Carrier
+    channel: Channel
     journal: ExchangeLog
     disclosure: Disclosure
     key: ExchangeKey
@@ -90,7 +90,7 @@ class Ask:
     _turn: int = 0
 
     def __post_init__(self) -> None:
-        self.cohort = tuple(sorted(self.cohort or self.carrier.sites))
+        self.cohort = tuple(sorted(self.cohort or self.channel.sites))
 
     @property
     def round(self) -> int:
@@ -237,7 +237,7 @@ class Ask:
         entry = self.journal.recall(key, digest)
         if entry is None:
             with self.journal.transaction():
-                delivered = self.carrier.exchange(requests, routes)
+                delivered = self.channel.exchange(requests, routes)
                 asked: set[SiteId] = (
                     set()
                 )  # sites not in `to` only received pending instructions

@@ -71,7 +71,7 @@ class Event(TypedDict, total=False):
 Say = Callable[[Event], None]
 
 
-def stay_silent(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Ignore an event."""
 
 

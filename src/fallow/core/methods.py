@@ -37,7 +37,7 @@ from fallow.core.local import LocalTraining
 from fallow.core.missing import Missing
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
-from fallow.core.view import Picks, Release, View
+from fallow.core.view import Release, SelectedExamples, View
 
 Budget = Mapping[SiteId, int]
 """Label budget of each site in this cycle."""
@@ -45,7 +45,7 @@ Budget = Mapping[SiteId, int]
 Memo = dict[str, Any]  # defined by the algorithm; the event log stores tensors and JSON
 """State of an algorithm across cycles, in the event log.  Reports show ``memo["notes"]``."""
 
-SiteFunction = Callable[..., Answer | Picks | Release]
+SiteFunction = Callable[..., Answer | SelectedExamples | Release]
 """Client function: it takes a `View` and the arguments that the server side sent."""
 
 
@@ -60,8 +60,9 @@ class Method(Protocol):
 class Query(Method, Protocol):
     """A query strategy: `query` is the server side, its client functions are the client side.
 
-    A client function that selects examples returns `Picks` with exactly ``min(n, pool)`` different
-    positions.  With an empty pool, the site replies without calling such a function.
+    A client function that selects examples returns `SelectedExamples` with exactly
+    ``min(n, pool)`` different positions.  With an empty pool, the site replies without calling
+    such a function.
     """
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo: ...
@@ -296,7 +297,7 @@ class Methods(TypedDict):
     """Decides before each training phase which labels exact statistics cover."""
     retention: NotRequired[Retaining]
     """Keeps the model of each site with the best validation score."""
-    people: NotRequired[Labeling]
+    annotators: NotRequired[Labeling]
     """In a federation: labeling tasks for annotators, and scores."""
 
 

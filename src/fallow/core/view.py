@@ -26,7 +26,7 @@ class View(Protocol):
 
     >>> def select(self, view, n):  # of a strategy
     ...     unsure = view.logits("local").softmax(1).max(1).values
-    ...     return Picks(unsure.argsort()[:n])
+    ...     return SelectedExamples(unsure.argsort()[:n])
     """
 
     site: SiteId
@@ -167,7 +167,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Picks:
+class SelectedExamples:
     """Selected examples: different positions in the unlabeled pool, in order of selection.
 
     Lists and NumPy arrays are converted to tensors.
@@ -188,8 +188,8 @@ class Picks:
 
     Examples
     --------
-    >>> Picks([4, 0]).check(pool=5, n=2)
-    >>> Picks(torch.tensor([4, 4])).check(pool=5, n=2)
+    >>> SelectedExamples([4, 0]).check(pool=5, n=2)
+    >>> SelectedExamples(torch.tensor([4, 4])).check(pool=5, n=2)
     Traceback (most recent call last):
         ...
     ValueError: position 4 is selected 2 times; return 2 different positions

@@ -71,7 +71,7 @@ MORE_SCORES = {
 
 
 @dataclass(frozen=True)
-class Office:
+class LabelingView:
     """Data that the client functions for annotators use: one site, its ledger and its files.
 
     ``x`` (m, *shape) and ``y`` (m,) are the test examples as in the file. ``run`` selects the
@@ -92,10 +92,10 @@ class Office:
 
 @final
 @dataclass(frozen=True)
-class People:
+class Annotators:
     """Labeling tasks, their labels, and scores on a site's own test examples.
 
-    The client functions run at a site like those of an algorithm, with the site's `Office` as view.
+    The client functions run at a site like those of an algorithm, with a `LabelingView` as view.
     The number of requested and labeled examples is disclosed without noise, but not which examples,
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
     ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
@@ -110,7 +110,7 @@ class People:
     has_metrics: bool = False
 
     contract: ClassVar[Contract] = Contract(
-        title="People and scores",
+        title="Annotators and scores",
         paper="-",
         year=0,
     )
@@ -136,7 +136,7 @@ class People:
         returns=lambda self: Registration(self.schema, self.code),
         takes={},
     )
-    def hello(self, at: Office) -> Answer:
+    def hello(self, at: LabelingView) -> Answer:
         """Register the site with the data that the coordinator needs to start."""
         answer: Answer = {
             "rows": len(at.site.x),
@@ -161,7 +161,12 @@ class People:
         },
     )
     def ask(
-        self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
+        self,
+        at: LabelingView,
+        step: str,
+        cycle: int,
+        allowed: int,
+        deadline: str | None = None,
     ) -> Answer:
         """Turn the selected examples into labeling tasks within the budget."""
         picks = _find_picks(at, step)
@@ -188,7 +193,7 @@ class People:
         returns=EndedTasks(),
         takes={"step": Text(), "cycle": Whole(low=-1)},
     )
-    def close(self, at: Office, step: str, cycle: int) -> Answer:
+    def close(self, at: LabelingView, step: str, cycle: int) -> Answer:
         """Turn answers into labels and delete the states of the cycle, as in a simulation."""
         recipe = at.agreement.recipe
 
@@ -217,7 +222,7 @@ class People:
         returns=lambda self: self.returned_scores,
         when=lambda self: self.secure_sum,
     )
-    def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
+    def score(self, at: LabelingView, retained: bool, **common: Tensor) -> Answer:
         """Return test counts of the model that the site would deploy.
 
         The shared state has ``w`` (d,), ``stats`` (s,) and further entries of the training
@@ -237,7 +242,7 @@ class People:
         return sum_errors(predicted, at.y, least, has_metrics=has_metrics)
 
     @client.keep("whether it uses a model of its own")
-    def finish(self, at: Office, **common: Tensor) -> Answer:
+    def finish(self, at: LabelingView, **common: Tensor) -> Answer:
         """Write the final model of this site and its model card."""
         training = at.site.parts.methods["training"]
         has_last_word = isinstance(training, Finishing)
@@ -269,13 +274,13 @@ class People:
         returns=Progress(),
         takes={},
     )
-    def progress(self, at: Office) -> Answer:
+    def progress(self, at: LabelingView) -> Answer:
         """Return the labeling progress of this run. Earlier runs are not included."""
         if at.run != at.ledger.orders.newest_run():
             return asdict(LabelProgress())
         return asdict(at.ledger.progress())
 
-    def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
+    def _own_scores(self, at: LabelingView, used: State) -> dict[str, float | None]:
         """Return scores on all test examples of the site, for its own model card."""
         if not len(at.y):
             return {}
@@ -293,7 +298,7 @@ class People:
             f"mean squared error on the {len(at.y)} test examples of {at.site.id}": error
         }
 
-    def _outputs(self, at: Office, state: State) -> Tensor:
+    def _outputs(self, at: LabelingView, state: State) -> Tensor:
         """Return the model outputs for the test examples, (m, c)."""
         x = at.site.see(at.x)[:]
         outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
@@ -333,7 +338,7 @@ def _name_last_query(recipe: Recipe, cycle: int) -> str:
     return ExchangeKey("query", "query", cycle=cycle, part=last).step_name
 
 
-def _find_picks(at: Office, step: str) -> State | None:
+def _find_picks(at: LabelingView, step: str) -> State | None:
     """Return the examples selected in this step.
 
     Selections of an earlier step that ended while the site was absent are ignored.
@@ -352,14 +357,14 @@ def _count_labels(site: LocalSite) -> dict[str, int]:
     }
 
 
-def _find_used(at: Office, common: State, retained: bool) -> State:
+def _find_used(at: LabelingView, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
     with words_stay():
         return at.site.parts.methods["training"].deploy(common, at.site.memory)
 
 
-def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
+def _explain_picks(at: LabelingView, cycle: int, picks: State) -> Iterator[ChosenRow]:
     """Yield the selected examples with the reasons that are shown to annotators."""
     rows = picks["rows"].tolist()
     reasons = _predict(at, cycle, picks["rows"])
@@ -382,7 +387,7 @@ def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
         )
 
 
-def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
+def _predict(at: LabelingView, cycle: int, rows: Tensor) -> list[Reasons]:
     """Return the predictions of the query's model for the rows (k,).
 
     Returns nothing if the query used no model, as for the initial labeled set.

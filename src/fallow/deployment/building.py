@@ -23,7 +23,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.core.values import resolve_dims
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.annotators import People
+from fallow.deployment.annotators import Annotators
 from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, build_executor
@@ -107,7 +107,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         channels_last=recipe.channels_last,
         policy=names,
     )
-    people = People(
+    annotators = Annotators(
         secure_sum=recipe.privacy.secure_sum,
         classes=schema.task == "classification",
         schema=schema.digest,
@@ -122,7 +122,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     return BuiltStudy(
         model=model,
         layout=layout,
-        methods=_choose_playing(agreement, methods) | {"people": people},
+        methods=_choose_playing(agreement, methods) | {"annotators": annotators},
         fresh=partial(maker.draw_weights, layout),
         classes=len(schema.classes),
         executor=executor,

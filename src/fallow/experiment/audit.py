@@ -21,7 +21,7 @@ from fallow.core.contract import Contract
 from fallow.core.methods import Budget
 from fallow.core.types import Answer, SiteId, Value
 from fallow.core.values import LabelCount, NonNegative, Real
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.settings.recipe import USUAL_AUDIT
 
 if TYPE_CHECKING:
@@ -150,13 +150,13 @@ class Audit:
         "number of selected examples",
         takes={"n": LabelCount(), "expected": NonNegative()},
     )
-    def draw(self, view: View, n: int, expected: float) -> Picks:
+    def draw(self, view: View, n: int, expected: float) -> SelectedExamples:
         """Draw examples uniformly beside the selected ones, ``expected`` on average."""
         left = find_left(view)
         drawn = torch.randperm(len(left), generator=view.stream("audit"))[:n]
         probability = min(expected / max(len(left), 1), 1.0)
         chances = torch.full((len(drawn),), probability, dtype=torch.float64)
-        return Picks(left[drawn], probability=chances, is_beside=True)
+        return SelectedExamples(left[drawn], probability=chances, is_beside=True)
 
     @client.keep("number of tensors kept", takes={"expected": NonNegative()})
     def outlook(self, view: View, expected: float) -> Answer:

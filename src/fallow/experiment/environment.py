@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 
-from fallow.core.ask import Ask, Carrier, Masking
+from fallow.core.ask import Ask, Channel, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
@@ -45,7 +45,7 @@ class Environment(Protocol):
     @property
     def seed(self) -> int: ...
     @property
-    def carrier(self) -> Carrier: ...
+    def channel(self) -> Channel: ...
     @property
     def methods(self) -> Methods: ...
     @property

@@ -27,15 +27,15 @@ class FinishedQuery(StepCosts):
     """Result of a query: selected examples and acquired labels."""
 
     memo: Memo  # what the method remembers across cycles
-    # of the first labels: units of features, "mean" and "std"
+    # of the initial labels: units of features, "mean" and "std"
     scale: NotRequired[State | None]
-    encoder: NotRequired[State]  # of the first labels: what rows are encoded by
+    encoder: NotRequired[State]  # of the initial labels: what rows are encoded by
     targets: NotRequired[
         State | None
-    ]  # with a choice by first labels: units of numbers to predict, "mean" () and "std" ()
+    ]  # with a choice by initial labels: units of numbers to predict, "mean" () and "std" ()
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: why nobody was waited for any more
-    people: NotRequired[dict[SiteId, Answer]]  # and how far the people of each site came
+    annotators: NotRequired[dict[SiteId, Answer]]  # labeling progress of each site
 
 
 class FinishedAudit(StepCosts):

@@ -59,7 +59,7 @@ def phase_key(world: Simulation) -> str:
     training["seed"] = world.seed
     training["executor"] = world.executor
     training["threads"] = threads()
-    training["runtime"] = type(world.carrier).__name__  # bytes are counted differently
+    training["runtime"] = type(world.channel).__name__  # bytes are counted differently
 
     h = hashlib.sha256(world.fingerprint.encode())
     h.update(

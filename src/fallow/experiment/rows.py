@@ -17,7 +17,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset, embed_rows
-from fallow.data.own.cells import Say, say_nothing
+from fallow.data.own.cells import Say, ignore_bytes
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
 from fallow.experiment.kept_rows import DeviceCache, read_once
@@ -36,7 +36,7 @@ def open_data(
     dataset: Dataset | None = None,
     kept_in: Path | None = None,
     outline: int | None = None,
-    say: Say = say_nothing,
+    say: Say = ignore_bytes,
     cache: DeviceCache | None = None,
 ) -> Dataset:
     """Load the dataset of a configuration, with the same subset for all strategies of a seed.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.exchange_key import ExchangeKey, StepName
 from fallow.core.methods import Finishing, Memo, methods_by_owner, select_sent
 from fallow.core.streams import stream
@@ -85,7 +85,7 @@ class ExperimentRun:
     journal: EventLog
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
-    say: Say = stay_silent
+    say: Say = ignore_event
 
     @property
     def recipe(self) -> Recipe:
@@ -218,7 +218,7 @@ class ExperimentRun:
         ``cohort`` contains the sites of a round; () means all sites.
         """
         ask = Ask(
-            carrier=self.world.carrier,
+            channel=self.world.channel,
             journal=self.journal,
             disclosure=shown,
             key=key,

@@ -79,7 +79,7 @@ def describe_round(
         point = "retained"
     elif measured["per_site"]:
         point = "deployed"
-    collaboration = describe_collaboration(state, world.carrier.sites, is_last)
+    collaboration = describe_collaboration(state, world.channel.sites, is_last)
     return {
         "round": r,
         "cohort": list(cohort_of(world, cycle, r)),

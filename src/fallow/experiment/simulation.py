@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from fallow import data
-from fallow.core.ask import Ask, Carrier
+from fallow.core.ask import Ask, Channel
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Encoder, Methods
 from fallow.core.missing import Missing
@@ -66,12 +66,12 @@ from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess, Simulated
+from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
 from fallow.training.scaling import Scaling
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Evaluation, PseudoLabels
@@ -102,12 +102,12 @@ Runtime = Literal["inprocess", "bytes"]
 
 @dataclass(frozen=True)
 class SimulatedEnvironment:
-    """Simulated sites of one run; the server side only accesses ``carrier`` and the test set."""
+    """Simulated sites of one run; the server side only accesses ``channel`` and the test set."""
 
     recipe: Recipe
     seed: int
     dataset: Dataset
-    carrier: Carrier
+    channel: Channel
     members: dict[SiteId, LocalSite]
     oracle: Simulated
     model: nn.Module
@@ -309,7 +309,7 @@ def world_of(
     store: Store,
     runtime: Runtime = "inprocess",
     kept: FeatureStore | None = None,
-    say: Say = stay_silent,
+    say: Say = ignore_event,
 ) -> SimulatedEnvironment:
     """Create a simulation from a dataset in memory.
 
@@ -355,14 +355,14 @@ def world_of(
     members = {}
     for name, at in rows.items():
         members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
-    carrier: Carrier = InProcess(members, engine)
+    channel: Channel = InProcessChannel(members, engine)
     if runtime == "bytes":
-        carrier = Bytes(members, engine)
+        channel = SerializingChannel(members, engine)
     return SimulatedEnvironment(
         recipe=recipe,
         seed=seed,
         dataset=dataset,
-        carrier=carrier,
+        channel=channel,
         members=members,
         oracle=_build_oracle(recipe, members, hidden, is_shared(methods["query"])),
         model=model,

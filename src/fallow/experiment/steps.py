@@ -177,7 +177,7 @@ def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
 
 def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
     """Return the sites of a round; all in the last round, so that each has a local model."""
-    sites = world.carrier.sites
+    sites = world.channel.sites
     share = world.recipe.participation
     if share == 1 or r == world.recipe.rounds - 1:
         return sites

@@ -17,7 +17,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor, nearest
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.settings.spec import literal
 from fallow.strategies.base import Budget, Memo, check_fields, orders, selects
 
@@ -99,7 +99,7 @@ class FromScikitActiveML:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         generator = view.stream("scikit-activeml")
         seed = int(torch.randint(2**31 - 1, (), generator=generator))
         strategy = _build_strategy(self.strategy, self.settings, view.classes, seed)
@@ -126,7 +126,7 @@ class FromScikitActiveML:
             rows = strategy.query(x, y, batch_size=size, **arguments)
             selected = candidates[torch.as_tensor(rows) - len(labeled)]
         not_finite = (~is_finite).nonzero().squeeze(1)  # come last
-        return Picks(torch.cat([selected, not_finite])[:n])
+        return SelectedExamples(torch.cat([selected, not_finite])[:n])
 
     def _read_features(
         self, view: View, which: Literal["pool", "labeled"], argument: str | None

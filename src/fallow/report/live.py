@@ -17,7 +17,7 @@ from fallow.study.records import StudyRecords
 REFRESH = 30  # interval in seconds at which a page about an open run reloads
 OPEN = "running"
 STATES = {
-    OPEN: "The run is going on.",
+    OPEN: "The run is in progress.",
     "stopped": "The coordinator was stopped. The run continues when it is started again.",
     "finished": "The run is finished.",
     "failed": "The coordinator ended with an error. The run continues when it is started again.",
@@ -26,7 +26,7 @@ FILE = "live.json"
 MOST_BYTES = 2**24
 """Maximum size of the state of a run, enough for tens of thousands of sites."""
 NOTHING = "–"
-FIRST_LABELS = "first labels"
+INITIAL_LABELS = "initial labels"
 """Name of the labeling tasks of the initial labeled set."""
 Live = Mapping[str, Any]
 """State of a run, or part of it: `LiveState` or `Status`."""
@@ -118,11 +118,11 @@ def describe_standing(live: Live) -> str:
     >>> describe_standing(
     ...     {"state": "running", "phase": "training", "cycle": 1, "cycles": 2}
     ... )
-    'The run is going on. Now: training, cycle 1 of 2.'
+    'The run is in progress. Current phase: training, cycle 1 of 2.'
     >>> describe_standing(
-    ...     {"state": "running", "phase": "people label", "tasks": "first labels"}
+    ...     {"state": "running", "phase": "labeling", "tasks": "initial labels"}
     ... )
-    'The run is going on. Now: people label, first labels.'
+    'The run is in progress. Current phase: labeling, initial labels.'
     >>> describe_standing({"state": "stopped", "why": "its process has ended"})
     'The coordinator was stopped. The run continues when it is started again. Its process has ended.'
     """
@@ -131,7 +131,7 @@ def describe_standing(live: Live) -> str:
         why = str(live["why"])
         sentences.append(f"{why[:1].upper()}{why[1:]}.")
     if live.get("state") == OPEN:
-        sentences.append(f"Now: {', '.join(_place(live))}.")
+        sentences.append(f"Current phase: {', '.join(_place(live))}.")
     sentences += _about_labels(live)
     if live.get("waiting"):
         sentences.append(describe_wait(live["waiting"]))
@@ -144,9 +144,9 @@ def _place(live: Live) -> list[str]:
     """Return the phase of an open run, with cycle and round if applicable."""
     phase = str(live.get("phase", "starting"))
     cells = [phase]
-    if phase == "people label" and live.get("tasks") == FIRST_LABELS:
-        cells.append(FIRST_LABELS)
-    elif live.get("cycle") is not None and phase != "first labels":
+    if phase == "labeling" and live.get("tasks") == INITIAL_LABELS:
+        cells.append(INITIAL_LABELS)
+    elif live.get("cycle") is not None and phase != "initial labels":
         cells.append(f"cycle {live['cycle']} of {live.get('cycles')}")
     if live.get("round") is not None and phase == "training":
         cells.append(f"round {live['round'] + 1} of {live.get('rounds')}")

@@ -1,11 +1,11 @@
 """One site in this process: its examples, its view for client functions, and its memory."""
 
-from fallow.sites.in_process import InProcess, Simulated
+from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.site import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore, PeerMessage, Store
 
 __all__ = [
-    "InProcess",
+    "InProcessChannel",
     "Label",
     "LocalSite",
     "MemoryStore",

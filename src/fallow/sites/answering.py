@@ -13,7 +13,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
-from fallow.core.view import Picks, Release
+from fallow.core.view import Release, SelectedExamples
 from fallow.sites.site import CONTRIBUTE, LocalSite
 from fallow.sites.view import SiteView
 
@@ -57,8 +57,8 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     is_selection = wanted is not None
     try:
         if is_selection and isinstance(result, list | tuple | np.ndarray | torch.Tensor):
-            result = Picks(result)  # type: ignore[arg-type] # it converts to a tensor
-        if isinstance(result, Picks):
+            result = SelectedExamples(result)  # type: ignore[arg-type] # it converts to a tensor
+        if isinstance(result, SelectedExamples):
             return _keep_picks(site, step, result, wanted)
     except ValueError as error:
         raise ValueError(
@@ -69,7 +69,7 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
         if is_selection:
             expected = (
                 "n positions in the unlabeled pool: a list, an array, a tensor, or "
-                "Picks(positions)"
+                "SelectedExamples(positions)"
             )
         raise TypeError(
             f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "
@@ -112,7 +112,9 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _keep_picks(site: LocalSite, step: Step, picks: Picks, wanted: int | None) -> Answer:
+def _keep_picks(
+    site: LocalSite, step: Step, picks: SelectedExamples, wanted: int | None
+) -> Answer:
     if step.kind != "keep":
         raise ValueError(
             f"{step.verb!r} selects examples, so it must be called with ask.keep"

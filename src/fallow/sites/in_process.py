@@ -36,7 +36,7 @@ Routes = Mapping[SiteId, Sequence[SiteId]]
 
 @final
 @dataclass
-class InProcess:
+class InProcessChannel:
     """Transport that calls sites in this process and trains the fits of one exchange together."""
 
     members: dict[SiteId, LocalSite]

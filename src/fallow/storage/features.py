@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.storage.errors import Damaged, Failed
 from fallow.storage.files import (
     FILE,
@@ -128,7 +128,7 @@ class FeatureStore:
     always: bool = False
     grows: bool = False
     memory: int = MEMORY
-    say: Say = stay_silent
+    say: Say = ignore_event
     _kept: OrderedDict[str, Tensor] = field(default_factory=OrderedDict, repr=False)
     _files: dict[str, FeatureFile] = field(default_factory=dict, repr=False)
 

@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.products import to_device
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -95,7 +95,7 @@ class ACSFW:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)
         posterior = rows.posterior(self.sigma)

@@ -15,7 +15,7 @@ from fallow.core.limits import Fraction, NonNegativeFloat
 from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
-from fallow.core.view import Picks, Release, View
+from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.strategies.base import (
     Budget,
@@ -188,7 +188,7 @@ class AHFAL:
         return self.post(counts) | shares
 
     @selects(low=Mask("classes"), mean=Share("classes"))
-    def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> Picks:
+    def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> SelectedExamples:
         local = view.logits("local")
         score = SCORES[self.score]
         h = score(local)  # (m,)
@@ -198,7 +198,7 @@ class AHFAL:
             h = torch.where(low[label], both, h)
         order = rank_rows(h, view.stream("ties"))
         if self.balance == "none":
-            return Picks(order[:n], score=h[order[:n]])
+            return SelectedExamples(order[:n], score=h[order[:n]])
         scored = order[h[order].isfinite()]
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         caps = torch.tensor([len(bucket) for bucket in buckets])
@@ -209,7 +209,7 @@ class AHFAL:
         best = interleave(chosen)
         # An example without a score has no class and is ranked last.
         rows = torch.cat([best, order[len(scored) :]])[:n]
-        return Picks(rows, score=h[rows])
+        return SelectedExamples(rows, score=h[rows])
 
     def weights(self, counts: Tensor, mean: Tensor, n: int) -> Tensor:
         """Return the class weights of Eq. 4: 1/n_c, and 1 for classes without a label at the site."""

@@ -10,7 +10,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -90,19 +90,19 @@ class BADGE:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         if view.classes:
             return self.pick_for_classes(view, n)
         return self.pick_for_numbers(view, n)
 
-    def pick_for_classes(self, view: View, n: int) -> Picks:
+    def pick_for_classes(self, view: View, n: int) -> SelectedExamples:
         p = view.logits(self.model).double().softmax(1)
         z = view.embed(self.model)
         ties = view.stream("ties")
         draw = view.stream("select")
-        return Picks(pick_by_gradient(p, z, n, ties, draw))
+        return SelectedExamples(pick_by_gradient(p, z, n, ties, draw))
 
-    def pick_for_numbers(self, view: View, n: int) -> Picks:
+    def pick_for_numbers(self, view: View, n: int) -> SelectedExamples:
         rows = LastLayer.of(view, self.model).posterior(self.sigma)
         draw = view.stream("select")
         first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))

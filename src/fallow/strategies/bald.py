@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor, refuse_unused
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -91,8 +91,10 @@ class BALD:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
-        return Picks(top(information(self.committee(view)), n, view.stream("ties")))
+    def select(self, view: View, n: int) -> SelectedExamples:
+        return SelectedExamples(
+            top(information(self.committee(view)), n, view.stream("ties"))
+        )
 
     def committee(self, view: View) -> Iterator[Tensor]:
         """Return the logits of each member: (m, C)."""

@@ -16,7 +16,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
@@ -165,18 +165,18 @@ class Complementary:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         score = self.scores(view)
         if self.temperature > 0:
             order, chance = draw_by_softmax(
                 score, n, self.temperature, view.stream("draws")
             )
-            return Picks(order, level_weights(chance, view.pool), chance)
+            return SelectedExamples(order, level_weights(chance, view.pool), chance)
         order = rank_rows(score, view.stream("ties"))
         best = order[score[order].isfinite()][: CANDIDATES * n]
         z, _ = view.look(personal_model(view), view.rows()[best])
         picks = best[k_center(FeatureVectors.of(z), n, first=0)]
-        return Picks(torch.cat([picks, order[len(best) :]])[:n])
+        return SelectedExamples(torch.cat([picks, order[len(best) :]])[:n])
 
     def scores(self, view: View) -> Tensor:
         """Return A of every example of the pool, (m,) float64."""

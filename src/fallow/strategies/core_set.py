@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -69,18 +69,20 @@ class CoreSet:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         if view.classes:
             return self.pick_for_classes(view, n)
         return self.pick_for_numbers(view, n)
 
-    def pick_for_classes(self, view: View, n: int) -> Picks:
+    def pick_for_classes(self, view: View, n: int) -> SelectedExamples:
         anchors = None
         if len(view.labels):
             anchors = view.embed(self.model, "labeled")
-        return Picks(pick_by_cover(view.embed(self.model), anchors, n, view.stream("ties")))
+        return SelectedExamples(
+            pick_by_cover(view.embed(self.model), anchors, n, view.stream("ties"))
+        )
 
-    def pick_for_numbers(self, view: View, n: int) -> Picks:
+    def pick_for_numbers(self, view: View, n: int) -> SelectedExamples:
         rows = LastLayer.of(view, self.model)
         ties = view.stream("ties")
         pool, labeled, start = rows.points(ties)

@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveInt
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -80,7 +80,7 @@ class DropQuery:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         changed = self.count_changes(view)
         features = view.embed(self.model)
         is_finite = features.isfinite().all(1)
@@ -88,9 +88,11 @@ class DropQuery:
         ranked = rank_rows(changed, view.stream("ties"))
         candidates = int((changed > self.passes / 2).sum())
         if candidates <= n:
-            return Picks(ranked[:n])
+            return SelectedExamples(ranked[:n])
         rows = ranked[:candidates]
-        return Picks(rows[_nearest_to_centers(features[rows], n, view.stream("k-means"))])
+        return SelectedExamples(
+            rows[_nearest_to_centers(features[rows], n, view.stream("k-means"))]
+        )
 
     def count_changes(self, view: View) -> Tensor:
         """Return the number of predictions with dropout that differ from the one without,

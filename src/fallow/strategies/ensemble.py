@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, Rows, View
+from fallow.core.view import Rows, SelectedExamples, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.strategies.base import (
     Budget,
@@ -87,11 +87,11 @@ class Ensemble:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         if self.by == "logits":
-            return Picks(self.order(view, BOTH, n))
+            return SelectedExamples(self.order(view, BOTH, n))
         of_each = [self.order(view, (model,), n) for model in BOTH]
-        return Picks(fuse_ranks(of_each)[:n])
+        return SelectedExamples(fuse_ranks(of_each)[:n])
 
     def order(self, view: View, models: Sequence[str], n: int) -> Tensor:
         """Return the n examples that ``models`` select together, in order of selection."""

@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Model, Statistics
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
@@ -97,7 +97,7 @@ class Entropy:
     @selects(w=Model(), stats=Statistics())
     def select(
         self, view: View, n: int, w: Tensor | None = None, stats: Tensor | None = None
-    ) -> Picks:
+    ) -> SelectedExamples:
         if w is None or stats is None:
             outputs = logits(view, self.model)
         else:  # the mean of all sites, computed in float64
@@ -106,4 +106,4 @@ class Entropy:
             outputs = view.forward(mean, view.rows())
         h = entropy(outputs)
         rows = top(h, n, view.stream("ties"))
-        return Picks(rows, score=h[rows])
+        return SelectedExamples(rows, score=h[rows])

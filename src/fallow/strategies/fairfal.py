@@ -19,7 +19,7 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.types import Answer
 from fallow.core.values import Indicator, Share
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
@@ -147,7 +147,7 @@ class FairFAL:
         return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
 
     @selects(gamma=Share())
-    def select(self, view: View, n: int, gamma: float) -> Picks:
+    def select(self, view: View, n: int, gamma: float) -> SelectedExamples:
         model = self.choose_model(view, gamma)
         h = entropy(view.logits(model))
         h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
@@ -160,7 +160,7 @@ class FairFAL:
             if q > 0:
                 picks.append(self.two_stage(view, scored[label == c], c, q, gamma))
         # An example without a score has no class and is ranked last.
-        return Picks(torch.cat([*picks, order[len(scored) :]])[:n])
+        return SelectedExamples(torch.cat([*picks, order[len(scored) :]])[:n])
 
     def choose_model(self, view: View, gamma: float) -> str:
         """Return the model that scores: global iff s = 1 - (d + γ) / 2 > δ."""

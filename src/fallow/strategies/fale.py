@@ -30,7 +30,7 @@ from fallow.core.values import (
     Triangle,
     Whole,
 )
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.orthogonal import haar, mix, unmix
 from fallow.strategies.base import Budget, Memo, check_fields, orders
 from fallow.strategies.parts import leverage
@@ -439,7 +439,7 @@ class FALE:
         takes={"n": LabelCount()} | DRAW,
         when=lambda self: self.allot == "site",
     )
-    def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
+    def select(self, view: View, n: int, mass: float, rows: int) -> SelectedExamples:
         """Return the first ``n`` examples that are drawn at the site."""
         clocks = self.clocks(view, mass, rows)
         order = clocks.order[:n]
@@ -456,7 +456,9 @@ class FALE:
         takes={"end": Time(), "draws": Whole()} | DRAW,
         when=lambda self: self.allot == "federation",
     )
-    def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:
+    def take(
+        self, view: View, end: float, draws: int, mass: float, rows: int
+    ) -> SelectedExamples:
         """Return the examples drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
         clocks = self.clocks(view, mass, rows)
         is_drawn = clocks.is_drawn(end)  # (m,)
@@ -467,11 +469,11 @@ class FALE:
         expected = draws * clocks.rate
         return self.picks(order, times / expected, clocks.rate)
 
-    def picks(self, order: Tensor, weight: Tensor, chance: Tensor) -> Picks:
+    def picks(self, order: Tensor, weight: Tensor, chance: Tensor) -> SelectedExamples:
         """Return examples in this order, with the weight and the probability of each in a draw."""
         if self.weights == "none":
-            return Picks(order, None, chance[order])
-        return Picks(order, weight[order], chance[order])
+            return SelectedExamples(order, None, chance[order])
+        return SelectedExamples(order, weight[order], chance[order])
 
     def clocks(self, view: View, mass: float, rows: int) -> Clocks:
         rate = (1 - self.mixture) * self.tau(view) / mass + self.mixture / rows

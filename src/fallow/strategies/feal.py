@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import aleatoric, alpha, dirichlet_entropy
 from fallow.strategies.base import (
     Budget,
@@ -96,14 +96,14 @@ class FEAL:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         z = view.embed("local")
         score = uncertainty(view.logits("local"), view.logits("global"))
         score = score.masked_fill(~z.isfinite().all(1), torch.nan)
         order = rank_rows(score, view.stream("ties"))
         scored = order[score[order].isfinite()]
         best = pass_over_crowds(self.crowds(z[scored]), n)
-        return Picks(torch.cat([scored[best], order[len(scored) :]])[:n])
+        return SelectedExamples(torch.cat([scored[best], order[len(scored) :]])[:n])
 
     def crowds(self, z: Tensor) -> Iterator[list[int]]:
         """Yield the k most similar examples of each example, if k are similar.  z: (m, d).

@@ -16,7 +16,7 @@ from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -154,7 +154,7 @@ class IFAL:
     # -- selection -------------------------------------------------------------------------
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         if view.pool > MOST_ROWS:
             raise ValueError(
                 f"site {view.site} has {view.pool:,} unlabeled examples, and IFAL "
@@ -174,7 +174,7 @@ class IFAL:
                 is_best = torch.isin(order, rows[central_rows(z, cluster)])
                 order = torch.cat([order[is_best], order[~is_best]])
                 break
-        return Picks(order[:n])
+        return SelectedExamples(order[:n])
 
     def inconsistencies(self, view: View, at: Tensor) -> tuple[Tensor, Tensor]:
         """Return U1, between models, and U2, in the local one, of the examples ``at``; (m,) each"""

@@ -10,7 +10,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -66,9 +66,9 @@ class KSAS:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         score = discrepancy(view.logits("local"), view.logits("global"), view.counts)
-        return Picks(top(score, n, view.stream("ties")))
+        return SelectedExamples(top(score, n, view.stream("ties")))
 
 
 def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:

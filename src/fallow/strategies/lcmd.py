@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.products import block_rows
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -75,7 +75,7 @@ class LCMD:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         rows = LastLayer.of(view, self.model)
         ties = view.stream("ties")
         pool, labeled, start = rows.points(ties)

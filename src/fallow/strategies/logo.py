@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
@@ -74,7 +74,7 @@ class LoGo:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         if view.classes:
             x, h = score_for_classes(view)
         else:
@@ -83,11 +83,11 @@ class LoGo:
         order = rank_rows(h, view.stream("ties"))
         scored = order[h[order].isfinite()]
         if n >= len(scored):
-            return Picks(order[:n])
+            return SelectedExamples(order[:n])
         cluster = cluster_rows(x[scored], n, view.stream("k-means"))
         if view.classes:
-            return Picks(take_in_turn(cluster, scored)[:n])
-        return Picks(fill_empty_clusters(cluster, scored)[:n])
+            return SelectedExamples(take_in_turn(cluster, scored)[:n])
+        return SelectedExamples(fill_empty_clusters(cluster, scored)[:n])
 
 
 def score_for_classes(view: View) -> tuple[Tensor, Tensor]:

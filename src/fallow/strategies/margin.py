@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import margin
 from fallow.strategies.base import (
     Budget,
@@ -58,7 +58,7 @@ class Margin:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         score = margin(view.logits(self.model))
         rows = top(score, n, view.stream("ties"))
-        return Picks(rows, score=score[rows])
+        return SelectedExamples(rows, score=score[rows])

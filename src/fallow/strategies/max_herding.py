@@ -10,7 +10,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -69,6 +69,6 @@ class MaxHerding:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         weight = torch.ones(view.pool, dtype=torch.float64)
-        return Picks(herd(view, self.model, weight, self.width, n))
+        return SelectedExamples(herd(view, self.model, weight, self.width, n))

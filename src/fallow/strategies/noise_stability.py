@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -87,12 +87,12 @@ class NoiseStability:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         changes = self.measure_changes(view)
         level = 0 * changes.sum(1)  # 0 · NaN is NaN: such examples are ranked last
         mixed = rank_rows(level, view.stream("ties"))
         points = FeatureVectors.of(changes).at(mixed)
-        return Picks(mixed[k_center(points, n, points.half_norms())])
+        return SelectedExamples(mixed[k_center(points, n, points.half_norms())])
 
     def measure_changes(self, view: View) -> Tensor:
         """Return (out' - out) / ||out|| of every draw, side by side: (m, K·C)."""

@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.values import Count, LabelCount, Share
-from fallow.core.view import Picks, Release, View
+from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, check_fields, orders
 from fallow.strategies.parts import fill, rank_rows, typicality
@@ -84,7 +84,7 @@ class OracleHistogram:
         "example",
         takes={"n": LabelCount(), "share": Share("classes")},
     )
-    def select(self, view: View, n: int, share: Tensor) -> Picks:
+    def select(self, view: View, n: int, share: Tensor) -> SelectedExamples:
         score = self.scores(view)
         order = rank_rows(score, view.stream("ties"))
         scored = order[score[order].isfinite()]
@@ -92,7 +92,7 @@ class OracleHistogram:
         lacks = (share * (view.counts.sum() + n) - view.counts).clamp_min(0)
         quota = fill(n, lacks, count_classes(truth, view.classes).long())
         best = [scored[truth == c][:q] for c, q in enumerate(quota.tolist())]
-        return Picks(torch.cat([*best, order[len(scored) :]])[:n])
+        return SelectedExamples(torch.cat([*best, order[len(scored) :]])[:n])
 
     def scores(self, view: View) -> Tensor:
         if self.score == "entropy":

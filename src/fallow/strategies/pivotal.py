@@ -30,7 +30,7 @@ from fallow.core.values import (
     Triangle,
     Whole,
 )
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -335,20 +335,20 @@ class Pivotal:
     @client.keep(
         "number of selected examples", takes={"last": Flag()}, when=is_of_federation
     )
-    def take(self, view: View, last: bool) -> Picks:
+    def take(self, view: View, last: bool) -> SelectedExamples:
         kept = view.memory["draw"]
         rows = kept["rows"]
         if last:
             rows = torch.cat([rows, kept["last"]])
         chance = kept["chance"][rows]
-        return Picks(rows, 1 / chance, chance)
+        return SelectedExamples(rows, 1 / chance, chance)
 
     @client.keep(
         "number of selected examples",
         takes={"n": LabelCount()} | SCALE,
         when=lambda self: self.allot == "site",
     )
-    def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
+    def select(self, view: View, n: int, mass: float, rows: int) -> SelectedExamples:
         """Run steps 2 and 3 at one site, with its whole label budget."""
         size = sizes(view, mass, rows)
         finite = int((size > 0).sum())
@@ -365,7 +365,7 @@ class Pivotal:
         damaged = (size == 0).nonzero().squeeze(1)
         picks = torch.cat([order[taken], damaged])[:n]
         chance = torch.where(size > 0, chance, 1.0)[picks]
-        return Picks(picks, 1 / chance, chance)
+        return SelectedExamples(picks, 1 / chance, chance)
 
     def meet_neighbors(self, view: View, chance: Tensor) -> tuple[Round, Tensor]:
         """Return the outcome of the duels between neighbors, and their order, (r,)."""

@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits
 from fallow.core.terms import explain_constructor, refuse_unused
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -83,7 +83,7 @@ class ProbCover:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         features = UnitFeatures.of(view, self.model)
         radius = self.radius
         if radius is None:
@@ -96,7 +96,7 @@ class ProbCover:
             return (square <= limit).to(square)
 
         weight = torch.ones(view.pool, dtype=torch.float64)
-        return Picks(features.cover(is_within, weight, n, view.stream("ties")))
+        return SelectedExamples(features.cover(is_within, weight, n, view.stream("ties")))
 
     def choose_radius(self, x: Tensor, clusters: int, generator: torch.Generator) -> float:
         """Return the largest of `RADII` with sufficient purity, or the smallest if none has it.

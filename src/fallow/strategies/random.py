@@ -10,7 +10,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -44,7 +44,7 @@ class Random:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         # The initial labels and the first query share a cycle, so the cycle does not identify a draw.
         draw = view.stream(f"select after {len(view.labels)} labels")
-        return Picks(torch.randperm(view.pool, generator=draw)[:n])
+        return SelectedExamples(torch.randperm(view.pool, generator=draw)[:n])

@@ -19,7 +19,7 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -286,7 +286,9 @@ class Typical:
         return {"taken": counts}
 
     @selects(winners=Real(("turns", "clusters")), covered=Real("clusters"))
-    def select(self, view: View, n: int, winners: Tensor, covered: Tensor) -> Picks:
+    def select(
+        self, view: View, n: int, winners: Tensor, covered: Tensor
+    ) -> SelectedExamples:
         """Return the best example of each cluster that the site has won, then others.
 
         The others are from clusters with few labels.  ``covered``: (K,) labels of each cluster,
@@ -315,7 +317,7 @@ class Typical:
         more = left[cover(at, rank[left], n - len(first))]
         last = (cluster < 0).nonzero().squeeze(1)
         rows = torch.cat([first, more, last])[:n]
-        return Picks(rows, score=score[rows])
+        return SelectedExamples(rows, score=score[rows])
 
     def find_won(self, view: View, winners: Tensor) -> Tensor:
         """Return the clusters that the site labels, in the order in which it won them.

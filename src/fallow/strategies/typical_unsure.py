@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Flag, LabelCount, NonNegative, Real, Whole
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -331,7 +331,7 @@ class TypicalUnsure:
         return {"taken": counts}
 
     @selects(bars=Real(("turns", "clusters")), covered=Real("clusters"))
-    def select(self, view: View, n: int, bars: Tensor, covered: Tensor) -> Picks:
+    def select(self, view: View, n: int, bars: Tensor, covered: Tensor) -> SelectedExamples:
         """Return examples that reach the level of their cluster, then other uncertain ones.
 
         ``covered``: (K,) labels of each cluster, including those of this query.
@@ -343,7 +343,7 @@ class TypicalUnsure:
         more = order_rows(kept, is_left, covered)[: n - len(first)]
         last = (kept["level"] < 0).nonzero().squeeze(1)
         rows = torch.cat([first, more, last])[:n]
-        return Picks(rows, score=kept["score"][rows])
+        return SelectedExamples(rows, score=kept["score"][rows])
 
     def find_taken(self, kept: State, bars: Tensor) -> Tensor:
         """Return the examples that the site labels, in order of selection.

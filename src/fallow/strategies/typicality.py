@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -79,7 +79,7 @@ class Typicality:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         pool = view.embed(self.model)
         is_whole = pool.isfinite().all(1)
         level = torch.zeros(len(pool)).masked_fill(
@@ -94,7 +94,7 @@ class Typicality:
         for rows in members(cluster):
             score[rows] = typicality(x[rows], self.neighbors)
         picks = good[cover(cluster, score[: len(good)], n)]
-        return Picks(torch.cat([picks, mixed[len(good) :]])[:n])
+        return SelectedExamples(torch.cat([picks, mixed[len(good) :]])[:n])
 
     def read_labeled(self, view: View) -> Tensor:
         """Return the finite features of labeled examples: (l, d)."""

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import margin
 from fallow.strategies.base import (
     Budget,
@@ -69,6 +69,6 @@ class UncertaintyHerding:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         uncertainty = margin(view.logits(self.model)).double()
-        return Picks(herd(view, self.model, uncertainty, self.width, n))
+        return SelectedExamples(herd(view, self.model, uncertainty, self.width, n))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, chdir, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from fallow.core.events import Event, Say, stay_silent
+from fallow.core.events import Event, Say, ignore_event
 from fallow.core.optional import import_optional
 from fallow.experiment.methods import versions
 from fallow.settings.recipe import recipe_from
@@ -38,7 +38,7 @@ class Report(TypedDict):
 
 
 def run_on_cluster(
-    setup: Setup, cells: Sequence[StudyRun], address: str, say: Say = stay_silent
+    setup: Setup, cells: Sequence[StudyRun], address: str, say: Say = ignore_event
 ) -> list[Failure]:
     """Run a study on the cluster at ``address``, such as ``tcp://10.0.0.1:8786``.
 

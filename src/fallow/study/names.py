@@ -231,9 +231,9 @@ def _base(strategy: str, known: Iterable[str]) -> tuple[str, list[str]]:
 WORDS = {
     "protocol=one_pass": "one pass",
     "protocol=cycles": "cycle by cycle",
-    "initial=0": "no first labels",
-    "initial_by=query": "first labels",
-    "initial_by=typical": "typical first labels",
+    "initial=0": "no initial labels",
+    "initial_by=query": "initial labels",
+    "initial_by=typical": "typical initial labels",
 }
 """Descriptions of settings; others are displayed as written."""
 
@@ -275,7 +275,7 @@ def labels(
     different training algorithms, a strategy without an own one is named with that of the study.
 
     >>> list(labels(["a@initial=0", "b"], {"a": "b"}).values())
-    ['b + no first labels', 'b']
+    ['b + no initial labels', 'b']
     >>> list(labels(["random", "random@training=closed-form"], {}).values())
     ['random + FedAvg', 'random + closed-form']
     """

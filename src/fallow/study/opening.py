@@ -20,7 +20,7 @@ from fallow.core.terms import refuse_for_classes
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
-from fallow.data.own.cells import Say, say_nothing
+from fallow.data.own.cells import Say, ignore_bytes
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, versions
@@ -103,7 +103,7 @@ def prepare_study(
     seed: int,
     outline: bool = False,
     suited: Suited | None = None,
-    say: Say = say_nothing,
+    say: Say = ignore_bytes,
     at_sites: Mapping[str, str] | None = None,
 ) -> tuple[Setup, SimulatedEnvironment]:
     """Complete the configuration from the data, and create the environment of the first run.

@@ -23,7 +23,7 @@ from typing import final
 
 import torch
 
-from fallow.core.events import Event, Say, name_run, stay_silent
+from fallow.core.events import Event, Say, ignore_event, name_run
 from fallow.core.names import lend
 from fallow.core.wording import count_noun, size
 from fallow.data.dataset import Dataset
@@ -84,7 +84,7 @@ def study_cells(
 
 
 def run_study(
-    setup: Setup, cells: Sequence[StudyRun], jobs: int = 1, say: Say = stay_silent
+    setup: Setup, cells: Sequence[StudyRun], jobs: int = 1, say: Say = ignore_event
 ) -> list[Failure]:
     """Run all unfinished runs of a study, and return those that failed.
 
@@ -287,7 +287,7 @@ def _run_each(
 def run_cell(
     setup: Setup,
     cell: StudyRun,
-    say: Say = stay_silent,
+    say: Say = ignore_event,
     shared: Shared | None = None,
 ) -> None:
     """Start or resume one run; a finished run is skipped.

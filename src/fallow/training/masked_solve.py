@@ -122,9 +122,9 @@ class MaskedSolve:
     # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        if set(ask.cohort) != set(ask.carrier.sites):
+        if set(ask.cohort) != set(ask.channel.sites):
             raise ValueError(
-                f"masked-solve needs all {len(ask.carrier.sites)} sites in every round, "
+                f"masked-solve needs all {len(ask.channel.sites)} sites in every round, "
                 f"and this round has {len(ask.cohort)}: the others could not use the "
                 "model; set participation=1, or use server-solve"
             )

@@ -25,7 +25,7 @@ from fallow.transport.wire import pack_request, unpack_request
 
 @final
 @dataclass
-class Bytes:
+class SerializingChannel:
     """In-process sites with serialized messages; detects a dependence on shared objects."""
 
     members: dict[SiteId, LocalSite]

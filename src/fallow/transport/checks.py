@@ -246,7 +246,7 @@ class ResponseCheck:
     def check_progress(self, site: SiteId, answer: Received) -> Answer:
         """Return a valid reply about labeling progress."""
         checked = check_plain(answer)
-        declaration = self.find_declaration("people", "progress")
+        declaration = self.find_declaration("annotators", "progress")
         if declaration is not None:
             self._check_declared(declaration, site, answer)
         return checked

@@ -84,7 +84,7 @@ class Weights(Protocol):
 
 @final
 @dataclass
-class Remote:
+class RemoteChannel:
     """Connection to remote sites: exchanges of instructions and replies.
 
     An exchange waits for all of its sites until ``waits.timeout``. After that it ends as soon as

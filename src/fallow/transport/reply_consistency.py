@@ -76,4 +76,4 @@ def _describe_difference(form: Form, usual: Form) -> str:
 
 def is_ragged(request: Request) -> bool:
     """Return whether replies may differ in length because each describes one site's rows."""
-    return request.owner != "people" and request.steps[-1].kind == "each"
+    return request.owner != "annotators" and request.steps[-1].kind == "each"

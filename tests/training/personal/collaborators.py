@@ -20,12 +20,12 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.personal import DPFL
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.engine.jobs import CLASSES, linear
 from tests.worlds import Forgetful
 
@@ -39,7 +39,7 @@ CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=
 class Watch:
     """Counts the models received by each site, and the most peer models held."""
 
-    inner: InProcess | Bytes
+    inner: InProcessChannel | SerializingChannel
     received: dict[str, int] = field(default_factory=dict)
     most: dict[str, int] = field(default_factory=dict)
     routes: list[dict[str, list[str]]] = field(default_factory=list)
@@ -109,7 +109,7 @@ def federation(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     flipped: Sequence[int] = (),
-    runtime: type[InProcess | Bytes] = InProcess,
+    runtime: type[InProcessChannel | SerializingChannel] = InProcessChannel,
 ) -> Federation:
     """Return sites of learnable examples.
 

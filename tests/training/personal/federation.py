@@ -17,7 +17,7 @@ from fallow.core.methods import Methods
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.strategies import Random
 from fallow.training import FedAvg, personal
 from fallow.training.personal import (
@@ -65,13 +65,13 @@ def federation(
     method: Any,
     rows: Mapping[str, int] = ROWS,
     executor: type = Loop,
-) -> InProcess:
+) -> InProcessChannel:
     """Return sites with all examples labeled and plain gradient descent as optimizer."""
-    carrier = sites(make, method, rows, executor)
-    for site in carrier.members.values():
+    channel = sites(make, method, rows, executor)
+    for site in channel.members.values():
         methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
         site.parts = replace(site.parts, methods=methods)
-    return carrier
+    return channel
 
 
 def first_state(make: Callable[[], nn.Module]) -> State:
@@ -80,7 +80,7 @@ def first_state(make: Callable[[], nn.Module]) -> State:
 
 
 def rounds(
-    carrier: InProcess,
+    channel: InProcessChannel,
     method: Any,
     state: State,
     n: int = 3,
@@ -93,7 +93,7 @@ def rounds(
     for r in range(first, first + n):
         cohort = tuple((cohorts or {}).get(r, ()))
         ask = Ask(
-            carrier,
+            channel,
             Forgetful(),
             shown,
             ExchangeKey("train", "round", round=r),
@@ -105,10 +105,10 @@ def rounds(
     return state
 
 
-def run_last(carrier: InProcess, method: Any, state: State) -> None:
+def run_last(channel: InProcessChannel, method: Any, state: State) -> None:
     """Run what an algorithm does after the last round."""
     ask = Ask(
-        carrier,
+        channel,
         Forgetful(),
         Disclosure(),
         ExchangeKey("train", "last", round=9),
@@ -118,9 +118,11 @@ def run_last(carrier: InProcess, method: Any, state: State) -> None:
     ask.flush()
 
 
-def deploy_to_sites(carrier: InProcess, method: Any, state: State) -> dict[str, State]:
+def deploy_to_sites(
+    channel: InProcessChannel, method: Any, state: State
+) -> dict[str, State]:
     return {
-        name: method.deploy(state, site.memory) for name, site in carrier.members.items()
+        name: method.deploy(state, site.memory) for name, site in channel.members.items()
     }
 
 
@@ -132,8 +134,8 @@ def train_and_deploy(
     n: int = 3,
 ) -> dict[str, State]:
     """Return the models deployed by the sites after n rounds."""
-    carrier = federation(make, method, rows, executor)
-    state = rounds(carrier, method, first_state(make), n)
+    channel = federation(make, method, rows, executor)
+    state = rounds(channel, method, first_state(make), n)
     if hasattr(method, "last"):
-        run_last(carrier, method, state)
-    return deploy_to_sites(carrier, method, state)
+        run_last(channel, method, state)
+    return deploy_to_sites(channel, method, state)

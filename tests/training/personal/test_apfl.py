@@ -97,15 +97,15 @@ def test_a_fixed_alpha_does_not_move() -> None:
 
 def test_a_site_deploys_its_mixture_of_parameters() -> None:
     method = APFL(CONFIG, alpha=0.5)
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 2)
-    for name, site in carrier.members.items():
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 2)
+    for name, site in channel.members.items():
         kept = site.memory
         a = float(kept["own/alpha"]["w"])
         assert 0 < a < 1 and a != 0.5
         mixture = a * kept["own/v"]["w"] + (1 - a) * kept["local"]["w"]
         assert_close(
-            deploy_to_sites(carrier, method, state)[name]["w"], mixture, rtol=0, atol=1e-15
+            deploy_to_sites(channel, method, state)[name]["w"], mixture, rtol=0, atol=1e-15
         )
 
 

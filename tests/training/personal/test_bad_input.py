@@ -209,37 +209,37 @@ def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> Non
 
 def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() -> None:
     method = PFedGraph(CONFIG)
-    carrier = plain_federation(mlp, method)
-    wild = carrier.members["b"]
+    channel = plain_federation(mlp, method)
+    wild = channel.members["b"]
     tame = wild.seen
     enlarge_rows(wild)
-    state = rounds(carrier, method, first_state(mlp), 2)
+    state = rounds(channel, method, first_state(mlp), 2)
     assert decode_sites(state["refused"]) == {"b"}
     assert decode_sites(state["sites"]) == {"a", "c"}
     assert bool(state["models"].isfinite().all())
     assert bool(state["weights"].isfinite().all())
 
     wild.seen = tame  # it starts from the initial model again
-    state = rounds(carrier, method, state, 1, first=2)
+    state = rounds(channel, method, state, 1, first=2)
     assert decode_sites(state["refused"]) == set()
     assert decode_sites(state["sites"]) == {"a", "b", "c"}
 
     enlarge_rows(wild)  # now its last model is used instead
     before = state["models"][1]
-    state = rounds(carrier, method, state, 1, first=3)
+    state = rounds(channel, method, state, 1, first=3)
     assert decode_sites(state["refused"]) == {"b"}
     assert torch.equal(state["models"][1], before)
 
 
 def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
     method = PFedGraph(CONFIG)
-    carrier = plain_federation(mlp, method)
-    for site in carrier.members.values():
+    channel = plain_federation(mlp, method)
+    for site in channel.members.values():
         enlarge_rows(site)
     with pytest.raises(
         ValueError, match="all models that sites sent to PFedGraph have NaN"
     ):
-        rounds(carrier, method, first_state(mlp), 1)
+        rounds(channel, method, first_state(mlp), 1)
 
 
 AVERAGING = [
@@ -251,12 +251,12 @@ AVERAGING = [
 def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site(
     method: Any,
 ) -> None:
-    carrier = plain_federation(mlp, method)
-    enlarge_rows(carrier.members["b"])
+    channel = plain_federation(mlp, method)
+    enlarge_rows(channel.members["b"])
     with pytest.raises(
         ValueError, match=r"site b replied to 'upload' with .* NaN or infinite"
     ):
-        rounds(carrier, method, first_state(mlp), 1)
+        rounds(channel, method, first_state(mlp), 1)
 
 
 def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:

@@ -134,9 +134,9 @@ def test_without_a_label_anywhere_the_model_stays() -> None:
 def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
     world = hospitals(rows_with_classes(), ClosedFormHeads(), [OWN, OTHERS])
     world.solve()
-    kept = [set(result["a"]) for verb, result in world.carrier.answers if verb == "head"]
+    kept = [set(result["a"]) for verb, result in world.channel.answers if verb == "head"]
     assert kept == [{"count"}]
-    assert {verb for verb, _ in world.carrier.answers} == {"totals", "left_out", "head"}
+    assert {verb for verb, _ in world.channel.answers} == {"totals", "left_out", "head"}
 
 
 @pytest.mark.parametrize("penalty", [1e-18, 1e-6, 1.0])

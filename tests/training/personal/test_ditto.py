@@ -42,24 +42,24 @@ def test_the_personal_step_is_pulled_to_the_model_that_was_sent() -> None:
 
 def test_the_personal_model_begins_at_the_first_one_and_is_not_reset() -> None:
     method: Any = Ditto(PLAIN)
-    carrier = federation(mlp, method)
-    before = rounds(carrier, method, first_state(mlp), 1)
-    kept = deploy_to_sites(carrier, method, before)["a"]["w"]
+    channel = federation(mlp, method)
+    before = rounds(channel, method, first_state(mlp), 1)
+    kept = deploy_to_sites(channel, method, before)["a"]["w"]
     slots = method.start(slot(before, SGD), {})
     assert torch.equal(slots["v"].w, before["w"])
     slots = method.start(
-        slot(before, SGD), {"v": slot(carrier.members["a"].memory["own/v"], SGD)}
+        slot(before, SGD), {"v": slot(channel.members["a"].memory["own/v"], SGD)}
     )
     assert torch.equal(slots["v"].w, kept)
-    assert not torch.equal(kept, carrier.members["a"].memory["local"]["w"])
+    assert not torch.equal(kept, channel.members["a"].memory["local"]["w"])
 
 
 def test_a_larger_pull_keeps_personal_models_nearer_to_each_other() -> None:
     apart = []
     for lam in (0.0, 0.75, 3.0):
-        carrier = federation(mlp, Ditto(PLAIN, lam=lam))
-        state = rounds(carrier, Ditto(PLAIN, lam=lam), first_state(mlp), 4)
-        models = deploy_to_sites(carrier, Ditto(PLAIN, lam=lam), state)
+        channel = federation(mlp, Ditto(PLAIN, lam=lam))
+        state = rounds(channel, Ditto(PLAIN, lam=lam), first_state(mlp), 4)
+        models = deploy_to_sites(channel, Ditto(PLAIN, lam=lam), state)
         apart.append(float((models["a"]["w"] - models["b"]["w"]).norm()))
     assert apart[0] > apart[1] > apart[2]
 

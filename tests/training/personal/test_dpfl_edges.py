@@ -11,13 +11,13 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.view import SiteView
 from fallow.training.personal.parts import server_half
 from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
 from fallow.training.personal.parts.site_half import own_model, reward
-from fallow.transport.bytes import Bytes
+from fallow.transport.bytes import SerializingChannel
 from tests.engine.jobs import norm
 from tests.training.personal.collaborators import N, dpfl, federation, ran
 from tests.worlds import Forgetful
@@ -53,7 +53,7 @@ def test_all_that_is_received_was_sent_and_counted() -> None:
 def test_nothing_relies_on_shared_objects(graph: str) -> None:
     plain, packed = (
         ran(4, {"runtime": runtime}, budget=3, graph=graph)
-        for runtime in (InProcess, Bytes)
+        for runtime in (InProcessChannel, SerializingChannel)
     )
     assert torch.equal(plain.state["graph"], packed.state["graph"])
     assert torch.equal(plain.stack_models("average"), packed.stack_models("average"))
@@ -198,5 +198,5 @@ def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: in
     assert (
         len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0
     )  # the first choice
-    packed = ran(6, {"runtime": Bytes}, smooth=smooth)
+    packed = ran(6, {"runtime": SerializingChannel}, smooth=smooth)
     assert torch.equal(outcome.stack_models("average"), packed.stack_models("average"))

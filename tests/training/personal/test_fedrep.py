@@ -43,25 +43,25 @@ def test_epochs_are_shared_two_to_one(epochs: int, split: tuple[int, int]) -> No
 @pytest.mark.parametrize(("head", "body"), [(2, 0), (0, 2)])
 def test_a_part_that_is_not_trained_is_untouched(head: int, body: int) -> None:
     method = FedRep(CONFIG, head_epochs=head, body_epochs=body)
-    carrier = federation(mlp, method)
-    rounds(carrier, method, first_state(mlp), 1)
-    moved = carrier.members["a"].memory["local"]["w"] != first_state(mlp)["w"]
+    channel = federation(mlp, method)
+    rounds(channel, method, first_state(mlp), 1)
+    moved = channel.members["a"].memory["local"]["w"] != first_state(mlp)["w"]
     assert bool(moved[HEAD].any()) == (head > 0)
     assert bool(moved[~HEAD].any()) == (body > 0)
 
 
 def test_bodies_are_averaged_and_heads_stay() -> None:
     method = FedRep(CONFIG)
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 1)
-    local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 1)
+    local = {name: site.memory["local"]["w"] for name, site in channel.members.items()}
     mean = (8 * local["a"] + 6 * local["b"] + 12 * local["c"])[~HEAD] / 26
     assert_close(state["body"], mean, rtol=0, atol=1e-14)
     rounds(
-        carrier, FedRep(CONFIG, head_epochs=0, body_epochs=0), state, 1
+        channel, FedRep(CONFIG, head_epochs=0, body_epochs=0), state, 1
     )  # received, nothing is trained
-    for name, site in carrier.members.items():
-        now = deploy_to_sites(carrier, method, state)[name]["w"]
+    for name, site in channel.members.items():
+        now = deploy_to_sites(channel, method, state)[name]["w"]
         assert torch.equal(now[~HEAD], state["body"])
         assert torch.equal(now[HEAD], local[name][HEAD])
         assert torch.equal(site.memory["receive"]["w"], now)
@@ -71,9 +71,9 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
 def test_only_bodies_travel_once_every_site_has_a_head() -> None:
     method = FedRep(CONFIG)
     shown = Disclosure()
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 1)
-    rounds(carrier, method, state, 2, shown=shown)
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 1)
+    rounds(channel, method, state, 2, shown=shown)
     body = 8 * int((~HEAD).sum())
     assert shown.bytes_down == 2 * 3 * body
     assert shown.bytes_up == 2 * 3 * (

@@ -12,7 +12,7 @@ from torch import nn
 from fallow.core.banks import Layout
 from fallow.core.types import State
 from fallow.sites import LocalSite
-from fallow.sites.in_process import InProcess
+from fallow.sites.in_process import InProcessChannel
 from fallow.training.personal import FedAvgFT, FedProxFT
 from tests.engine.jobs import agree, mlp, optimizer_of
 from tests.training.personal.federation import (
@@ -43,17 +43,17 @@ def by_hand(site: LocalSite, start: State, name: str, mu: float = 0.0) -> State:
     return layout.flatten(model)
 
 
-def train_two_rounds(method: Any) -> tuple[InProcess, State]:
-    carrier = federation(mlp, method)
-    return carrier, rounds(carrier, method, first_state(mlp), 2)
+def train_two_rounds(method: Any) -> tuple[InProcessChannel, State]:
+    channel = federation(mlp, method)
+    return channel, rounds(channel, method, first_state(mlp), 2)
 
 
-def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
+def remember(channel: InProcessChannel, sites: Sequence[str]) -> dict[str, State]:
     """Store another model at every site, as validation could have chosen."""
     best = {}
     for at, name in enumerate(sites):
         best[name] = {**first_state(mlp), "w": first_state(mlp)["w"] * (1.1 + at)}
-        carrier.members[name].remember("best", best[name])
+        channel.members[name].remember("best", best[name])
     return best
 
 
@@ -61,24 +61,24 @@ def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
 def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_chose(
     method: Any,
 ) -> None:
-    carrier, state = train_two_rounds(method)
-    best = remember(carrier, "abc")
-    run_last(carrier, method, state)
-    for name, site in carrier.members.items():
+    channel, state = train_two_rounds(method)
+    best = remember(channel, "abc")
+    run_last(channel, method, state)
+    for name, site in channel.members.items():
         agree(
-            deploy_to_sites(carrier, method, state)[name],
+            deploy_to_sites(channel, method, state)[name],
             by_hand(site, best[name], "tuned"),
         )
 
 
 def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
     method = FedProxFT(CONFIG, mu=0.5, tune_prox=True)
-    carrier, state = train_two_rounds(method)
-    best = remember(carrier, "abc")
-    run_last(carrier, method, state)
-    for name, site in carrier.members.items():
+    channel, state = train_two_rounds(method)
+    best = remember(channel, "abc")
+    run_last(channel, method, state)
+    for name, site in channel.members.items():
         agree(
-            deploy_to_sites(carrier, method, state)[name],
+            deploy_to_sites(channel, method, state)[name],
             by_hand(site, best[name], "local", mu=0.5),
         )
 
@@ -86,19 +86,19 @@ def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
 @pytest.mark.parametrize("tune_prox", [False, True])
 def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> None:
     method = FedProxFT(CONFIG, mu=0.5, tune_prox=tune_prox)
-    carrier, state = train_two_rounds(method)
-    run_last(carrier, method, state)
-    site = carrier.members["c"]
+    channel, state = train_two_rounds(method)
+    run_last(channel, method, state)
+    site = channel.members["c"]
     name = "local" if tune_prox else "tuned"
-    ours = deploy_to_sites(carrier, method, state)["c"]
+    ours = deploy_to_sites(channel, method, state)["c"]
     agree(ours, by_hand(site, state, name, mu=0.5 if tune_prox else 0.0))
 
 
 def test_until_then_the_common_model_is_deployed() -> None:
     for method in (FedAvgFT(CONFIG), FedProxFT(CONFIG)):
-        carrier, state = train_two_rounds(method)
+        channel, state = train_two_rounds(method)
         assert all(
-            model is state for model in deploy_to_sites(carrier, method, state).values()
+            model is state for model in deploy_to_sites(channel, method, state).values()
         )
 
 

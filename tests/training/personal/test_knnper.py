@@ -94,8 +94,8 @@ def test_rows_may_come_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_labels_a_site_asks_the_model_alone() -> None:
     method = KNNPer(CONFIG)
-    carrier = federation(mlp, method, {"a": 0})
-    seen = SiteView(carrier.members["a"], 0)
+    channel = federation(mlp, method, {"a": 0})
+    seen = SiteView(channel.members["a"], 0)
     rows = seen.rows("pool")
     outcome = seen.outputs(first_state(mlp), rows)
     plain = seen.forward(first_state(mlp), rows)

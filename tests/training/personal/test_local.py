@@ -30,8 +30,8 @@ def test_every_site_goes_on_from_its_own_model() -> None:
 def test_two_rounds_are_one_optimizer_over_all_epochs_where_moments_persist() -> None:
     training_config = replace(CONFIG, optimizer=Optimizer(lr=0.05, persist=True))
     ours = train_and_deploy(mlp, Local(training_config), {"a": 8}, n=2)["a"]
-    carrier = federation(mlp, Local(training_config), {"a": 8})
-    site = carrier.members["a"]
+    channel = federation(mlp, Local(training_config), {"a": 8})
+    site = channel.members["a"]
     model = by_hand(
         site.x,
         site.labels,
@@ -57,9 +57,9 @@ def by_hand(
 
 
 def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
-    carrier = federation(mlp, Local(CONFIG))
+    channel = federation(mlp, Local(CONFIG))
     shown = Disclosure()
-    rounds(carrier, Local(CONFIG), first_state(mlp), 3, shown=shown)
+    rounds(channel, Local(CONFIG), first_state(mlp), 3, shown=shown)
     assert shown.bytes_down == 3 * payload({**first_state(mlp)})
     assert shown.bytes_up == 0
 
@@ -68,9 +68,9 @@ def test_after_local_training_a_site_deploys_its_own_copy_and_the_server_the_ave
     None
 ):
     method = FedAvgPost(CONFIG)
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 2)
-    models = deploy_to_sites(carrier, method, state)
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 2)
+    models = deploy_to_sites(channel, method, state)
     mean = (8 * models["a"]["w"] + 6 * models["b"]["w"] + 12 * models["c"]["w"]) / 26
     torch.testing.assert_close(state["w"], mean, rtol=0, atol=1e-14)
     assert not torch.equal(models["a"]["w"], state["w"])

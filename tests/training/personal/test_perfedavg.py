@@ -109,22 +109,22 @@ def sgd_from(
 @pytest.mark.parametrize("adapt", ["one_epoch", "one_step"])
 def test_the_common_model_adapts_by_plain_descent(adapt: Any) -> None:
     method = PerFedAvg(CONFIG, inner=0.02, eval_adapt=adapt)
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 2)
-    site = carrier.members["a"]
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 2)
+    site = channel.members["a"]
     order = torch.randperm(8, generator=site.streams("batches", "adapted", 0, 1, 0))
     batches = list(torch.split(order, 4 if adapt == "one_epoch" else 8))
     by_hand = sgd_from(state["w"], site.x, site.labels, batches, 0.02)
-    agree(deploy_to_sites(carrier, method, state)["a"], by_hand)
+    agree(deploy_to_sites(channel, method, state)["a"], by_hand)
 
 
 def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
     method = PerFedAvg(CONFIG, eval_adapt="after_local")
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 2)
-    values = deploy_to_sites(carrier, method, state)
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 2)
+    values = deploy_to_sites(channel, method, state)
     assert all(
-        values[s]["w"].equal(carrier.members[s].memory["local"]["w"]) for s in values
+        values[s]["w"].equal(channel.members[s].memory["local"]["w"]) for s in values
     )
 
 
@@ -140,11 +140,11 @@ def test_a_model_comes_once_a_round_and_the_last_one_to_be_adapted(
 
 def test_in_a_new_cycle_and_to_another_cohort_the_model_is_sent_again() -> None:
     method = PerFedAvg(CONFIG)
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 1)
-    for site in carrier.members.values():
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 1)
+    for site in channel.members.values():
         site.forget(("own/",))  # as at the end of a cycle
-    after = rounds(carrier, method, state, 2, {1: ("a", "b")})
+    after = rounds(channel, method, state, 2, {1: ("a", "b")})
     plain = replace(method, eval_adapt="after_local")  # which sends in every round
     again = rounds(federation(mlp, plain), plain, state, 2, {1: ("a", "b")})
     agree(after, again, atol=0)

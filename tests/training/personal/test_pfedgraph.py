@@ -100,11 +100,11 @@ def test_the_term_pulls_along_the_direction_that_was_sent_or_away_from_it(
 
 def test_a_site_goes_on_from_its_mixture() -> None:
     method = PFedGraph(CONFIG, lam=0.1)
-    carrier = federation(mlp, method)
-    state = rounds(carrier, method, first_state(mlp), 1)
+    channel = federation(mlp, method)
+    state = rounds(channel, method, first_state(mlp), 1)
     mixed = state["weights"] @ state["models"]
-    rounds(carrier, method, state, 1, first=1)
-    for at, site in enumerate(carrier.members.values()):
+    rounds(channel, method, state, 1, first=1)
+    for at, site in enumerate(channel.members.values()):
         assert_close(site.memory["mixture"]["w"], mixed[at], rtol=0, atol=1e-14)
     assert not torch.equal(mixed[0], mixed[1])
 
@@ -121,11 +121,11 @@ def test_the_direction_is_a_second_model(lam: float, down: int) -> None:
 
 def test_where_nobody_has_a_label_all_models_stay() -> None:
     method = PFedGraph(CONFIG)
-    carrier = federation(mlp, method, {"a": 0, "b": 0})
-    rounds(carrier, method, first_state(mlp), 2)
+    channel = federation(mlp, method, {"a": 0, "b": 0})
+    rounds(channel, method, first_state(mlp), 2)
     assert all(
         s.memory["local"]["w"].equal(first_state(mlp)["w"])
-        for s in carrier.members.values()
+        for s in channel.members.values()
     )
 
 

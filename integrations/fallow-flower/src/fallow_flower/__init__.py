@@ -1,6 +1,6 @@
 """Flower as transport between a coordinator and remote sites."""
 
-from fallow_flower.carrier import FlowerTransport
+from fallow_flower.channel import FlowerTransport
 from fallow_flower.node_key import new_node_key
 from fallow_flower.sockets import SocketNode, private_socket, serve_socket
 from fallow_flower.superlink import Superlink

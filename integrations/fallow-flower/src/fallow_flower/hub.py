@@ -12,7 +12,7 @@ from queue import Queue
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.types import SiteId
 from fallow.transport.reply_queue import Answers, collect_answers
 from fallow_flower.app.fallow_pipe.pipe import (
@@ -71,7 +71,7 @@ class Hub:
     """
 
     def __init__(
-        self, folder: Path, say: Say = stay_silent, silence: float = AGAIN
+        self, folder: Path, say: Say = ignore_event, silence: float = AGAIN
     ) -> None:
         self.place = folder
         self.say = say

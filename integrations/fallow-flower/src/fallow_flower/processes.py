@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.storage.files import OTHERS, for_owner_alone, private_folder, write_private
 from fallow_flower.app.fallow_pipe.pipe import SOCKET
 from fallow_flower.launch import PARENT
@@ -109,7 +109,7 @@ class Child:
         env: dict[str, str],
         log: Path,
         explain: Explain = lambda text: None,
-        say: Say = stay_silent,
+        say: Say = ignore_event,
     ) -> None:
         self.name = name
         self.line = line

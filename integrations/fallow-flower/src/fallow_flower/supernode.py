@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.types import SiteId
 from fallow_flower.processes import (
     Child,
@@ -34,7 +34,7 @@ class Supernode:
         key: Path,
         socket: Path,
         authority: Path | None = None,
-        say: Say = stay_silent,
+        say: Say = ignore_event,
     ) -> None:
         home = folder.absolute()
         commands = write_commands(home / "bin", COMMANDS)

@@ -16,7 +16,7 @@ from fallow.transport.factory import (
     SiteNode,
     TransportFactory,
 )
-from fallow_flower.carrier import FlowerTransport
+from fallow_flower.channel import FlowerTransport
 from fallow_flower.node_key import new_node_key
 from fallow_flower.sockets import SocketNode
 from fallow_flower.supernode import Supernode

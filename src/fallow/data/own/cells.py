@@ -56,7 +56,7 @@ def no_text(name: str) -> bool:
     return False
 
 
-def say_nothing(done: int, total: int) -> None:
+def ignore_bytes(done: int, total: int) -> None:
     """Ignore the progress."""
 
 
@@ -95,7 +95,7 @@ class ReadTable:
         return len(next(iter(self.columns.values())))
 
 
-def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> ReadTable:
+def read_file(path: Path, is_text: IsText = no_text, say: Say = ignore_bytes) -> ReadTable:
     """Read the columns of a table; ``is_text`` returns which ones stay text, such as
     labels.
 

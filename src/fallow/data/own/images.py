@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.data.own.cells import Say, read_file, say_nothing
+from fallow.data.own.cells import Say, ignore_bytes, read_file
 from fallow.data.own.pixels import BRIGHTEST
 from fallow.data.own.raster import ImageError, open_image
 from fallow.storage.received import describe_lack
@@ -44,7 +44,7 @@ class Images:
     notes: tuple[str, ...]
 
 
-def read_folder(folder: Path, say: Say = say_nothing) -> Images:
+def read_folder(folder: Path, say: Say = ignore_bytes) -> Images:
     """Read every image below the folder, sorted by name, without hidden files.
 
     The layout is ``site/class/*``, or ``class/*`` without sites. Images of unusual sizes

@@ -17,7 +17,7 @@ from fallow.core.terms import nearest
 from fallow.data.catalog.named import CATALOG, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.own.archive import read_arrays
-from fallow.data.own.cells import TABLES, Say, say_nothing
+from fallow.data.own.cells import TABLES, Say, ignore_bytes
 from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
 from fallow.data.own.pixels import Channels, as_features, describe_move, has_channels_last
@@ -227,7 +227,7 @@ def from_table(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
-    say: Say = say_nothing,
+    say: Say = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a table with one header line.
 
@@ -313,7 +313,7 @@ def from_assembled(
 
 
 def from_folder(
-    path: str | Path, *, classes: Sequence[str] = (), say: Say = say_nothing
+    path: str | Path, *, classes: Sequence[str] = (), say: Say = ignore_bytes
 ) -> Dataset:
     """Create a dataset from a folder of images, with or without sites.
 
@@ -387,7 +387,7 @@ def open_dataset(
     drop_rows: bool = False,
     channels: Channels = "auto",
     outline: int | None = None,
-    say: Say = say_nothing,
+    say: Say = ignore_bytes,
 ) -> Dataset:
     """Open a named dataset, or the user's table, .npz file or folder of images.
 

@@ -22,9 +22,9 @@ from fallow.data.own.cells import (
     Numbers,
     ReadTable,
     Say,
+    ignore_bytes,
     number_in,
     read_file,
-    say_nothing,
 )
 from fallow.data.own.columns import (
     MOST_LEVELS,
@@ -99,7 +99,7 @@ class TableArrays:
 
 
 def read_table(
-    path: Path, test: Path | None, wanted: Wanted, say: Say = say_nothing
+    path: Path, test: Path | None, wanted: Wanted, say: Say = ignore_bytes
 ) -> tuple[TableArrays, Sequence[str], Sequence[str] | None]:
     """Return both files as one table, with labels ("" for none) and sites as texts.
 
@@ -146,7 +146,7 @@ def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[
     first = _read_checked(path, wanted, wanted.is_text, say)
     if test is None:
         return [first]
-    second = _read_checked(test, wanted, wanted.is_text, say_nothing)
+    second = _read_checked(test, wanted, wanted.is_text, ignore_bytes)
     _check_same_columns(first, second, path, test)
     mixed = _find_mixed_columns(first, second)
     if not mixed:

@@ -1,8 +1,8 @@
 """Absent sites: left out of one round or query, or removed from the study.
 
 Absences are recorded in the event log and survive a restart. Results of the open round or query are
-discarded and requested again from the other sites under new keys (`Remote.wire_key`), because a key
-must have a single meaning at a site.
+discarded and requested again from the other sites under new keys (`RemoteChannel.wire_key`),
+because a key must have a single meaning at a site.
 
 Notes
 -----

@@ -107,7 +107,7 @@ class EventReporter:
             self.live.state["waiting"] = None
         match event["event"]:
             case "met":
-                self.live.put(phase="first labels", cycle=0)
+                self.live.put(phase="initial labels", cycle=0)
             case "round":
                 self.live.put(phase="training", deadline=None, **output)
             case "query":

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.live import Control, seconds_of, utc
 from fallow.deployment.coordinator.notifications import note_cut_short
 from fallow.experiment.event_log import EventLog
-from fallow.report.live import FIRST_LABELS
+from fallow.report.live import INITIAL_LABELS
 
 Ended = Literal["settled", "deadline", "advance"]
 """Reason for the end of labeling: all done, deadline passed, or ended by request."""
@@ -41,7 +41,7 @@ class LabelWait:
     journal: EventLog
     control: Control
     seconds: float  # time for annotators
-    say: Say = stay_silent
+    say: Say = ignore_event
     clock: Callable[[], float] = time.time
     every: float = 10.0
     _warned: bool = False
@@ -137,14 +137,14 @@ def name_tasks(step: ExchangeKey) -> str:
     """Return the display name of the labeling tasks of a step.
 
     >>> name_tasks(ExchangeKey("initial", "initial"))
-    'first labels'
+    'initial labels'
     >>> name_tasks(ExchangeKey("query", "query", cycle=2))
     'labels of cycle 2'
     >>> name_tasks(ExchangeKey("query", "query", cycle=2, part=1))
     'labels of cycle 2, part 2'
     """
     if step.phase == "initial":
-        return FIRST_LABELS
+        return INITIAL_LABELS
     if step.part:
         return f"labels of cycle {step.cycle}, part {step.part + 1}"
     return f"labels of cycle {step.cycle}"

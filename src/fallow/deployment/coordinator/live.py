@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.types import SiteId, Tree
 from fallow.report.live import read_live
 from fallow.storage.errors import Failed
@@ -21,7 +21,7 @@ PAUSE = 0.5  # seconds between checks for requests
 OFTEN = 2.0  # seconds between heartbeats on disk
 KEPT = 20  # number of rejections shown
 
-LABELING = "people label"  # the phase that waits for annotators
+LABELING = "labeling"  # the phase that waits for annotators
 
 Command = Literal["stop", "advance"]
 
@@ -93,7 +93,7 @@ class Live:
 
     path: Path
     clock: Callable[[], float] = time.time
-    say: Say = stay_silent
+    say: Say = ignore_event
     state: Tree = field(default_factory=dict)
     sites: dict[SiteId, Tree] = field(default_factory=dict)
     refusals: list[Tree] = field(default_factory=list)

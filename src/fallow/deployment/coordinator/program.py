@@ -14,7 +14,7 @@ from typing import Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy, build_study
@@ -61,7 +61,7 @@ from fallow.transport.checks import (
 )
 from fallow.transport.envelope import Transport
 from fallow.transport.gathering import Keys
-from fallow.transport.remote import Remote
+from fallow.transport.remote import RemoteChannel
 
 LOCK = "coordinator.lock"
 CardScore = Literal[
@@ -105,7 +105,7 @@ class Program:
     agreement: Agreement
     transport: Transport
     keys: Keys
-    say: Say = stay_silent
+    say: Say = ignore_event
     clock: Callable[[], float] = time.time
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
@@ -183,7 +183,7 @@ class Program:
             for site in self.revoked():
                 self.revoke(site)
             reporter.run = journal.note_once("run", name_run(self.clock()))
-            carrier = Remote(
+            channel = RemoteChannel(
                 transport=transport,
                 book=journal,
                 keys=self.keys,
@@ -202,20 +202,20 @@ class Program:
             for site, since in left.items():
                 # a removed site receives no instruction that could carry the notification
                 if site not in transport.removed:
-                    message = carrier.sign_news(site, describe_leaving(since))
+                    message = channel.sign_news(site, describe_leaving(since))
                     transport.transport.send({site: message})
             try:
-                self._run_all(carrier, journal, parts, weights, reporter, control)
+                self._run_all(channel, journal, parts, weights, reporter, control)
             except Advanced as advanced:
-                self._go_on_without(advanced.sites, carrier, journal, parts, reporter)
+                self._go_on_without(advanced.sites, channel, journal, parts, reporter)
                 return False
             except Revoked as revoked:
-                self._remove(revoked.sites, carrier, journal, parts, reporter)
+                self._remove(revoked.sites, channel, journal, parts, reporter)
                 return False
             except (StopRequested, Failed):
                 raise
             except Exception:
-                self._look_back(carrier, journal, reporter)
+                self._look_back(channel, journal, reporter)
                 raise
         return True
 
@@ -240,7 +240,7 @@ class Program:
     def _go_on_without(
         self,
         sites: list[SiteId],
-        carrier: Remote,
+        channel: RemoteChannel,
         journal: EventLog,
         parts: BuiltStudy,
         reporter: EventReporter,
@@ -250,7 +250,7 @@ class Program:
         Sites are removed from the study if they cannot take part without the open exchange.
         Otherwise they are left out of the round, query or end of a cycle.
         """
-        key = carrier.asking
+        key = channel.asking
         if key is None:
             raise RuntimeError(
                 "no exchange is in progress, so no site can be left out of it"
@@ -271,13 +271,13 @@ class Program:
     def _remove(
         self,
         sites: list[SiteId],
-        carrier: Remote,
+        channel: RemoteChannel,
         journal: EventLog,
         parts: BuiltStudy,
         reporter: EventReporter,
     ) -> None:
         """Remove sites from the study because their keys were revoked."""
-        key = carrier.asking
+        key = channel.asking
         if key is None:  # the run waits for annotators
             key = journal.exchanges()[-1]
         now = utc(self.clock())
@@ -289,15 +289,15 @@ class Program:
         reporter({"event": "revoked", "sites": sites, "why": why})
 
     def _look_back(
-        self, carrier: Remote, journal: EventLog, reporter: EventReporter
+        self, channel: RemoteChannel, journal: EventLog, reporter: EventReporter
     ) -> None:
         """Discard the exchange on which the server side failed.
 
         Otherwise the same error would stop the run after every start.
         """
-        if carrier.asking is not None:  # it waited for sites, nothing was recorded
+        if channel.asking is not None:  # it waited for sites, nothing was recorded
             return
-        if carrier.newest is not None and carrier.newest not in journal.exchanges():
+        if channel.newest is not None and channel.newest not in journal.exchanges():
             return  # it was not recorded, or its step is over
         key = take_back_last(journal)
         if key is not None:
@@ -316,7 +316,7 @@ class Program:
 
     def _run_all(
         self,
-        carrier: Remote,
+        channel: RemoteChannel,
         journal: EventLog,
         parts: BuiltStudy,
         weights: SiteWeights,
@@ -325,10 +325,10 @@ class Program:
     ) -> None:
         """Register the sites and run the study."""
         waits = self.agreement.waits
-        greeted = greet_sites(parts, carrier, journal)
+        greeted = greet_sites(parts, channel, journal)
         reporter.note_greetings(greeted["sites"])
         label_wait = LabelWait(
-            sites=carrier,
+            sites=channel,
             journal=journal,
             control=control,
             seconds=waits.deadline,
@@ -339,7 +339,7 @@ class Program:
         sites = RealSites(
             agreement=self.agreement,
             made=parts,
-            carrier=carrier,
+            channel=channel,
             journal=journal,
             label_wait=label_wait,
             greeted=greeted,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, final
 
 import torch
 
-from fallow.core.ask import Ask, Carrier, each_of_all
+from fallow.core.ask import Ask, Channel, each_of_all
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
@@ -74,7 +74,7 @@ class RealSites:
 
     agreement: Agreement
     made: BuiltStudy
-    carrier: Carrier
+    channel: Channel
     journal: EventLog
     label_wait: LabelWait
     greeted: Greetings
@@ -98,7 +98,7 @@ class RealSites:
     @property
     def known(self) -> dict[SiteId, Answer]:
         """Return the registration replies of the sites in the study."""
-        there = sorted(self.greeted["sites"].keys() & set(self.carrier.sites))
+        there = sorted(self.greeted["sites"].keys() & set(self.channel.sites))
         return {site: self.greeted["sites"][site] for site in there}
 
     @property
@@ -190,7 +190,7 @@ class RealSites:
         noted = self.journal.read_note(LABELS)
         if noted is not None:
             values: dict[SiteId, dict[str, int]] = json.loads(noted)
-            return {site: values[site] for site in self.carrier.sites if site in values}
+            return {site: values[site] for site in self.channel.sites if site in values}
         return {site: read_counts(answer) for site, answer in self.known.items()}
 
     @property
@@ -238,7 +238,7 @@ class RealSites:
         absent = find_absent(self.journal, key)
         there = [site for site in cohort if site not in absent]
         if not there:
-            there = [site for site in self.carrier.sites if site not in absent]
+            there = [site for site in self.channel.sites if site not in absent]
         return tuple(there)
 
     # -- units of features and targets ---------------------------------------------------------
@@ -294,14 +294,16 @@ class RealSites:
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
         ask = self._ask(replace(step, step="close"), cycle, shown)
-        closed = ask.each(self.methods["people"].close, step=step.step_name, cycle=cycle)
+        closed = ask.each(
+            self.methods["annotators"].close, step=step.step_name, cycle=cycle
+        )
         away = [site for site in ask.cohort if site not in closed]
         labels = self.labels
-        people: dict[SiteId, Answer] = {}
+        annotators: dict[SiteId, Answer] = {}
         for site, answer in closed.items():
             labels[site] = read_counts(answer)
-            people[site] = dict(answer)
-        done["people"] = people
+            annotators[site] = dict(answer)
+        done["annotators"] = annotators
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
@@ -323,7 +325,7 @@ class RealSites:
         deadline = self.label_wait.deadline(step)
         name = step.step_name
         answers = ask.each(
-            self.methods["people"].ask, to=to, step=name, cycle=cycle, deadline=deadline
+            self.methods["annotators"].ask, to=to, step=name, cycle=cycle, deadline=deadline
         )
         asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
@@ -353,15 +355,15 @@ class RealSites:
         shown: Disclosure,
         masking: PlausibleSums | None = None,
     ) -> Ask:
-        """Build the requests about annotators and scores that `people.People` handles."""
+        """Build the requests about annotators and scores that `Annotators` handles."""
         ask = Ask(
-            carrier=self.carrier,
+            channel=self.channel,
             journal=self.journal,
             disclosure=shown,
             key=key,
-            owner="people",
+            owner="annotators",
             cycle=cycle,
-            reveals=self.methods["people"].contract.verbs,
+            reveals=self.methods["annotators"].contract.verbs,
             masking=masking,
         )
         ask.cohort = self.attending_sites(key, ask.cohort)
@@ -399,7 +401,7 @@ class RealSites:
             unit: float | None = None
             if not self.classes:
                 unit = self.variance or 1.0
-            score = self.methods["people"].score
+            score = self.methods["annotators"].score
             of_sites: dict[SiteId, Answer] = {}
             if masking is None:
                 of_sites = dict(ask.each(score, **args))
@@ -419,7 +421,7 @@ class RealSites:
         shown = Disclosure()
         ask = self._ask(ExchangeKey("finish", "finish"), self.recipe.cycles, shown)
         n_own = ask.keep(
-            self.methods["people"].finish, None, **select_sent(self.methods, state)
+            self.methods["annotators"].finish, None, **select_sent(self.methods, state)
         )
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
@@ -450,7 +452,7 @@ def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     return limits
 
 
-def greet_sites(made: BuiltStudy, carrier: Carrier, journal: EventLog) -> Greetings:
+def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> Greetings:
     """Register all sites, once per run.
 
     A study starts with all sites whatever the quorum, because budgets are shares of each site's
@@ -460,10 +462,10 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: EventLog) -> Greeti
     if known is not None:
         return known
     shown = Disclosure()
-    verbs = made.methods["people"].contract.verbs
-    ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
+    verbs = made.methods["annotators"].contract.verbs
+    ask = Ask(channel, journal, shown, HELLO, "annotators", reveals=verbs)
     try:
-        met = each_of_all(ask, made.methods["people"].hello)
+        met = each_of_all(ask, made.methods["annotators"].hello)
     except Halted as error:
         raise Halted(
             "a study starts with all its sites, even if a smaller quorum is "

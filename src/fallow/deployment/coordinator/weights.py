@@ -85,7 +85,7 @@ class SiteWeights:
         Replies have the same form. A reply may be too large for the server side, lie far beyond the
         others, or exceed a total.
         """
-        if any(request.owner == "people" for request in requests.values()):
+        if any(request.owner == "annotators" for request in requests.values()):
             return (
                 self._find_over_budget(requests, answers)
                 | _find_far_scores(requests, answers, self.bounds)

@@ -36,13 +36,13 @@ ANEW = "and a new one is created, which the proxy then needs"
 class ProxyAccess:
     """Access through a reverse proxy only.
 
-    ``header`` is the field with the annotator's name. ``people`` are the permitted annotators.
+    ``header`` is the field with the annotator's name. ``annotators`` are the permitted annotators.
     ``proxies`` are the proxy's network addresses. ``host`` is the host name that browsers use.
     ``secret`` is shared by the proxy and the page.
     """
 
     header: str
-    people: frozenset[str]
+    annotators: frozenset[str]
     proxies: frozenset[IPv4Address | IPv6Address]
     host: str
     secret: str
@@ -102,7 +102,7 @@ class ProxyAccess:
             who = named[0].encode("latin-1").decode()
         except ValueError:
             return None
-        if who not in self.people:
+        if who not in self.annotators:
             return None
         return who
 
@@ -128,20 +128,20 @@ def open_proxy_access(folder: Path, login: PageLogin | None) -> ProxyAccess:
     """
     if login is None:
         raise ValueError(
-            f"{folder / 'site.toml'} has no login: add a section [page] with people, "
+            f"{folder / 'site.toml'} has no login: add a section [page] with annotators, "
             "proxies and host (docs/operating.md has an example), or omit --behind-proxy"
         )
-    people = []
-    for name in login.people:
+    annotators = []
+    for name in login.annotators:
         if name_of(name) != name:
             raise ValueError(
-                f"page.people: {name!r} has leading, trailing or repeated spaces"
+                f"page.annotators: {name!r} has leading, trailing or repeated spaces"
             )
-        people.append(name)
+        annotators.append(name)
     proxies = frozenset(map(ip_address, login.proxies))
     return ProxyAccess(
         header=login.header,
-        people=frozenset(people),
+        annotators=frozenset(annotators),
         proxies=proxies,
         host=login.host,
         secret=_find_secret(folder / SECRET),

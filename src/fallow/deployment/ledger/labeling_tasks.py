@@ -85,11 +85,11 @@ class LabelProgress:
     open: int = 0
 
 
-def decide_state(answers: Sequence[LabelAnswer], people: int) -> TaskState:
+def decide_state(answers: Sequence[LabelAnswer], n_annotators: int) -> TaskState:
     """Return the state of a labeling task from the current labels, oldest first.
 
-    Two different labels are a conflict until it is resolved. A task is settled by ``people`` equal
-    labels or by one decision.
+    Two different labels are a conflict until it is resolved. A task is settled by
+    ``n_annotators`` equal labels or by one decision.
 
     >>> a, b, c = (
     ...     LabelAnswer("ann", 1.0, ""),
@@ -111,7 +111,7 @@ def decide_state(answers: Sequence[LabelAnswer], people: int) -> TaskState:
     if len({answer.value for answer in answers}) > 1:
         return "conflict"
     is_resolved = any(entry.kind == "resolved" for entry in answers)
-    if len(answers) < people and not is_resolved:
+    if len(answers) < n_annotators and not is_resolved:
         return "open"
     if answers[0].value is None:
         return "declined"

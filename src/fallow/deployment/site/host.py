@@ -13,7 +13,7 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.messages import KEYS, Request
 from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
@@ -21,7 +21,7 @@ from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Known
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.annotators import PICKED, Office, People, begin_cycle
+from fallow.deployment.annotators import PICKED, Annotators, LabelingView, begin_cycle
 from fallow.deployment.building import build_study
 from fallow.deployment.descriptions import RUNS
 from fallow.deployment.ledger import Ledger
@@ -99,7 +99,7 @@ class Host:
         folder: SiteFolder,
         ledger: Ledger,
         clock: Callable[[], float] = time.time,
-        say: Say = stay_silent,
+        say: Say = ignore_event,
     ) -> None:
         self._features = FeatureStore(
             folder.path / FEATURES, always=True, grows=True, say=say
@@ -123,7 +123,7 @@ class Host:
         self._x = folder.rows.x.to(self._made.dtype)
         self._tests = rows_to_score(agreement, folder.tests)
         self._draft = Draft(ledger.store)
-        self._people = People()
+        self._people = Annotators()
         self._clock = clock
         self._limits = SiteLimits(
             agreement=agreement,
@@ -407,7 +407,7 @@ class Host:
         if news:
             self._ledger.orders.note_news(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
-        is_of_people = request.owner == "people"
+        is_of_people = request.owner == "annotators"
         is_writing = is_of_people and verb in self._people.writes
         is_closing = is_writing and verb == "close"
         transaction: AbstractContextManager[None] = nullcontext()
@@ -504,7 +504,7 @@ class Host:
         return answers[site.id]
 
     def _about_people(self, order: Instruction, request: Request) -> Answer:
-        """Run client functions of `People`, masked if secure aggregation is enabled."""
+        """Run client functions of `Annotators`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
         site = self._here(request)
         if step.masked is not None and step.verb == KEYS:
@@ -557,9 +557,9 @@ class Host:
         draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
         return replace(self._parts, secret=int.from_bytes(draws.digest()))
 
-    def _office(self, run: str) -> Office:
+    def _office(self, run: str) -> LabelingView:
         x, y = self._tests
-        return Office(
+        return LabelingView(
             site=self._here(),
             ledger=self._ledger,
             agreement=self._agreement,

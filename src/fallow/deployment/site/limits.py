@@ -124,7 +124,7 @@ class SiteLimits:
             self._check_words(request, last)
         if position.kind == "encode" and last.verb != KEYS:
             self._check_encoding(last)
-        if request.owner == "people":
+        if request.owner == "annotators":
             return self._check_people(run, request, last, position, pool)
         notes = InstructionNotes()
         for n in self._find_label_counts(request.owner, last):
@@ -198,7 +198,7 @@ class SiteLimits:
         elif last.verb == KEYS and last.kind == "each":
             limit = sum(self._limit_calls(contract, total) for total in contract.sum)
         turns = 2 + 2 * sum(self._limit_calls(contract, known) for known in contract.verbs)
-        if request.owner == "people":
+        if request.owner == "annotators":
             turns = limit
             if self.agreement.recipe.privacy.secure_sum:
                 turns = 2 * limit

@@ -22,7 +22,7 @@ ENCODING: tuple[StepName, ...] = ("cells", "encoder", "encode")
 TUNING: tuple[StepName, ...] = ("new", "targets", "tune", "encode", "features")
 """Exchanges that choose a field of the encoder by the initial labeled set, in order."""
 OWNER: dict[StepName, str] = {
-    "hello": "people",
+    "hello": "annotators",
     "cells": "filling",
     "encoder": "encoder",
     "encode": "encoding",
@@ -35,13 +35,13 @@ OWNER: dict[StepName, str] = {
     "best": "retention",
     "last": "training",
     "head": "head",
-    "score": "people",
+    "score": "annotators",
     "query": "query",
     "draw": "audit",
     "tally": "audit",
-    "ask": "people",
-    "close": "people",
-    "finish": "people",
+    "ask": "annotators",
+    "close": "annotators",
+    "finish": "annotators",
 }
 """Owner of the client functions in each step of a run."""
 ORDER: tuple[tuple[StepName, ...], ...] = (

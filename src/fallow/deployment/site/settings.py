@@ -89,9 +89,9 @@ Filled = Rule(is_text, "a nonempty text in quotes")
 class PageLogin:
     """Login to the labeling page through a reverse proxy (section ``[page]``)."""
 
-    people: Annotated[
+    annotators: Annotated[
         tuple[str, ...],
-        Key("page.people"),
+        Key("page.annotators"),
         Names,
         Field(
             description="names of the annotators, as sent by the proxy",

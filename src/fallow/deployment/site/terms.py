@@ -21,7 +21,7 @@ from fallow.transport.kinds import find_title
 
 NOTHING = "nothing"
 PARTS = {
-    "initial": "first labels",
+    "initial": "initial labels",
     "query": "query",
     "training": "training",
     "head": "exact head",
@@ -32,7 +32,7 @@ PARTS = {
     "retention": "best model",
     "audit": "audit",
     "contribution": "minimum number of new labels",
-    "people": "annotators and scores",
+    "annotators": "annotators and scores",
 }
 SEEN_BY = {
     "sum": "coordinator, each contribution",

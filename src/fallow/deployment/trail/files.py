@@ -66,7 +66,7 @@ def _render_page(trail: Trail, summary: Mapping[str, object]) -> bytes:
         kinds=KINDS,
         policy=POLICY,
         counts=_count(trail),
-        people=_count_labels_of_people(trail),
+        annotators=_count_labels_of_people(trail),
         epsilon=_sum_epsilon(trail),
     )
     return text.encode()

@@ -13,7 +13,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.parts.kcenter import FeatureVectors
 from fallow.strategies.parts.top import first_best, order_ties
 
@@ -82,9 +82,11 @@ class LastLayer:
         rows = (~good).long().argsort(stable=True)
         return LastLayer(with_one(x[good]), with_one(known[_is_usable(known)]), rows)
 
-    def picks(self, chosen: Tensor, n: int) -> Picks:
+    def picks(self, chosen: Tensor, n: int) -> SelectedExamples:
         """Select ``n`` examples: the ``chosen`` ones of ``pool``, then non-finite ones."""
-        return Picks(torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n])
+        return SelectedExamples(
+            torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n]
+        )
 
     def points(
         self, ties: torch.Generator

@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import cast
 
 from fallow.core.events import Event as Happening
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.types import SiteId
 from fallow.transport.address import is_loopback
 from fallow.transport.https.app import Application
@@ -78,7 +78,7 @@ class HttpsTransport:
         listening: Listening,
         study: str,
         keys: Mapping[SiteId, bytes],
-        say: Say = stay_silent,
+        say: Say = ignore_event,
     ) -> None:
         self.say = say
         self.problem: str | None = None

@@ -14,7 +14,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import NonNegativeFloat
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, Mask, NonNegative, Share
-from fallow.core.view import Picks, Release, View
+from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.ahfal import AHFAL, AT_TAU, interleave, moments
 from fallow.strategies.base import (
@@ -130,7 +130,7 @@ class RatioAHFAL:
         return AHFAL().post_noisy(counts) | {"count": counts.clamp_min(0)}
 
     @selects(low=Mask("classes"), target=NonNegative("classes"))
-    def select(self, view: View, n: int, low: Tensor, target: Tensor) -> Picks:
+    def select(self, view: View, n: int, low: Tensor, target: Tensor) -> SelectedExamples:
         local = view.logits("local")
         common = view.logits("global")
         label = local.argmax(1)  # ŷ by the local model
@@ -145,7 +145,7 @@ class RatioAHFAL:
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         quota = self.quota(view, n, target, caps=[len(bucket) for bucket in buckets])
         best = interleave([b[:q] for b, q in zip(buckets, quota, strict=True)])
-        return Picks(torch.cat([best, without_score])[:n])
+        return SelectedExamples(torch.cat([best, without_score])[:n])
 
     def quota(self, view: View, n: int, target: Tensor, caps: list[int]) -> list[int]:
         """Return the number of examples to select per class, within ``caps``."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import State
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, orders, selects
 from fallow.strategies.feal import FEAL
@@ -64,17 +64,19 @@ class PixelBADGE:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         state = view.model("local")
         parts = torch.split(view.rows(), CHUNK)
         gradient = torch.cat([pixel_gradients(view, state, rows) for rows in parts])
         order = rank_rows(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
         good = order[gradient[order].isfinite().all(1)]
         if n >= len(good):
-            return Picks(order[:n])
+            return SelectedExamples(order[:n])
         _, centers = k_means(gradient[good], n, view.stream("k-means"))
         nearest = torch.cdist(centers, gradient[good].to(centers)).argmin(1)
-        return Picks(torch.cat([good[torch.unique(nearest)], without(good, nearest)])[:n])
+        return SelectedExamples(
+            torch.cat([good[torch.unique(nearest)], without(good, nearest)])[:n]
+        )
 
 
 def pixel_gradients(view: View, state: State, rows: Tensor) -> Tensor:
@@ -132,7 +134,7 @@ class PlainFEAL:
         return FEAL().query(ask, budget, memo)
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         return FEAL().select(view, n)
 
 
@@ -175,16 +177,16 @@ class PlainLoGo:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         z = view.embed("local")
         h = entropy(view.logits("global"))
         h = h.masked_fill(~z.isfinite().all(1), torch.nan)
         order = rank_rows(h, view.stream("ties"))
         good = order[h[order].isfinite()]
         if n >= len(good):
-            return Picks(order[:n])
+            return SelectedExamples(order[:n])
         cluster, _ = k_means(z[good], n, view.stream("k-means"))
-        return Picks(take_in_turn(cluster, good)[:n])
+        return SelectedExamples(take_in_turn(cluster, good)[:n])
 
 
 @final
@@ -237,7 +239,7 @@ class PlainNoise:
         return memo
 
     @selects()
-    def select(self, view: View, n: int) -> Picks:
+    def select(self, view: View, n: int) -> SelectedExamples:
         state = view.model("local")
         z = view.embed("local")  # (m, d)
         draw = view.stream("noise")
@@ -245,7 +247,7 @@ class PlainNoise:
         for _ in range(self.draws):
             noisy = {**state, "w": shake_weights(view, state["w"], self.epsilon, draw)}
             moved += (features(view, noisy, z.shape[1]) - z).abs().mean(1)
-        return Picks(top(moved / self.draws, n, view.stream("ties")))
+        return SelectedExamples(top(moved / self.draws, n, view.stream("ties")))
 
 
 def shake_weights(view: View, w: Tensor, epsilon: float, draw: torch.Generator) -> Tensor:

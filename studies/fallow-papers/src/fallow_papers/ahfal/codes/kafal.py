@@ -14,7 +14,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer, Value
 from fallow.core.values import Count, NonNegative
-from fallow.core.view import Picks, View
+from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -96,11 +96,11 @@ class NaNKSAS:
         return {"counts": view.counts}
 
     @selects(counts=NonNegative("classes"))
-    def select(self, view: View, n: int, counts: Tensor) -> Picks:
+    def select(self, view: View, n: int, counts: Tensor) -> SelectedExamples:
         score = discrepancy(view.logits("local"), view.logits("global"), counts)
         if bool((counts == 0).any()):  # all NaN: any order
             score = torch.zeros(view.pool)
-        return Picks(top(score, n, view.stream("ties")))
+        return SelectedExamples(top(score, n, view.stream("ties")))
 
 
 def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:

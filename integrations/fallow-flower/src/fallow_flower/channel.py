@@ -9,7 +9,7 @@ from subprocess import SubprocessError
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from fallow.core.events import Say, stay_silent
+from fallow.core.events import Say, ignore_event
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId
 from fallow.transport.tls import Tls
@@ -38,7 +38,7 @@ class FlowerTransport:
         address: str,
         tls: Tls,
         nodes: Mapping[SiteId, str],
-        say: Say = stay_silent,
+        say: Say = ignore_event,
     ) -> None:
         self.say = say
         self._nodes = dict(nodes)
