@@ -35,7 +35,7 @@ from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables
 
-NAMES = ("share", "secret", "bad", "wide", "pick", "model", "annotators")
+NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
 VERBS = {verb: f"what {verb} tells" for verb in NAMES}
 
 
