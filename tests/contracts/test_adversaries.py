@@ -160,7 +160,9 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
 def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
     takes = FUNCTIONS[name].takes
     if takes is None:  # checked by the fitted encoder; models are checked by `site.limits`
-        assert name.startswith(("Encoding.", "Tuning.", "Annotators.finish", "Annotators.score"))
+        assert name.startswith(
+            ("Encoding.", "Tuning.", "Annotators.finish", "Annotators.score")
+        )
         return
     known = Known(SIZES, room=1e-6)
     honest: dict[str, Any] = {key: kind.valid(SIZES) for key, kind in takes.items()}
