@@ -27,7 +27,7 @@ from bench.timing import CPU, Race, describe_machine, time_in_turn
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.data.own.columns import NGRAMS, hash_texts
+from fallow.data.loaders.columns import NGRAMS, hash_texts
 from fallow.encoders import (
     Convolution,
     EfficientNetLite0,

@@ -24,11 +24,11 @@ from fallow.recipes.find import find_recipe
 from fallow.recipes.papers import known_of, load_papers
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Failure, Setup, StudyRun
-from fallow.study.opening import open_study
+from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study
+from fallow.study.study_run import Failure, Setup, StudyRun
 
 TABLE = Path("studies/full-size.md")
 DPFL = find_recipe("dpfl/cifar10-patho")

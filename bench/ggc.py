@@ -19,8 +19,8 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import Random
 from fallow.training import FedAvg
+from fallow.training.personal.parts.client_side import reward
 from fallow.training.personal.parts.greedy import Member, ggc
-from fallow.training.personal.parts.site_half import reward
 
 CLASSES = 10
 Group = tuple[int, ...]

@@ -194,7 +194,7 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
             began = now
 
         world = world_of(recipe, 0, small_rows(sites), journal)
-        records = ExperimentRun(world, journal, say=tell).go()
+        records = ExperimentRun(world, journal, notify=tell).go()
         journal.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
 
@@ -232,7 +232,9 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
             console.print(line)
             began = now
 
-        records = ExperimentRun(world_of(recipe, 0, rows, journal), journal, say=tell).go()
+        records = ExperimentRun(
+            world_of(recipe, 0, rows, journal), journal, notify=tell
+        ).go()
         journal.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
 

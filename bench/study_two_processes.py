@@ -22,8 +22,8 @@ from bench.timing import WALL, Entry, Race
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Setup
-from fallow.study.study import run_study, study_cells
+from fallow.study.study import list_runs, run_study
+from fallow.study.study_run import Setup
 
 STRATEGIES = ("random", "entropy", "ahfal")
 RECIPE = Recipe(
@@ -54,7 +54,7 @@ class Studies:
     def run(self, jobs: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             setup = Setup(self.recipe, Path(folder))
-            cells = study_cells(self.recipe, STRATEGIES, self.seeds)
+            cells = list_runs(self.recipe, STRATEGIES, self.seeds)
             failures = run_study(setup, cells, jobs)
             if failures:
                 raise RuntimeError(f"{failures[0].cell} failed: {failures[0].why}")

@@ -63,14 +63,14 @@ def main() -> None:
     version = read_version()
     try:
         for point in check_texts(version, rehearse=chosen.rehearse):
-            say(point)
+            notify(point)
         sdist, wheel, others = build_packages()
         built = [sdist, wheel, *others]
-        say(f"built {', '.join(file.name for file in built)}")
+        notify(f"built {', '.join(file.name for file in built)}")
         check_descriptions(*built)
-        say("twine check is content")
+        notify("twine check is content")
         for point in try_wheel(wheel, others, here=chosen.here):
-            say(point)
+            notify(point)
     except NotReadyError as error:
         sys.exit(f"not ready: {error}")
     write_sums(*built)
@@ -81,7 +81,7 @@ def main() -> None:
     )
 
 
-def say(point: str) -> None:
+def notify(point: str) -> None:
     """One point of the list that holds."""
     sys.stdout.write(f"  ok  {point}\n")
     sys.stdout.flush()

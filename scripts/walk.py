@@ -51,7 +51,7 @@ class Walk:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     clicked: dict[str, dict[str, str]] = field(default_factory=dict)  # by site and person
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
 
     def study(self, name: str) -> str:
@@ -93,7 +93,7 @@ class Walk:
         process = self.running.pop(name)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        self.say(f"kill -9: {name}")
+        self.notify(f"kill -9: {name}")
 
     def restart(self, name: str) -> None:
         self.kill(name)
@@ -231,7 +231,7 @@ def go(walk: Walk, browser: Any) -> None:
     for name in (LEADER, *SITES):
         walk.start_party(name)
     for number, asked in enumerate([FIRST] + CYCLES * [EACH]):
-        walk.say(f"waiting for questions {number + 1} of {CYCLES + 1}")
+        walk.notify(f"waiting for questions {number + 1} of {CYCLES + 1}")
         walk.wait_for_questions(asked)
         walk.restart(LEADER)
         pages = {site: open_page(walk, browser, site) for site in SITES}
@@ -246,7 +246,7 @@ def go(walk: Walk, browser: Any) -> None:
             click(walk, page, site, asked - asked // 2)
             walk.kill(f"page of {site}")
         walk.restart(LEADER)
-        walk.say(f"labels were clicked: {sum(map(len, walk.clicked.values()))}")
+        walk.notify(f"labels were clicked: {sum(map(len, walk.clicked.values()))}")
     leader = walk.running[LEADER]
     walk.wait(lambda: leader.poll() == 0, "the coordinator's good end")
     walk.running.pop(LEADER)
@@ -278,7 +278,7 @@ def check(walk: Walk) -> None:
     n_labels = len(SITES) * (FIRST + CYCLES * EACH)
     demand(last["labeled"] == n_labels, last)
     score = f"accuracy on test rows {last['accuracy']:.3f}"
-    walk.say(f"{n_labels} labels reached the model; {score}")
+    walk.notify(f"{n_labels} labels reached the model; {score}")
 
 
 def main() -> int:

@@ -21,10 +21,10 @@ import pytest
 from fallow.recipes.find import load_recipes, recipes_of
 from fallow.recipes.papers import known_of
 from fallow.report.page import write_report
-from fallow.study.cell import Setup
-from fallow.study.opening import open_study
+from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
-from fallow.study.study import run_study, study_cells
+from fallow.study.study import list_runs, run_study
+from fallow.study.study_run import Setup
 from tests import toys
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -188,7 +188,7 @@ def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("toys") / "study"
     recipe = recipes_of([toys.PAPER])["toys/digits"]
     setup = Setup(recipe, out)
-    cells = study_cells(recipe, recipe.strategies, range(2))
+    cells = list_runs(recipe, recipe.strategies, range(2))
     open_study(setup, cells, "", resume=False)
     assert run_study(setup, cells) == []
     return out

@@ -29,7 +29,7 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 
 
 @dataclass(frozen=True)

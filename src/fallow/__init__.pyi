@@ -34,7 +34,7 @@ from fallow.core.view import Release as Release
 from fallow.core.view import SelectedExamples as SelectedExamples
 from fallow.core.view import View as View
 from fallow.data import Dataset as Dataset
-from fallow.data.own.frame import from_frame as from_frame
+from fallow.data.loaders.frame import from_frame as from_frame
 from fallow.data.partition import partitions as partitions
 from fallow.data.partition.partitions import IID as IID
 from fallow.data.partition.partitions import ClassWindows as ClassWindows

@@ -11,7 +11,7 @@ from fallow._index import CLASSES
 PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Datasets": (
         ("fallow.api.datasets", ("load", "from_arrays")),
-        ("fallow.data.own.frame", ("from_frame",)),
+        ("fallow.data.loaders.frame", ("from_frame",)),
         ("fallow.data", ("Dataset",)),
         ("fallow.api.federation", ("Federation",)),
         ("fallow.encoders.texts", ("texts_to_rows",)),

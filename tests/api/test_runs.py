@@ -17,9 +17,9 @@ import fallow as fl
 from fallow.api.progress import ProgressLine
 from fallow.recipes.find import load_recipes
 from fallow.settings.recipe import with_settings
-from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study
 from fallow.study.study import run_study
+from fallow.study.study_run import Setup, StudyRun
 
 Settings = dict[str, Any]
 

@@ -19,9 +19,9 @@ import torch
 from fallow.cli import main
 from fallow.recipes.find import find_recipe
 from fallow.storage.database import Database
-from fallow.study.cell import Setup
-from fallow.study.opening import open_study
-from fallow.study.study import run_study, study_cells
+from fallow.study.preparation import open_study
+from fallow.study.study import list_runs, run_study
+from fallow.study.study_run import Setup
 from tests.cli.conftest import Command, contents, table, write_inputs
 from tests.experiment.crash import start_child, wait_for_child
 
@@ -293,7 +293,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("done")
     with contextlib.chdir(write_inputs(folder)):
         setup = Setup(find_recipe("tiny.toml"), Path("study"))
-        cells = study_cells(setup.recipe, setup.recipe.strategies, [0])
+        cells = list_runs(setup.recipe, setup.recipe.strategies, [0])
         open_study(setup, cells, "fallow compare tiny.toml", resume=False)
         assert run_study(setup, cells) == []
     return folder / "study"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fallow as fl
-from fallow.core.terms import suggest_keyword
+from fallow.core.suggestions import suggest_keyword
 from fallow.settings.budgets import describe_reading
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from tests.cli.conftest import Command

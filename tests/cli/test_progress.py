@@ -8,7 +8,7 @@ from rich.console import Console
 
 import fallow as fl
 from fallow.cli.progress import Watch
-from fallow.study.cell import StudyRun
+from fallow.study.study_run import StudyRun
 
 CLOSED = "random@training=closed-form"
 

@@ -10,7 +10,7 @@ import torch
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.training import FedAvg
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.contracts.strategies import FOR_NUMBERS
 from tests.strategies.regression import federation
 from tests.worlds import Simulation, Tables

@@ -14,7 +14,7 @@ from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
-from fallow.sites.answering import answer_step
+from fallow.sites.replies import answer_step
 from fallow.strategies import FALE, Entropy
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
 from fallow.training.personal import DPFL, Ditto, FedProxFT

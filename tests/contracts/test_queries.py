@@ -13,7 +13,7 @@ from fallow.core.methods import Method
 from fallow.core.streams import stream
 from fallow.settings.classes import classes_of
 from fallow.strategies import AHFAL, Entropy, Random
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.each import each_of

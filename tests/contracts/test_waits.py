@@ -25,7 +25,7 @@ from fallow.core.types import Answer
 from fallow.core.values import Known, resolve_dims
 from fallow.core.view import Release
 from fallow.settings.classes import classes_of
-from fallow.sites import answering
+from fallow.sites import replies
 from fallow.sites.site import LocalSite
 from fallow.training import personal
 
@@ -125,7 +125,7 @@ def noting() -> Iterator[Noted]:
 
         return run
 
-    answer_step = answering.answer_step
+    answer_step = replies.answer_step
 
     def check(site: LocalSite, step: Step, request: Request) -> Answer:
         answer = answer_step(site, step, request)
@@ -133,7 +133,7 @@ def noting() -> Iterator[Noted]:
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answering, "site_function", recording)
+        patch.setattr(replies, "site_function", recording)
         patch.setattr("fallow.sites.in_process.answer_step", check)
         yield noted
 

@@ -27,7 +27,7 @@ from fallow.strategies import (
     Typical,
     TypicalUnsure,
 )
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from fallow.transport.wire import pack_request
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all

@@ -21,7 +21,7 @@ from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.strategies import Margin, Typical
-from fallow.study.cell import Setup, StudyRun
+from fallow.study.study_run import Setup, StudyRun
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import federation as real_federation
 from tests.deployment.worlds import rows

@@ -30,7 +30,7 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables

@@ -3,7 +3,7 @@ import pytest
 from fallow import strategies, training
 from fallow.core.build import build, find, names
 from fallow.core.names import OWN
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.models import networks
 from fallow.training import personal
 

@@ -17,7 +17,7 @@ from fallow.data import (
     from_table,
     open_dataset,
 )
-from fallow.data.own.cells import cells_of_frame
+from fallow.data.loaders.table_files import cells_of_frame
 from tests.names import CountedName
 
 HEADER = "id,age,ward,clinic,sick"

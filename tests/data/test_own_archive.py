@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fallow.data import from_npz
-from fallow.data.own.archive import read_arrays
-from fallow.data.own.pixels import as_features
+from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.pixels import as_features
 
 
 def write_header(shape: tuple[int, ...]) -> bytes:

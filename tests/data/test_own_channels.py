@@ -11,7 +11,7 @@ import torch
 
 import fallow as fl
 from fallow.data import open_dataset, read_rows
-from fallow.data.own.open import from_arrays as from_plain_arrays
+from fallow.data.loaders.open import from_arrays as from_plain_arrays
 
 Arrays = dict[str, np.ndarray]
 

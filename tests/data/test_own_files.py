@@ -12,8 +12,8 @@ import torch
 
 import fallow as fl
 from fallow.data import Dataset, from_npz, open_dataset
-from fallow.data.own.cells import read_file
-from fallow.data.own.dialect import detect
+from fallow.data.loaders.dialect import detect
+from fallow.data.loaders.table_files import read_file
 
 ROWS = [(20.5 + i, ("mild", "grave")[i % 2], ("no", "yes")[i // 2 % 2]) for i in range(24)]
 
@@ -108,7 +108,7 @@ def test_both_ways_of_reading_a_text_file_give_the_same_bits(
     df["y"] = np.array(["no", "yes"])[rng.integers(0, 2, 300)]
     df.to_csv(tmp_path / "t.csv", index=False)
     fast = open_dataset(tmp_path / "t.csv", label="y")
-    monkeypatch.setattr("fallow.data.own.cells.find_spec", lambda name: None)
+    monkeypatch.setattr("fallow.data.loaders.table_files.find_spec", lambda name: None)
     slow = open_dataset(tmp_path / "t.csv", label="y")
     assert torch.equal(fast.x.nan_to_num(-7), slow.x.nan_to_num(-7))
     assert (fast.columns, fast.notes, fast.missing) == (
@@ -263,14 +263,14 @@ def test_reading_says_how_many_bytes_of_the_file_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_arrow: bool
 ) -> None:
     if without_arrow:
-        monkeypatch.setattr("fallow.data.own.cells.find_spec", lambda name: None)
-    monkeypatch.setattr("fallow.data.own.cells.BLOCK", 4096)
-    monkeypatch.setattr("fallow.data.own.cells.CHUNK", 50)
+        monkeypatch.setattr("fallow.data.loaders.table_files.find_spec", lambda name: None)
+    monkeypatch.setattr("fallow.data.loaders.table_files.BLOCK", 4096)
+    monkeypatch.setattr("fallow.data.loaders.table_files.CHUNK", 50)
     path = tmp_path / "rows.csv"
     lines = ["a,b,y", *(f"{i * 37 % 101},{i}.25,{i % 2}" for i in range(4000))]
     path.write_text("\n".join(lines) + "\n")
     output: list[tuple[int, int]] = []
-    open_dataset(path, label="y", say=lambda done, total: output.append((done, total)))
+    open_dataset(path, label="y", notify=lambda done, total: output.append((done, total)))
     size = path.stat().st_size
     done = [item for item, _ in output]
     assert {total for _, total in output} == {size}

@@ -171,7 +171,7 @@ def test_reading_a_folder_says_how_many_bytes_of_its_files_it_has_read(
             pixels = np.full((4, 4), 40 * k, dtype=np.uint8)
             image.fromarray(pixels).save(tmp_path / kind / f"{k}.png")
     said: list[tuple[int, int]] = []
-    from_folder(tmp_path, say=lambda done, total: said.append((done, total)))
+    from_folder(tmp_path, notify=lambda done, total: said.append((done, total)))
     total = sum(file.stat().st_size for file in tmp_path.glob("*/*.png"))
     assert len(said) == 12 and said[-1] == (total, total)
     assert 0 < said[5][0] < total
@@ -220,4 +220,4 @@ def test_every_image_is_opened_by_the_function_that_names_the_formats() -> None:
         for path in source.rglob("*.py")
         if re.search(r"\bimages?\.open\(|\bImage\.open\(", path.read_text("utf-8"))
     }
-    assert openers == {"data/own/raster.py"}
+    assert openers == {"data/loaders/raster.py"}

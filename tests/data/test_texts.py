@@ -11,9 +11,9 @@ import pytest
 import fallow as fl
 from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
 from fallow.data import open_dataset
-from fallow.data.own.columns import hash_texts
-from fallow.data.own.features import read_rows
-from fallow.data.own.frame import read_features
+from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.features import read_rows
+from fallow.data.loaders.frame import read_features
 
 COMPLAINTS = {
     "ill": ["fever", "cough", "rash"],

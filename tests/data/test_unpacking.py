@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fallow.data.catalog.files import read_array, read_arrays, read_first
-from fallow.data.own.cells import read_file
-from fallow.data.own.images import read_folder, read_images
-from fallow.data.own.workbook import check_workbook_fits
+from fallow.data.loaders.images import read_folder, read_images
+from fallow.data.loaders.table_files import read_file
+from fallow.data.loaders.workbook import check_workbook_fits
 from tests.data.test_own_archive import write_header
 
 HUGE = 10**13  # numbers of 4 bytes

@@ -134,13 +134,13 @@ def _site(
 def people(world: Federation) -> Callable[[Event], None]:
     """Return a listener that answers open labeling tasks and withdraws one example."""
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.events.append(event)
         if event["event"] == "labels":
             for site, ledger in world.ledgers.items():
                 label(site, ledger, world.agreement.schema)
 
-    return say
+    return notify
 
 
 def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:

@@ -36,12 +36,12 @@ SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
 def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
     """Return a listener that answers labeling tasks and stops the study on ``when``."""
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if when(event):
             Control(world.place / "control").tell("stop")
 
-    return say
+    return notify
 
 
 def state(world: Federation, cycle: int = 0) -> torch.Tensor:
@@ -158,7 +158,7 @@ def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Even
     """Take a site offline during feature scaling; call ``then`` when it is waited for."""
     waits: list[str] = []  # exchanges that waited
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "met":
             world.transport.down = {"davos"}
@@ -168,7 +168,7 @@ def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Even
             if event["key"].startswith("0/initial/features"):
                 then()
 
-    return say
+    return notify
 
 
 def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
@@ -197,12 +197,12 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
     on = scaling_waits(world, lambda: Control(world.place / "control").tell("advance"))
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         on(event)
         if event["event"] == "round" and event["cycle"] == 0:
             Control(world.place / "control").tell("stop")
 
-    assert not world.program(say).go()
+    assert not world.program(notify).go()
     world.transport.down = set()
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
@@ -217,7 +217,7 @@ def away_after(
     """Take a site offline after an event; call ``then`` when an exchange waits for it."""
     happened: list[Event] = []
 
-    def say(found: Event) -> None:
+    def notify(found: Event) -> None:
         world.label(found)
         if found["event"] == event and found.items() >= more.items() and not happened:
             happened.append(found)  # a run that rolls back repeats this event
@@ -225,7 +225,7 @@ def away_after(
         if found["event"] == "waiting" and not found["key"].startswith("progress/"):
             then(found)
 
-    return say
+    return notify
 
 
 def advance_in(world: Federation) -> Callable[[Event], None]:
@@ -307,7 +307,7 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     world = tiny(tmp_path, away={"davos"}, waits=replace(SHORT, quorum=2))
     output: list[str] = []
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
             output.append(describe_standing(read_live(world.place) or {}))
@@ -315,7 +315,7 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
                 Control(world.place / "control").tell("advance")
             world.transport.down = {"davos"}
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     assert "No progress reported by davos (since" in output[1]
     assert "'fallow coordinate advance' proceeds with the available labels" in output[1]
 
@@ -329,7 +329,7 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
     world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, quorum=2))
     before: list[list[str]] = []
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labeled" and event["step"] == "0/query":
             world.transport.down = {"davos"}
@@ -337,7 +337,7 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
             before.append(heard(world, "davos"))
             world.transport.down = set()
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     assert before == [[]]
     (output,) = heard(world, "davos")
     assert "ended the query of cycle 0 without this site" in output
@@ -348,14 +348,14 @@ def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> 
     world = tiny(tmp_path, ROUNDS, away={"davos"})
     looks: list[str] = []
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
             looks.append(event["step"])
             if looks.count(event["step"]) == 2:  # the other sites have finished
                 Control(world.place / "control").tell("advance")
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     (output,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
     assert "ended the labeling of the query of cycle 0 before its deadline" in output
     assert [line for line in heard(world, "basel") if "query" in line] == []

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fallow.deployment.building import build_study
-from fallow.deployment.site.terms import describe_study, list_disclosures
+from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.privacy import Privacy, SecureSum
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

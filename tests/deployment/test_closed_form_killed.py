@@ -133,7 +133,7 @@ def live_and_die(site: SiteFolder, pipe: Connection) -> None:
 def answering(world: Federation) -> Callable[[Event], None]:
     """Answer labeling tasks at every site in processes that open the ledger briefly."""
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         if event["event"] != "labels":
             return
         for name, site in world.sites.items():
@@ -141,7 +141,7 @@ def answering(world: Federation) -> Callable[[Event], None]:
                 for question in ledger.tasks(state="open"):
                     ledger.answer(question.row, world.truth(name, question.row), "Ann")
 
-    return say
+    return notify
 
 
 def features(site: SiteFolder) -> dict[str, bytes]:

@@ -20,12 +20,12 @@ from fallow.core.values import Known
 from fallow.deployment.agreement import Waits
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
+from fallow.deployment.site.agreement_text import describe_agreement, list_disclosures
 from fallow.deployment.site.host import Host
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import list_open_tasks
 from fallow.deployment.site.predict import predict_at
 from fallow.deployment.site.rows import read_rows
-from fallow.deployment.site.terms import describe_agreement, list_disclosures
 from fallow.deployment.toml import schema_section
 from fallow.encoders import Fourier
 from fallow.encoders.base import EMPTY_CELLS, encoder_digest, round_digits

@@ -23,9 +23,9 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.building import build_study
 from fallow.deployment.model_card import CARD
+from fallow.deployment.site.agreement_text import list_disclosures
 from fallow.deployment.site.host import FEATURES
 from fallow.deployment.site.predict import predict_at
-from fallow.deployment.site.terms import list_disclosures
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.encoders import Fourier, Identity
 from fallow.encoders.base import encode_rows, encoder_digest

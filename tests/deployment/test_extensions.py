@@ -25,9 +25,9 @@ from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
-from fallow.deployment.site.terms import describe_study
 from fallow.deployment.study_file import read_agreement
 from fallow.deployment.transports import connect, open_transport
 from fallow.settings.recipe import Recipe, named_classes

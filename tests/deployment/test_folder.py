@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from fallow.deployment.agreement import Agreement, Waits
+from fallow.deployment.site.agreement_text import (
+    describe_rows,
+    describe_study,
+    list_disclosures,
+)
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.terms import describe_rows, describe_study, list_disclosures
 from fallow.deployment.study_file import write_agreement
 from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half

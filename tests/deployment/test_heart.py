@@ -14,7 +14,7 @@ import torch
 
 from fallow.core.streams import stream
 from fallow.data import Dataset
-from fallow.data.own.open import from_table
+from fallow.data.loaders.open import from_table
 from fallow.deployment.agreement import Agreement, at_sites
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger.label_requests import ChosenRow

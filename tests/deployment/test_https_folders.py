@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from fallow.cli.app import app
 from fallow.core.names import OWN
 from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.terms import describe_study
 from fallow.deployment.study_file import read_agreement
 from fallow.transport.tls import Tls, new_tls
 

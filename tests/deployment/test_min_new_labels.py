@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.deployment.site.terms import (
+from fallow.deployment.site.agreement_text import (
     describe_small_budgets,
     describe_study,
     list_disclosures,

@@ -162,13 +162,13 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
     assert whole.program().go()
     full = full_disk(size)
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == when and len(world.said(when)) == 1:
             full.__enter__()
 
     try:
-        world.program(say).go()
+        world.program(notify).go()
     except (Failed, RuntimeError) as error:
         assert "cannot be written" in str(error) or "cannot be read or written" in str(
             error
@@ -319,12 +319,12 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
     now = [1e9]
     world = tiny(tmp_path, away={"davos"})
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
             Control(world.place / "control").tell("stop")
 
-    while not world.program(say, clock=lambda: now[0]).go():
+    while not world.program(notify, clock=lambda: now[0]).go():
         now[0] += 86400.0 * 30
     assert {event["why"] for event in world.said("labeled")} == {"deadline"}
     assert world.records()[0]["labeled_per_site"] == {

@@ -40,14 +40,14 @@ def until_asked(folder: Path, **world: Any) -> Federation:
     """Return a federation with a trained model that waits for labels in cycle 0."""
     found = federation(folder, **world)
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         cycles = found.ledgers[SITE].cycles()
         if event["event"] == "labels" and max(cycles, default=-1) >= 0:
             raise Asked
         found.label(event)
 
     with pytest.raises(Asked):
-        found.program(say).go()
+        found.program(notify).go()
     return found
 
 

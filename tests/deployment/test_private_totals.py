@@ -14,10 +14,10 @@ import torch
 from fallow.core.refusal import Refusal
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
+from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.deployment.site.folder import SiteFolder, check_delta_of
-from fallow.deployment.site.terms import describe_study, list_disclosures
 from fallow.privacy import Privacy
-from fallow.privacy.gauss import costs_of
+from fallow.privacy.gaussian import costs_of
 from fallow.privacy.ledger import Released
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

@@ -28,11 +28,11 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
         tmp_path, away={"chur"}, waits=Waits(timeout=9.0, patience=9.0, deadline=100.0)
     )
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         now[0] += 30.0 if event["event"] == "labels" else 0.0
 
-    assert world.program(say, clock=lambda: now[0]).go()
+    assert world.program(notify, clock=lambda: now[0]).go()
     assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
     assert [event["why"] for event in world.said("labeled")] == ["deadline", "deadline"]
     assert len(world.said("labels")) == 8  # 0, 30, 60 and 90 seconds are below 100
@@ -43,14 +43,14 @@ def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Pa
     world = tiny(tmp_path, replace(TINY, cycles=2), away={"chur"})
     answered = [0]
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         if event["event"] == "labels":
             world.away = {"chur"} if event["step"] != "1/query" else set()
             Control(world.place / "control").tell("advance") if world.away else None
             answered[0] += 1
         world.label(event)
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
         -1: 0,
         0: 0,
@@ -61,12 +61,12 @@ def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Pa
 def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
     world = tiny(tmp_path, away={"davos"})
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if len(world.said("labels")) in (3, 6):
             Control(world.place / "control").tell("advance")
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     assert [event["why"] for event in world.said("labeled")] == ["advance", "advance"]
     assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
 
@@ -94,14 +94,14 @@ def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) 
     now = [1e9]
     world = tiny(tmp_path, away={"davos"})
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
             now[0] += {1: 60.0, 2: 60.0, 3: -90_000.0}.get(
                 len(world.said("labels")), 50_000.0
             )
 
-    assert world.program(say, clock=lambda: now[0]).go()
+    assert world.program(notify, clock=lambda: now[0]).go()
     assert len(world.said("clock")) == 1
     assert "deadline" in [event["why"] for event in world.said("labeled")]
 
@@ -124,14 +124,14 @@ def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
     waits = Waits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
     world = tiny(tmp_path, replace(TINY, cycles=2), waits=waits)
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "query":
             world.transport.down = {"chur"} if event["cycle"] == 0 else set()
         if event["event"] == "labels" and world.transport.down:
             world.transport.down.clear()
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
         -1: 4,
         0: 0,
@@ -150,13 +150,13 @@ def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
 ) -> None:
     world = tiny(tmp_path, waits=Waits(timeout=5.0, patience=20.0, deadline=3600.0))
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "query":
             world.transport.down = {"davos"}
 
     with pytest.raises(RuntimeError, match=r"missing: davos.*start again"):
-        world.program(say).go()
+        world.program(notify).go()
     live = read_live(world.place)
     assert live is not None and live["state"] == "failed"
     assert "davos" in str(live["why"])
@@ -179,12 +179,12 @@ def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
 
 
 def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         world.label(event)
         if when(event):
             Control(world.place / "control").tell("stop")
 
-    return say
+    return notify
 
 
 @pytest.mark.parametrize("kind", ["met", "labels", "round", "query"])

@@ -24,11 +24,11 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     paper = StringIO()
     lines = CoordinatorLines(Console(file=paper, width=200), world.agreement)
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         lines(event)
         world.label(event)
 
-    assert world.program(say).go()
+    assert world.program(notify).go()
     output = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
     waiting = "waiting for basel, chur, davos: they connect automatically, usually within a minute"
     assert output[0] == waiting

@@ -113,12 +113,12 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
     )
     seen: list[str] = []
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         seen.append(event["event"])
         if event["event"] == "waiting":
             there.transport.down.clear()
 
-    there.remote.say = say
+    there.remote.notify = notify
     assert float(there.ask().sum(Asker().plain)["sites"]) == 4
     assert "waiting" in seen
     assert there.transport.seconds < 20.0
@@ -152,7 +152,7 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
         if event["event"] == "waiting":
             there.transport.down.clear()
 
-    there.remote.say = wake_when_waited_for
+    there.remote.notify = wake_when_waited_for
     draw = torch.Generator().manual_seed(0)
     counted = []
     for r in range(50):

@@ -23,12 +23,12 @@ def comes_back(there: Federation, site: str) -> None:
     """Keep the site offline until an exchange has waited for it for the full time."""
     there.transport.down.add(site)
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         there.said.append(event)
         if event["event"] == "waiting":
             there.transport.down.clear()
 
-    there.remote.say = say
+    there.remote.notify = notify
 
 
 @pytest.mark.parametrize("privacy", [Privacy(), SECURE], ids=["plain", "masked"])

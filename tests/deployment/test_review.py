@@ -13,8 +13,8 @@ from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.deployment.agreement import Waits
 from fallow.deployment.coordinator.program import name_run, open_journal
+from fallow.deployment.site.agreement_text import describe_rows
 from fallow.deployment.site.rows import read_rows
-from fallow.deployment.site.terms import describe_rows
 from fallow.experiment.event_log import EventLog
 from fallow.strategies import AHFAL
 from tests.deployment.agreed import TABLE, table

@@ -60,7 +60,7 @@ class Revoking:
         self.delivered = 0  # messages to any site before revocation
         self.ended: list[str] = []  # sites whose connections were closed
 
-    def say(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         self.world.label(event)
         if self.revoked and GONE in event.get("open", ()):
             self.looks += 1
@@ -74,9 +74,9 @@ class Revoking:
         self.ended.append(site)
         self.world.transport.revoke(site)
 
-    def program(self, say: Callable[[Event], None] | None = None) -> Program:
+    def program(self, notify: Callable[[Event], None] | None = None) -> Program:
         return self.world.program(
-            say or self.say, revoked=lambda: set(self.revoked), revoke=self.end
+            notify or self.notify, revoked=lambda: set(self.revoked), revoke=self.end
         )
 
     def keys_after(self) -> set[str]:
@@ -149,7 +149,7 @@ def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
     there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), "never", {})
 
     def stop_in_round(event: Event) -> None:
-        there.say(event)
+        there.notify(event)
         if event["event"] == "round" and event["cycle"] == 1:
             Control(there.world.place / "control").tell("stop")
 
@@ -165,7 +165,7 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
     there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), "labels", {"step": "0/query"})
 
     def stop_later(event: Event) -> None:
-        there.say(event)
+        there.notify(event)
         if event["event"] == "round" and event["cycle"] == 1:
             Control(there.world.place / "control").tell("stop")
 

@@ -123,7 +123,7 @@ class Coordinator:
     path: Path
     transport: Loopback
     fate: Fate
-    say: Callable[[Event], None]
+    notify: Callable[[Event], None]
     lives: int = 0
     said: list[Event] = field(default_factory=list)
 
@@ -165,7 +165,7 @@ class Coordinator:
     def tell(self, event: Event) -> None:
         self.said.append(event)
         self.fate.strike()
-        self.say(event)
+        self.notify(event)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ def test_real_labels_are_numbers_to_predict(tmp_path: Path) -> None:
 def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
     rows = [f"{i},{60 + i},name {i},200,{'ny'[i % 2]}" for i in range(60)]
     output: list[str] = []
-    result = schema_of(table(tmp_path / "example.csv", *rows), "disease", say=output.append)
+    result = schema_of(
+        table(tmp_path / "example.csv", *rows), "disease", notify=output.append
+    )
     assert result.features == ("age", "chol")
     why = "it is an identifier (60 different texts in 60 rows)"
     hint = "name it with --text 'sex' to use it"
@@ -85,7 +87,7 @@ def test_a_column_of_dates_is_left_out_of_the_agreement_and_passed_over_at_sites
     ]
     output: list[str] = []
     example = table(tmp_path / "example.csv", *rows, head=DATED)
-    result = schema_of(example, "disease", say=output.append)
+    result = schema_of(example, "disease", notify=output.append)
     assert [column.name for column in result.columns] == ["age", "sex", "chol"]
     (sentence,) = output
     assert "'seen' was left out: it contains dates or times ('2024-01-01', ...)" in sentence

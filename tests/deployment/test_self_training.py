@@ -13,7 +13,7 @@ from fallow.core.client import declared, find_fault
 from fallow.core.composites import MASS
 from fallow.core.values import Known
 from fallow.deployment.building import build_study
-from fallow.deployment.site.terms import describe_study, list_disclosures
+from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

@@ -111,14 +111,14 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
     world = tiny(tmp_path, away={"chur"})
     pages = list[str]()
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         if event["event"] == "labels":
             Control(world.place / "control").tell("advance")
         if event["event"] == "labeled":
             pages.append((world.place / "report.html").read_text())
         world.label(event)
 
-    assert world.program(say, pages=True).go()
+    assert world.program(notify, pages=True).go()
     assert "The initial labels were closed at the coordinator&#39;s request" in pages[0]
     assert "The labels of cycle 0 were closed" in pages[1]
 
@@ -172,12 +172,12 @@ def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     pages = dict[str, str]()
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         if event["event"] == "labels" and event["step"] not in pages:
             pages[event["step"]] = (world.place / "report.html").read_text()
         world.label(event)
 
-    assert world.program(say, pages=True).go()
+    assert world.program(notify, pages=True).go()
     assert list(pages) == ["0/initial", "0/query"]
     assert "Current phase: labeling, initial labels" in pages["0/initial"]
     assert "Current phase: labeling, cycle 0 of 1" in pages["0/query"]

@@ -12,7 +12,7 @@ import torch
 
 from fallow.core.missing import BUCKETS, name_buckets
 from fallow.data import open_dataset
-from fallow.data.own.columns import hash_texts
+from fallow.data.loaders.columns import hash_texts
 from fallow.deployment.agreement import Agreement, at_sites
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
 from fallow.deployment.site.folder import SiteFolder
@@ -63,7 +63,7 @@ def test_named_columns_of_an_example_are_texts(tmp_path: Path) -> None:
     assert schema.columns == columns
     assert schema.features == ("age", "age_missing", *name_buckets("note"))
     told: list[str] = []
-    assert schema_of(example, "y", say=told.append).columns == columns[1:]
+    assert schema_of(example, "y", notify=told.append).columns == columns[1:]
     assert told[0].endswith(
         "(40 different texts in 40 rows); name it with --text 'note' to use it"
     )

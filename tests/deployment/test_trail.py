@@ -21,6 +21,8 @@ from rich.console import Console
 from fallow.cli.coordinate_messages import CoordinatorLines
 from fallow.cli.log_lines import LogLines
 from fallow.core.exchange_key import ExchangeKey
+from fallow.deployment.audit_log.entries import FIELDS, read_audit_log
+from fallow.deployment.audit_log.signed import read_key, verify_audit, write_audit
 from fallow.deployment.coordinator.arrivals import (
     ARRIVALS,
     Arrival,
@@ -28,8 +30,6 @@ from fallow.deployment.coordinator.arrivals import (
     read_arrivals,
 )
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.trail.entries import FIELDS, read_trail
-from fallow.deployment.trail.signed import read_key, verify_audit, write_audit
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from tests.deployment.hosts import Leader, agreement, folder
@@ -256,7 +256,7 @@ def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
         db.execute("DROP TRIGGER annotation_is_marked_again")
         db.execute("UPDATE annotation SET who = 'Eve' WHERE id = 1")
     with pytest.raises(Failed, match="line 1 of its table annotation was changed"):
-        read_trail(copy)
+        read_audit_log(copy)
 
 
 def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> No
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     leader.send(leader.order(SHARE))
     leader.ledger.close()
-    trail, _ = read_trail(leader.site.path)
+    trail, _ = read_audit_log(leader.site.path)
     (noise,) = [entry for entry in trail.entries if entry["what"] == "noise"]
     assert (noise["epsilon"], noise["exchange"]) == (0.5, "0/query/0")
     (sent,) = [entry for entry in trail.entries if entry["what"] == "sent"]
@@ -326,7 +326,7 @@ def test_a_coordinator_notes_each_answer_as_it_arrives(world: Federation) -> Non
     assert {arrival.what for arrival in arrivals} == {"received"}
     assert all(arrival.n_bytes > 0 and arrival.run and arrival.time for arrival in arrivals)
     assert not [arrival for arrival in arrivals if arrival.key.startswith("progress/")]
-    trail, _ = read_trail(world.sites["chur"].path)
+    trail, _ = read_audit_log(world.sites["chur"].path)
     sent = {entry["exchange"] for entry in trail.entries if entry["what"] == "sent"}
     assert {arrival.key for arrival in arrivals if arrival.site == "chur"} == sent
 

@@ -35,7 +35,7 @@ from tests.deployment.loopback import Faults, Loopback
 NAMES = ("basel", "chur", "davos", "genf")
 FEATURES = 5
 WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
-Say = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
@@ -222,7 +222,7 @@ class Federation:
     def told(self, site: str, row: int) -> float | None:
         return self.who(site, row) if self.who else self.truth(site, row)
 
-    def program(self, say: Say | None = None, **more: Any) -> Program:
+    def program(self, notify: EventHandler | None = None, **more: Any) -> Program:
         details: dict[str, Any] = {
             "poll": 0.0,
             "ticks": self.transport.clock,
@@ -234,7 +234,7 @@ class Federation:
             self.agreement,
             self.transport,
             self.keys,
-            say or self.label,
+            notify or self.label,
             **details,
         )
 

@@ -28,9 +28,9 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.in_process import InProcessChannel
 from fallow.storage.database import Database
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.study import run_cell
-from fallow.transport.bytes import SerializingChannel
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
+from fallow.transport.serialized import SerializingChannel
 
 KILLED = -signal.SIGKILL
 WELL = 0
@@ -138,7 +138,7 @@ def worker(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
     def act() -> None:
         points = Points(setup.out, deadly)
         points.install()
-        run_cell(setup, cell)
+        run_one(setup, cell)
         (setup.out / "points").write_text(str(points.seen))
 
     return start_child(act)

@@ -167,7 +167,7 @@ def run_of(recipe: Recipe, journal: EventLog | None = None) -> ExperimentRun:
 def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> None:
     output: list[Event] = []
     run = run_of(RECIPE)
-    run.say = output.append
+    run.notify = output.append
     records = run.go()
     assert [record["cycle"] for record in records] == [0, 1, 2, 3]
     assert "stopped" not in records[2]

@@ -23,10 +23,10 @@ from fallow.sites.view import SiteView
 from fallow.storage import features as features_room
 from fallow.storage.features import FeatureStore, digest_of_rows
 from fallow.storage.files import load_tree, save_tree
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import check_task
 from fallow.study.predict import outputs_of
+from fallow.study.preparation import check_task
 from fallow.study.study import run_study
+from fallow.study.study_run import Setup, StudyRun
 from tests.encoders.asks import draw_pictures
 
 TINY = Recipe(

@@ -22,10 +22,10 @@ from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import open_study, prepare_study
 from fallow.study.predict import predict_file
-from fallow.study.study import run_cell
+from fallow.study.preparation import open_study, prepare_study
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import KILLED, WELL, exchanges, work
 from tests.experiment.test_personal_environment import error_of
 from tests.training.test_scaling import rows_of
@@ -69,7 +69,7 @@ def run_query(recipe: Recipe, strategy: str, seed: int = 0) -> list[Record]:
 
 def run_and_read(recipe: Recipe, strategy: str, out: Path) -> list[dict[str, Any]]:
     cell = StudyRun(strategy, 0)
-    run_cell(Setup(recipe, out), cell)
+    run_one(Setup(recipe, out), cell)
     lines = (cell.folder(out) / "records.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -250,7 +250,7 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
     )
     setup, _ = prepare_study(Setup(own, tmp_path / "out"), ["random"], 0)
     open_study(setup, [StudyRun("random", 0)], "test", resume=False)
-    run_cell(setup, StudyRun("random", 0))
+    run_one(setup, StudyRun("random", 0))
     new = tmp_path / "new.csv"
     np.savetxt(new, arrays["x_test"], delimiter=",", header="a,b,c", comments="")
     path = predict_file(setup.out, new).path

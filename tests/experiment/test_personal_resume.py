@@ -20,8 +20,8 @@ from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import raw
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.study import run_cell
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 
 CELL = StudyRun("random", 0)
@@ -83,7 +83,7 @@ def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     setup = Setup(recipe, tmp_path / "whole")
-    run_cell(Setup(recipe, tmp_path / "warm"), CELL)
+    run_one(Setup(recipe, tmp_path / "warm"), CELL)
     assert work(setup, CELL) == WELL
     whole = load_outcome(setup, CELL)
     asked = exchanges(setup.out)

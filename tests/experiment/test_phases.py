@@ -17,8 +17,8 @@ from fallow.experiment.simulation import build_world
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.study import run_cell
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import load_outcome, tiny
 
 OTHER: dict[str, Any] = {
@@ -139,7 +139,7 @@ def test_a_phase_with_noise_in_training_is_each_runs_own(
     )
     setup = Setup(noisy, tmp_path / "study")
     for strategy in ("random", "entropy"):
-        run_cell(setup, StudyRun(strategy, 0))
+        run_one(setup, StudyRun(strategy, 0))
     assert not list((setup.out / "phases").glob("*.safetensors"))
 
 
@@ -168,10 +168,10 @@ def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
 ) -> None:
     alone = Setup(recipe, tmp_path / "alone")
     shared = Setup(recipe, tmp_path / "shared")
-    run_cell(alone, StudyRun("ahfal", 0))
-    run_cell(shared, StudyRun("random", 0))
+    run_one(alone, StudyRun("ahfal", 0))
+    run_one(shared, StudyRun("random", 0))
     events: list[Event] = []
-    run_cell(shared, StudyRun("ahfal", 0), events.append)
+    run_one(shared, StudyRun("ahfal", 0), events.append)
     assert load_outcome(shared, StudyRun("ahfal", 0)) == load_outcome(
         alone, StudyRun("ahfal", 0)
     )
@@ -181,13 +181,13 @@ def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
 
 def test_a_damaged_cached_phase_is_computed_again(recipe: Recipe, tmp_path: Path) -> None:
     setup = Setup(recipe, tmp_path / "study")
-    run_cell(setup, StudyRun("random", 0))
+    run_one(setup, StudyRun("random", 0))
     (phase,) = (setup.out / "phases").glob("*.safetensors")
     content = bytearray(phase.read_bytes())
     content[-3] ^= 1  # one bit of one weight
     phase.write_bytes(content)
-    run_cell(setup, StudyRun("ahfal", 0))
-    run_cell(whole := Setup(recipe, tmp_path / "whole"), StudyRun("ahfal", 0))
+    run_one(setup, StudyRun("ahfal", 0))
+    run_one(whole := Setup(recipe, tmp_path / "whole"), StudyRun("ahfal", 0))
     assert load_outcome(setup, StudyRun("ahfal", 0)) == load_outcome(
         whole, StudyRun("ahfal", 0)
     )

@@ -22,8 +22,8 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.study import run_cell, run_study
+from fallow.study.study import run_one, run_study
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import (
     KILLED,
     WELL,
@@ -67,7 +67,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     """Run the tiny recipe once in this process, so that its children need no imports."""
     folder = tmp_path_factory.mktemp("tiny")
     made = tiny(folder)
-    run_cell(Setup(made, folder / "warm"), CELL)
+    run_one(Setup(made, folder / "warm"), CELL)
     return made
 
 
@@ -158,7 +158,7 @@ def test_a_finished_run_is_left_as_it_is(undisturbed: tuple[Setup, Left]) -> Non
     setup, _ = undisturbed
     before = exchanges(setup.out)
     events: list[Event] = []
-    run_cell(setup, CELL, events.append)
+    run_one(setup, CELL, events.append)
     assert events == [{"event": "done", "cached": True}]
     assert exchanges(setup.out) == before
 
@@ -212,7 +212,7 @@ def test_a_second_process_on_the_same_run_is_refused(
     folder = CELL.folder(tmp_path)
     refused = pytest.raises(Failed, match="another process uses")
     with only_one(folder / "run.lock"), refused:
-        run_cell(setup, CELL)
+        run_one(setup, CELL)
     assert not (folder / "journal.sqlite").exists()
 
 

@@ -20,7 +20,7 @@ from fallow.study.callbacks import (
     TrackedRun,
     list_parameters,
 )
-from fallow.study.cell import StudyRun
+from fallow.study.study_run import StudyRun
 from tests.cli.conftest import Command
 from tests.integrations.conftest import QUICK
 

@@ -23,11 +23,11 @@ def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
     with CallbackList([notes], world.agreement.recipe, [run], print, "heart") as output:
         track = output.follow(run)
 
-        def say(event: Event) -> None:
+        def notify(event: Event) -> None:
             world.label(event)
             track(event)
 
-        assert world.program(say).go()
+        assert world.program(notify).go()
     world.close()
     assert [run.study for run in notes.runs] == ["heart"]
     assert [scores["accuracy"] for scores in notes.scores] == [

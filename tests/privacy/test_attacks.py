@@ -16,7 +16,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.privacy import Privacy
 from fallow.privacy.fixed import decode
 from fallow.privacy.masks import mask, new_secret, public_half
-from fallow.sites.answering import answer_step
+from fallow.sites.replies import answer_step
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg

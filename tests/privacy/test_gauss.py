@@ -13,7 +13,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.view import Release
 from fallow.privacy import Privacy
-from fallow.privacy.gauss import (
+from fallow.privacy.gaussian import (
     cost_of_next,
     costs_of,
     draw_gaussian_from_os,

@@ -15,7 +15,7 @@ from fallow.privacy import Privacy, Released
 from fallow.sites.in_process import InProcessChannel
 from fallow.storage.errors import Failed
 from fallow.strategies import AHFAL
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import Asker, Losing, asking, protected
 from tests.worlds import Simulation

@@ -22,9 +22,9 @@ from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites import LocalSite
-from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study
-from fallow.study.study import run_cell
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import KILLED, WELL, points, tiny, work
 from tests.experiment.crash import load_outcome as ended
 from tests.report.conftest import write_study
@@ -39,7 +39,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     """Run the tiny recipe once in this process, so that its children need no imports."""
     folder = tmp_path_factory.mktemp("tiny")
     made = replace(tiny(folder), rounds=2)
-    run_cell(Setup(replace(made, privacy=BOTH), folder / "warm"), CELL)
+    run_one(Setup(replace(made, privacy=BOTH), folder / "warm"), CELL)
     return made
 
 

@@ -16,11 +16,11 @@ from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.privacy.secure_sum import mask_answer
-from fallow.sites.answering import answer_step
 from fallow.sites.in_process import InProcessChannel
+from fallow.sites.replies import answer_step
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables

@@ -14,7 +14,7 @@ from fallow.report import tables
 from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
 from fallow.report.figures.style import space_out
-from fallow.report.words import summary
+from fallow.report.sentences import summary
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import read_study, write_report
 

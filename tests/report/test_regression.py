@@ -12,7 +12,7 @@ from matplotlib.text import Annotation
 from fallow.report import tables
 from fallow.report.figures.study import learning_curves
 from fallow.report.regression import costs, errors, is_solved, warnings
-from fallow.report.words import summary
+from fallow.report.sentences import summary
 from fallow.study.names import penalized_training
 from fallow.study.records import StudyManifest, StudyRecords
 from fallow_papers.fale.sections import controls, printed_tallies, wins

@@ -10,7 +10,7 @@ import pytest
 
 from fallow.report.final_table import final_table
 from fallow.report.page import report_html
-from fallow.report.words import best_of_each_training, describe_labels_to
+from fallow.report.sentences import best_of_each_training, describe_labels_to
 from fallow.study.reading import read_study
 from tests.report.conftest import write_study
 

@@ -14,8 +14,8 @@ from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.variants import variant
 from fallow.sites.store import MemoryStore
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.study import run_cell
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import tiny
 
 
@@ -122,7 +122,7 @@ def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
     recipe = with_settings(
         tiny(tmp_path), {"initial": "0", "budget": "[1,3,2]", "cycles": "3"}
     )
-    run_cell(Setup(recipe, tmp_path), StudyRun("random", 0))
+    run_one(Setup(recipe, tmp_path), StudyRun("random", 0))
     folder = StudyRun("random", 0).folder(tmp_path)
     lines = (folder / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
@@ -136,7 +136,7 @@ def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -
     lines = []
     for name, of_it in (("one", recipe), ("list", listed)):
         cell = StudyRun("entropy", 1)
-        run_cell(Setup(of_it, tmp_path / name), cell)
+        run_one(Setup(of_it, tmp_path / name), cell)
         lines.append((cell.folder(tmp_path / name) / "model.safetensors").read_bytes())
     assert lines[0] == lines[1]
 

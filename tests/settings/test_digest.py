@@ -14,9 +14,9 @@ from fallow.experiment.event_log import EventLog
 from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import check_same, open_study
-from fallow.study.study import run_cell
+from fallow.study.preparation import check_same, open_study
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import tiny
 
 CELL = StudyRun("random", 0)
@@ -164,6 +164,6 @@ def test_a_journal_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Pa
     with pytest.raises(
         ValueError, match="was started with other settings, or by a version"
     ) as e:
-        run_cell(setup, CELL)
+        run_one(setup, CELL)
     assert "choose another folder with --out" in str(e.value)
     assert (folder / "journal.sqlite").exists()

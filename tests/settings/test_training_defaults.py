@@ -23,7 +23,7 @@ from fallow.settings.training_defaults import (
     complete_training,
 )
 from fallow.settings.variants import variant
-from fallow.study.opening import settle_recipe
+from fallow.study.preparation import settle_recipe
 
 WORLD = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.3), sites=4)
 

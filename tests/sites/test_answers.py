@@ -16,7 +16,7 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.core.view import SelectedExamples, View
 from fallow.sites import LocalSite, Parts
-from fallow.sites.answering import answer_step
+from fallow.sites.replies import answer_step
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp

@@ -28,7 +28,7 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.engine.jobs import agree, mlp
 from tests.keys import key_of
 from tests.worlds import Forgetful

@@ -254,10 +254,10 @@ def test_progress_is_said_where_it_takes_long(
 ) -> None:
     said: list[dict[str, Any]] = []
     x = rows(3 * BLOCK)
-    store(tmp_path, say=said.append).features(KEY, x, 4, Doubled())
+    store(tmp_path, notify=said.append).features(KEY, x, 4, Doubled())
     assert said == []
     monkeypatch.setattr(features, "SLOW", -1.0)
-    store(tmp_path / "b", say=said.append).features(KEY, x, 4, Doubled())
+    store(tmp_path / "b", notify=said.append).features(KEY, x, 4, Doubled())
     assert said[-1] == {"event": "encoding", "done": 3 * BLOCK, "rows": 3 * BLOCK}
 
 

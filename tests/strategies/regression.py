@@ -25,7 +25,7 @@ from fallow.strategies.fale import FALE
 from fallow.training import FedAvg
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.worlds import Simulation
 
 EPS = torch.finfo(torch.float64).eps

@@ -12,8 +12,8 @@ from fallow.sites.view import SiteView
 from fallow.strategies import FairFAL
 from fallow.strategies.fairfal import difference, mean_prediction, quotas
 from fallow.strategies.parts import Gradients, residuals
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.study import run_cell
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 from tests.worlds import Table, tables, world
 
@@ -91,7 +91,7 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     recipe = replace(
         tiny(tmp_path), cycles=4, rounds=2, local_training_config=training_config
     )
-    run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a forked process needs no imports
+    run_one(Setup(recipe, tmp_path / "warm"), cell)  # a forked process needs no imports
     whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
     assert work(whole, cell) == WELL
     assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED

@@ -7,7 +7,7 @@ import torch
 
 from fallow.privacy import Privacy
 from fallow.strategies.fale import FALE
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     ANYWHERE,

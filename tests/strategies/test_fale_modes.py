@@ -16,7 +16,7 @@ from fallow.data import load
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.strategies.fale import FALE
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,

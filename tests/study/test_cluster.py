@@ -12,10 +12,10 @@ import pytest
 
 from fallow.core.events import Event
 from fallow.data import load
-from fallow.study.cell import Setup, StudyRun
 from fallow.study.cluster import SEEN, read_token, run_on_cluster
-from fallow.study.opening import open_study
-from fallow.study.study import run_study, study_cells
+from fallow.study.preparation import open_study
+from fallow.study.study import list_runs, run_study
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import load_outcome, tiny
 
 distributed = pytest.importorskip("distributed")
@@ -33,7 +33,7 @@ def cluster() -> Iterator[Any]:
 
 
 def open_new_study(setup: Setup, seeds: tuple[int, ...] = (0, 1)) -> list[StudyRun]:
-    cells = study_cells(setup.recipe, STRATEGIES, seeds)
+    cells = list_runs(setup.recipe, STRATEGIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume=False)
     return cells
 

@@ -11,9 +11,9 @@ import pytest
 
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import open_study
+from fallow.study.preparation import open_study
 from fallow.study.study import run_study
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import tiny
 from tests.study.faulty import Faulty
 

@@ -10,9 +10,9 @@ import pytest
 
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Setup, StudyRun
 from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
-from fallow.study.study import study_cells
+from fallow.study.study import list_runs
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import load_outcome, tiny, work
 
 
@@ -21,8 +21,8 @@ def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) ->
     recipe = tiny(tmp_path)
     assert count_labels_by_phase(recipe, 60) == [6, 12, 18]
     setup = Setup(recipe, tmp_path / "study")
-    one = estimate(setup, study_cells(recipe, ["random"], [0]), 1)
-    two = estimate(setup, study_cells(recipe, ["random", "entropy"], [0]), 2)
+    one = estimate(setup, list_runs(recipe, ["random"], [0]), 1)
+    two = estimate(setup, list_runs(recipe, ["random", "entropy"], [0]), 2)
     assert (one.runs, one.rows, one.jobs) == (1, 3 * 36, 1)
     assert (two.runs, two.rows, two.jobs) == (2, 3 * 36 + 3 * 30, 2)
     assert one.seconds > 0
@@ -31,7 +31,7 @@ def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) ->
 
 def test_the_upper_bounds_are_counted_as_they_run(tmp_path: Path) -> None:
     recipe = replace(tiny(tmp_path), bounds=("all-labels", "pooled"))
-    both = estimate(Setup(recipe, tmp_path), study_cells(recipe, ["random"], [0]), 1)
+    both = estimate(Setup(recipe, tmp_path), list_runs(recipe, ["random"], [0]), 1)
     assert both.rows == 3 * 36 + 3 * 60 + 3 * 36
 
 

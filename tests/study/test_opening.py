@@ -13,8 +13,8 @@ from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
-from fallow.study.cell import Setup
-from fallow.study.opening import check_task, prepare_study, strategies_for
+from fallow.study.preparation import check_task, prepare_study, strategies_for
+from fallow.study.study_run import Setup
 
 CLASSES = Recipe("c", data="digits", sites=3)
 NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)

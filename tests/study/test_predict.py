@@ -24,11 +24,11 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import open_study
 from fallow.study.predict import outputs_of, predict_file
+from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
-from fallow.study.study import run_cell, study_cells
+from fallow.study.study import list_runs, run_one
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import tiny
 
 ROWS = 80
@@ -51,8 +51,8 @@ def table(path: Path, label: bool = True) -> Path:
 
 def study(folder: Path, recipe: Recipe) -> Path:
     setup = Setup(recipe, folder / "study")
-    open_study(setup, study_cells(recipe, ("random",), [0]), "", resume=False)
-    run_cell(setup, StudyRun("random", 0))
+    open_study(setup, list_runs(recipe, ("random",), [0]), "", resume=False)
+    run_one(setup, StudyRun("random", 0))
     return setup.out
 
 
@@ -360,7 +360,7 @@ def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None
     done = own(tmp_path, "local")
     before = predict_rows(done, site="site-1")
     (StudyRun("random", 0).folder(done) / "model.safetensors").unlink()
-    run_cell(Setup(recipe_from(read_study(done).study.recipe), done), StudyRun("random", 0))
+    run_one(Setup(recipe_from(read_study(done).study.recipe), done), StudyRun("random", 0))
     assert predict_rows(done, site="site-1") == before
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fallow as fl
-from fallow.study.cell import StudyRun
 from fallow.study.progress import StudyProgress
+from fallow.study.study_run import StudyRun
 
 
 def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> None:

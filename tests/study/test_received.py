@@ -13,9 +13,9 @@ import pytest
 
 from fallow.settings.recipe import Recipe
 from fallow.storage.received import read_regular
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import open_study
+from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
+from fallow.study.study_run import Setup, StudyRun
 from tests.report.conftest import write_study
 
 RUN = "cells/random/seed-0"

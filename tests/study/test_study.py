@@ -14,10 +14,10 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import open_study, prepare_study
+from fallow.study.preparation import open_study, prepare_study
 from fallow.study.reading import read_study
-from fallow.study.study import find_context, run_cell, run_study, study_cells
+from fallow.study.study import find_context, list_runs, run_one, run_study
+from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import load_outcome, tiny
 
 STRATEGIES = ("random", "ahfal")
@@ -31,7 +31,7 @@ def setup(tmp_path: Path) -> Setup:
 def open_new_study(
     setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False
 ) -> list[StudyRun]:
-    cells = study_cells(setup.recipe, STRATEGIES, seeds)
+    cells = list_runs(setup.recipe, STRATEGIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume)
     return cells
 
@@ -44,7 +44,7 @@ def test_two_processes_give_bit_for_bit_what_one_gives(
     cells = open_new_study(one)
     events: list[Event] = []
     assert run_study(one, cells, jobs=1) == []
-    assert run_study(two, open_new_study(two), jobs=2, say=events.append) == []
+    assert run_study(two, open_new_study(two), jobs=2, notify=events.append) == []
     assert [load_outcome(two, cell) for cell in cells] == [
         load_outcome(one, cell) for cell in cells
     ]
@@ -69,7 +69,7 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
         StudyRun("ahfal", 0),
     ]
     events: list[Event] = []
-    (failure,) = run_study(setup, cells, say=events.append)
+    (failure,) = run_study(setup, cells, notify=events.append)
     assert failure.cell == cells[1]
     assert "'tests.experiment.crash:Nothing' could not be loaded" in failure.why
     assert "Traceback" in failure.trace
@@ -100,9 +100,7 @@ def test_a_study_says_what_it_is(setup: Setup) -> None:
 def test_a_resumed_study_can_grow(setup: Setup) -> None:
     open_new_study(setup, (0,))
     bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
-    open_study(
-        bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True
-    )
+    open_study(bounded, list_runs(bounded.recipe, ("entropy",), [3]), "again", resume=True)
     said = json.loads((setup.out / "study.json").read_text())
     assert said["strategies"] == ["random", "ahfal", "entropy", "bound:pooled"]
     assert said["seeds"] == [0, 3]
@@ -134,11 +132,11 @@ def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None
 
 
 def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
-    run_cell(setup, StudyRun("random", 0))
+    run_one(setup, StudyRun("random", 0))
     (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     content = bytearray(Path(setup.recipe.data).read_bytes())
     tiny(Path(setup.recipe.data).parent)
-    run_cell(setup, StudyRun("random", 0))  # the same data, written again
+    run_one(setup, StudyRun("random", 0))  # the same data, written again
     import numpy as np
 
     with np.load(setup.recipe.data) as arrays:
@@ -146,7 +144,7 @@ def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
     np.savez(setup.recipe.data, **changed)
     (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="has changed since"):
-        run_cell(setup, StudyRun("random", 0))
+        run_one(setup, StudyRun("random", 0))
     Path(setup.recipe.data).write_bytes(content)
 
 
@@ -226,7 +224,7 @@ def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
         ValueError, match="entropy requires classes and diabetes is a regression"
     ):
         prepare_study(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
-    run_cell(setup, StudyRun("random", 0))
+    run_one(setup, StudyRun("random", 0))
     lines = (
         (StudyRun("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
     )

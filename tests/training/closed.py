@@ -26,7 +26,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
 from fallow.training.personal import ClosedFormHeads
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.worlds import Forgetful
 
 Method = ClosedForm | ClosedFormHeads

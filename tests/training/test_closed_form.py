@@ -36,7 +36,7 @@ from fallow.training.parts.ridge import (
     losses,
     validation_score,
 )
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.training.closed import (
     CLASSES,
     FEATURES,

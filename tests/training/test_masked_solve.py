@@ -15,7 +15,7 @@ from fallow.models.orthogonal import haar, mix, unmix
 from fallow.strategies import FALE, Random
 from fallow.training import MaskedSolve, ServerSolve
 from fallow.training.masked_solve import shortest_solution
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,

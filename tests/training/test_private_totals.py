@@ -17,7 +17,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.view import Release
 from fallow.privacy import Privacy
-from fallow.privacy.gauss import rho_of, scale_of
+from fallow.privacy.gaussian import rho_of, scale_of
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts.adassp import (

@@ -14,7 +14,7 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.strategies.regression import draws, federation, shared, stacked
 from tests.worlds import Forgetful, Simulation
 

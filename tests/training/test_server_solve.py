@@ -15,7 +15,7 @@ from fallow.models.networks import MLP
 from fallow.sites.store import Label
 from fallow.strategies import Random
 from fallow.training.server_solve import ServerSolve
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,

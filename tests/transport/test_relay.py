@@ -30,7 +30,7 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore, Store
 from fallow.storage.errors import Failed
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.experiment.crash import tiny
 
 SITES = "abcd"

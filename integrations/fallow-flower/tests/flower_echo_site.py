@@ -26,11 +26,13 @@ def main() -> None:
             time.sleep(3)
         return name.encode() + b":" + message
 
-    def say(event: Event) -> None:
+    def notify(event: Event) -> None:
         (home / "problem").write_text(str(event["why"]))
 
     with private_socket(home) as place:
-        node = Supernode(home, name, superlink, home / "node", place, Path(authority), say)
+        node = Supernode(
+            home, name, superlink, home / "node", place, Path(authority), notify
+        )
         node.start()
         serve_socket(place, handle, Flag())
 

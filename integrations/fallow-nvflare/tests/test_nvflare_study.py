@@ -16,8 +16,8 @@ from tunnelled import Tunnel
 
 from fallow.core.names import distribution_digest
 from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.terms import describe_study
 from fallow.deployment.transports import connect
 from fallow_nvflare import FOLDER
 from tests.deployment.real import LEADER, LONGER, assert_as_undisturbed, real

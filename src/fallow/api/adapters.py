@@ -14,7 +14,7 @@ from fallow.api.datasets import is_absent
 from fallow.api.keywords import StrategyLike
 from fallow.api.objects import plain
 from fallow.api.selection import Selection, Site, select
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 
 
 @explain_constructor

@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from fallow.api.arrays import as_array
 from fallow.api.objects import plain
-from fallow.core.terms import OF_FEDERATION, explain_function
+from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
 from fallow.data.catalog.named import CATALOG
-from fallow.data.own.cells import TABLES
-from fallow.data.own.labels import TaskChoice, warn_of_nan
-from fallow.data.own.pixels import Channels, describe_move, has_channels_last
+from fallow.data.loaders.labels import TaskChoice, warn_of_nan
+from fallow.data.loaders.pixels import Channels, describe_move, has_channels_last
+from fallow.data.loaders.table_files import TABLES
 
 
 @explain_function(OF_FEDERATION)

@@ -17,7 +17,7 @@ from fallow.api.federation import Federation
 from fallow.api.keywords import ModelLike, TrainingLike
 from fallow.api.objects import plain
 from fallow.api.runs import run
-from fallow.core.terms import explain_constructor, nearest
+from fallow.core.suggestions import explain_constructor, nearest
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 

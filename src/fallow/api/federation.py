@@ -12,7 +12,7 @@ from fallow.api.datasets import open_path
 from fallow.api.objects import Collected, plain
 from fallow.core.build import build
 from fallow.core.names import lend
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows

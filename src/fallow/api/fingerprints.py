@@ -19,8 +19,8 @@ from fallow.data import Dataset
 from fallow.models.custom import Template
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, raw, write_json
-from fallow.study.cell import Setup, StudyRun
-from fallow.study.opening import open_study
+from fallow.study.preparation import open_study
+from fallow.study.study_run import Setup, StudyRun
 
 NAME = "objects.json"
 

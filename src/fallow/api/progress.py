@@ -11,9 +11,9 @@ from typing import TextIO
 from fallow.core.events import Event
 from fallow.core.wording import duration
 from fallow.settings.recipe import Recipe
-from fallow.study.cell import StudyRun
 from fallow.study.names import label
 from fallow.study.progress import StudyProgress
+from fallow.study.study_run import StudyRun
 
 QUIET = 2.0  # seconds before anything is shown
 AGAIN = 0.2  # seconds between two lines

@@ -45,13 +45,13 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.callbacks import Callback, CallbackList
-from fallow.study.cell import Setup, StudyRun
 from fallow.study.cite import cite_strategies
 from fallow.study.export_model import export_model
-from fallow.study.opening import describe_prepared, keep_facts, prepare_study
 from fallow.study.predict import outputs_of
+from fallow.study.preparation import describe_prepared, keep_facts, prepare_study
 from fallow.study.reading import read_study
-from fallow.study.study import run_cell
+from fallow.study.study import run_one
+from fallow.study.study_run import Setup, StudyRun
 from fallow.study.trained import Trained
 
 if TYPE_CHECKING:
@@ -194,11 +194,11 @@ def run(
                 CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as output,
             ):
                 watch.tell(describe_prepared(setup, first, [cell]))
-                say = output.beside(watch)
-                run_cell(
+                notify = output.beside(watch)
+                run_one(
                     setup,
                     cell,
-                    lambda event: say(name_run(event, cell.strategy, cell.seed)),
+                    lambda event: notify(name_run(event, cell.strategy, cell.seed)),
                 )
                 output.end_with_page(
                     lambda: write_report([setup.out], papers=load_papers())

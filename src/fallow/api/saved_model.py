@@ -26,10 +26,10 @@ from fallow.core.banks import Layout
 from fallow.core.build import build, is_built_in
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
-from fallow.core.terms import explain_function
+from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
-from fallow.data.own.frame import read_features
-from fallow.data.own.pixels import as_features, bring_to_shape
+from fallow.data.loaders.frame import read_features
+from fallow.data.loaders.pixels import as_features, bring_to_shape
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
 from fallow.experiment.methods import ModelMaker, versions

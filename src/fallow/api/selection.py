@@ -36,7 +36,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.names import lend
-from fallow.core.terms import (
+from fallow.core.suggestions import (
     explain_constructor,
     explain_function,
     nearest,
@@ -44,7 +44,7 @@ from fallow.core.terms import (
 )
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
-from fallow.data.own.pixels import Channels, describe_move, has_channels_last
+from fallow.data.loaders.pixels import Channels, describe_move, has_channels_last
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
 from fallow.models import check_model
@@ -54,7 +54,7 @@ from fallow.sites import LocalSite
 from fallow.sites import Parts as SiteParts
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
-from fallow.study.opening import strategies_for
+from fallow.study.preparation import strategies_for
 from fallow.training import FedAvg, personal
 
 MODELS = ("local", "global")

@@ -25,7 +25,7 @@ from fallow.api.runs import (
 )
 from fallow.api.settings import read_request
 from fallow.core.names import OWN, lend
-from fallow.core.terms import explain_function, nearest
+from fallow.core.suggestions import explain_function, nearest
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
@@ -36,19 +36,19 @@ from fallow.report.figures.study import draw_forecast, learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.findings.degenerate import describe_baseline
 from fallow.report.page import write_report as write_page
+from fallow.report.sentences import summary
 from fallow.report.tables import to_latex
-from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
 from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.callbacks import Callback, CallbackList
-from fallow.study.cell import Failure, Setup, StudyRun
 from fallow.study.cite import cite_study
 from fallow.study.forecast import MORE, By, Forecast, forecast_study
-from fallow.study.opening import describe_prepared, keep_facts, prepare_study
+from fallow.study.preparation import describe_prepared, keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
-from fallow.study.study import run_study, study_cells
+from fallow.study.study import list_runs, run_study
+from fallow.study.study_run import Failure, Setup, StudyRun
 from fallow.study.trainers import describe_power
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def compare(
             )
             if strategies is None:
                 texts = list(setup.recipe.strategies)
-            cells = study_cells(setup.recipe, texts, wanted)
+            cells = list_runs(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
             with (

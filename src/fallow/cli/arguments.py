@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 
-from fallow.core.terms import explain_recipe
+from fallow.core.suggestions import explain_recipe
 
 PACKAGE = Path(__file__).parents[1]
 STRATEGIES = (PACKAGE / "strategies", PACKAGE / "contrib")

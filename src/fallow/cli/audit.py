@@ -18,7 +18,7 @@ audit = typer.Typer(
 
 
 @audit.command()
-@opt.shows("fallow.deployment.trail.signed:WrittenAudit")
+@opt.shows("fallow.deployment.audit_log.signed:WrittenAudit")
 def write(
     folder: Annotated[
         Path,
@@ -41,9 +41,9 @@ def write(
     fallow audit write basel-site
     """
     from fallow.core.wording import count_noun
-    from fallow.deployment.trail.entries import name_party
-    from fallow.deployment.trail.files import PAGE
-    from fallow.deployment.trail.signed import write_audit
+    from fallow.deployment.audit_log.entries import name_party
+    from fallow.deployment.audit_log.files import PAGE
+    from fallow.deployment.audit_log.signed import write_audit
 
     opt.for_a_real_site()
     path = out or folder / "audit"
@@ -59,7 +59,7 @@ def write(
 
 
 @audit.command()
-@opt.shows("fallow.deployment.trail.signed:AuditSummary")
+@opt.shows("fallow.deployment.audit_log.signed:AuditSummary")
 def verify(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder that 'fallow audit write' created")
@@ -83,8 +83,8 @@ def verify(
 
     fallow audit verify audit --key join.json
     """
-    from fallow.deployment.trail.entries import name_party
-    from fallow.deployment.trail.signed import read_key, verify_audit
+    from fallow.deployment.audit_log.entries import name_party
+    from fallow.deployment.audit_log.signed import read_key, verify_audit
 
     checked = verify_audit(folder, read_key(key))
     if checked.faults:

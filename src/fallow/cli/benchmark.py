@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fallow.settings.recipe import Recipe
-    from fallow.study.cell import Failure
+    from fallow.study.study_run import Failure
 
 REFERENCE = "random"
 SCORES = "scores.csv"
@@ -158,7 +158,7 @@ class BenchmarkOrder:
 
 def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     """Return the tasks with these names, or all tasks of a training algorithm."""
-    from fallow.core.terms import nearest
+    from fallow.core.suggestions import nearest
     from fallow.recipes.few_labels import FEDAVG, SOLVED, TRAINED
 
     tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}
@@ -208,14 +208,14 @@ def _run_task(
 ) -> list[Failure]:
     """Run or resume strategies on a task, and return the failed runs."""
     from fallow.cli.progress import Watch
-    from fallow.study.cell import Setup
-    from fallow.study.opening import open_study, prepare_study
-    from fallow.study.study import run_study, study_cells
+    from fallow.study.preparation import open_study, prepare_study
+    from fallow.study.study import list_runs, run_study
+    from fallow.study.study_run import Setup
 
     console.print(f"{task.title}:", markup=False, soft_wrap=True)
     setup = Setup(task, folder, order.data_dir)
     setup, _ = prepare_study(setup, strategies, order.seeds[0])
-    cells = study_cells(setup.recipe, strategies, order.seeds)
+    cells = list_runs(setup.recipe, strategies, order.seeds)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, order.resume and folder.exists())

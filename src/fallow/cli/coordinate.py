@@ -81,7 +81,7 @@ def init(
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.deployment.schema import schema_of
-    from fallow.deployment.site.terms import describe_small_budgets
+    from fallow.deployment.site.agreement_text import describe_small_budgets
     from fallow.deployment.study_file import SECURE_SUM, names_secure_sum
     from fallow.deployment.toml import seconds_of
     from fallow.settings.recipe import with_settings
@@ -104,7 +104,7 @@ def init(
         ids,
         needs_whole=needs_whole,
         texts=opt.split_names(text),
-        say=left_out.append,
+        notify=left_out.append,
     )
     waits = Waits(
         timeout=seconds_of(timeout, "timeout"),
@@ -245,7 +245,7 @@ def start(
     from fallow.deployment.folders import tighten
     from fallow.deployment.transports import open_transport
     from fallow.study.callbacks import CallbackList, load_tracker
-    from fallow.study.cell import StudyRun
+    from fallow.study.study_run import StudyRun
     from fallow.transport.kinds import check_packages
 
     opt.check_log(log_format, as_json=as_json)
@@ -264,7 +264,7 @@ def start(
             print_lines(console, [tightened])
     check_packages(agreement.transport_factory)
 
-    say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
+    notify = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.recipe.strategy), agreement.seed)
     callback_list = CallbackList(
         trackers, agreement.recipe, [run], opt.warn, agreement.name
@@ -272,14 +272,14 @@ def start(
     track_event = callback_list.follow(run)
 
     def say_and_track(event: Event) -> None:
-        say(event)
+        notify(event)
         track_event(event)
 
     begun: AbstractContextManager[None] = nullcontext()
     if log is not None:
         begun = log.around()
-    with begun, _stopped_by_signals(folder, say), callback_list:
-        transport = open_transport(office, say)
+    with begun, _stopped_by_signals(folder, notify), callback_list:
+        transport = open_transport(office, notify)
         program = Program(
             folder,
             agreement,
@@ -419,12 +419,12 @@ def _running(folder: Path) -> CoordinatorFolder:
 
 
 @contextmanager
-def _stopped_by_signals(folder: Path, say: CoordinatorLines) -> Iterator[None]:
+def _stopped_by_signals(folder: Path, notify: CoordinatorLines) -> Iterator[None]:
     """Stop in order on Ctrl-C and SIGTERM, and at once on a second one."""
     from fallow.deployment.coordinator.live import Control
 
     def stop(number: int, frame: object) -> None:
-        say.is_ending = True
+        notify.is_ending = True
         Control(folder / "control").tell("stop")
         for which in ENDINGS:
             signal.signal(which, signal.default_int_handler)

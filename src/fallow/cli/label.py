@@ -108,7 +108,7 @@ def label(
     ledger = folder.open_ledger()
     console = opt.console(quiet=as_json)
 
-    def say(address: str) -> None:
+    def notify(address: str) -> None:
         page = LabelingPage(folder.name, address)
         if as_json:
             opt.print_json(page)
@@ -141,7 +141,7 @@ def label(
                 describe_data=partial(describe_own_data, folder),
             )
             if access is not None and login is not None:
-                serve_behind_proxy(queue, say, access, login.listen)
+                serve_behind_proxy(queue, notify, access, login.listen)
             else:
                 opened_from = None
                 if open_:
@@ -149,7 +149,7 @@ def label(
                 host = HOME
                 if in_container:
                     host = EVERYWHERE
-                serve(queue, say, port, who, opened_from, host=host)
+                serve(queue, notify, port, who, opened_from, host=host)
         console.print("The page has stopped. All labels are stored.")
     finally:
         ledger.close()

@@ -186,7 +186,7 @@ def _write_study(
 
     recipe = Recipe("", data=source, label=label, site=site)
     with Spinner(console, f"reading {source}") as waiting:
-        dataset = open_data(recipe, 0, data_dir, outline=1, say=waiting.tell_bytes)
+        dataset = open_data(recipe, 0, data_dir, outline=1, notify=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
     sites: tuple[str, ...] = ()
     if site:

@@ -206,7 +206,7 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str | None, str | None]
     >>> named_recipe("patients.csv", None)
     (None, 'patients.csv')
     """
-    from fallow.data.own.cells import TABLES
+    from fallow.data.loaders.table_files import TABLES
 
     path = Path(recipe)
     is_folder = path.is_dir() and not (path / "study.json").exists()

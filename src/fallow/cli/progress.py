@@ -20,8 +20,8 @@ from fallow.core.events import Event
 from fallow.core.wording import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.storage.plain import one_line
-from fallow.study.cell import StudyRun
 from fallow.study.progress import StudyProgress
+from fallow.study.study_run import StudyRun
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
 

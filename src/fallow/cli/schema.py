@@ -12,7 +12,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.terminal import show_table
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 
 if TYPE_CHECKING:
     from fallow.storage.validation import JsonSchema

@@ -561,8 +561,8 @@ def _confirm(
 
     Returns the full digest.  Raises ValueError if it differs from that of the file.
     """
+    from fallow.deployment.site.agreement_text import describe_agreement
     from fallow.deployment.site.folder import check_digest, check_member
-    from fallow.deployment.site.terms import describe_agreement
 
     check_member(agreement, chosen.name, str(study))
     print_lines(console, [f"Site {chosen.name}, in the study of this file:"])
@@ -603,13 +603,13 @@ def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
 def _introduce(console: Console, folder: SiteFolder, *, verbose: bool) -> None:
     """Print the study, the site's data, and what leaves the site."""
     from fallow.data.facts import format_facts
-    from fallow.deployment.site.own_data import describe_own_data
-    from fallow.deployment.site.terms import (
+    from fallow.deployment.site.agreement_text import (
         describe_rows,
         describe_study,
         group_disclosures,
         list_disclosures,
     )
+    from fallow.deployment.site.own_data import describe_own_data
 
     print_lines(
         console,

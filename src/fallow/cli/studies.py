@@ -21,8 +21,8 @@ from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
     from fallow.settings.recipe import Recipe
-    from fallow.study.cell import Failure, Setup, StudyRun
-    from fallow.study.opening import Suited
+    from fallow.study.preparation import Suited
+    from fallow.study.study_run import Failure, Setup, StudyRun
 
 
 @opt.shows("fallow.cli.objects:StudyResult")
@@ -41,9 +41,9 @@ def demo(
     from fallow.recipes.demo import ABOUT, DEMO, FAST, TARGET
     from fallow.recipes.papers import load_known
     from fallow.report.final_table import final_table
-    from fallow.report.words import best_of_each_training, describe_labels_to
-    from fallow.study.cell import Setup
+    from fallow.report.sentences import best_of_each_training, describe_labels_to
     from fallow.study.reading import read_study
+    from fallow.study.study_run import Setup
 
     recipe = FAST if fast else DEMO
     console = opt.console(quiet=quiet or as_json)
@@ -88,7 +88,7 @@ def run(
     check_arguments(recipe, [strategy or "", *opt.strategies_set(set_)])
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
-    from fallow.study.cell import Setup
+    from fallow.study.study_run import Setup
 
     use_current_folder()
     name, data = opt.named_recipe(recipe, data)
@@ -146,7 +146,7 @@ def compare(
     )
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
-    from fallow.study.cell import Setup
+    from fallow.study.study_run import Setup
 
     use_current_folder()
     name, data = opt.named_recipe(recipe, data)
@@ -224,13 +224,13 @@ def _study(
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
-    from fallow.study.opening import (
+    from fallow.study.preparation import (
         describe_prepared,
         keep_facts,
         open_study,
         prepare_study,
     )
-    from fallow.study.study import run_study, study_cells
+    from fallow.study.study import list_runs, run_study
     from fallow.study.trainers import describe_power
 
     console = opt.console(quiet=options.quiet or options.as_json)
@@ -249,7 +249,7 @@ def _study(
             seeds[0],
             outline=options.dry_run,
             suited=suited,
-            say=waiting.tell_bytes,
+            notify=waiting.tell_bytes,
             at_sites=at_sites,
         )
     if named is None:
@@ -259,7 +259,7 @@ def _study(
             console.print(changed, markup=False, soft_wrap=True)
     cores = os.cpu_count() or 1
     jobs = options.jobs or max(1, cores // setup.threads)
-    cells = study_cells(setup.recipe, strategies, seeds)
+    cells = list_runs(setup.recipe, strategies, seeds)
     console.print(describe_prepared(setup, world, cells), markup=False, soft_wrap=True)
     power = describe_power(len(strategies), len(seeds))
     for line in (setup.recipe.budget_reading, power):
@@ -286,11 +286,11 @@ def _study(
         _print_notes(console, setup.recipe.data, world.dataset.notes)
         with CallbackList(trackers, setup.recipe, cells, opt.warn) as callbacks:
             with Watch(setup.recipe, cells, console) as watch:
-                say = callbacks.beside(watch)
+                notify = callbacks.beside(watch)
                 if options.cluster is None:
-                    failures = run_study(setup, cells, jobs, say)
+                    failures = run_study(setup, cells, jobs, notify)
                 else:
-                    failures = run_on_cluster(setup, cells, options.cluster, say)
+                    failures = run_on_cluster(setup, cells, options.cluster, notify)
             page = _show(console, setup.out, options.as_json)
             callbacks.end(page)
     except KeyboardInterrupt as error:
@@ -348,8 +348,8 @@ def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     from fallow.recipes.papers import load_known, load_papers
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
+    from fallow.report.sentences import summary
     from fallow.report.tables import WIDE, footnotes, table_rows, to_rich
-    from fallow.report.words import summary
     from fallow.study.reading import read_study
 
     study = read_study(out, load_known())

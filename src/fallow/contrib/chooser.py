@@ -25,7 +25,7 @@ from fallow.core.client import Operation
 from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
 from fallow.core.methods import Query, SiteFunction, site_function
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, Value
 from fallow.core.values import Count, NonNegative, Real, Share, Triangle, Whole
 from fallow.core.view import Release, SelectedExamples, View

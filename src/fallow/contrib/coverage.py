@@ -20,7 +20,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, NonNegativeFinite, PositiveFinite, check_fields
 from fallow.core.products import to_device
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, LabelCount, NonNegative, Real, Whole
 from fallow.core.view import SelectedExamples, View

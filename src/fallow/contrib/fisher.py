@@ -17,7 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveFinite
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Real, Triangle, Whole
 from fallow.core.view import Rows, SelectedExamples, View

@@ -26,7 +26,7 @@ from fallow.core.names import (
     own_class,
     spell_class,
 )
-from fallow.core.terms import nearest, refuse_settings
+from fallow.core.suggestions import nearest, refuse_settings
 
 Packages = ModuleType | tuple[ModuleType, ...]
 """Packages in which names are looked up; error messages refer to the first one."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fallow.core.client import Declaration, Operation, declared, list_marked
 from fallow.core.fit_declarations import FitDeclaration
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 
 Words = Mapping[str, str]
 Tag = Literal["alone", "least-squares", "disagreement"]

@@ -68,7 +68,7 @@ class Event(TypedDict, total=False):
     bytes: int
 
 
-Say = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 
 
 def ignore_event(event: Event) -> None:

@@ -14,7 +14,7 @@ from fallow.core.limits import (
     PositiveInt,
     check_limits,
 )
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 
 
 @final

@@ -17,7 +17,7 @@ from fallow.core.kinds import (
     show_name,
     show_value,
 )
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.wording import join_words
 
 ABSENT = ("missing", "missing_argument")

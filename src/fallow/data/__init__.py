@@ -17,8 +17,8 @@ from fallow.data.dataset import (
     row_hashes,
     take_rows,
 )
-from fallow.data.own.features import read_rows
-from fallow.data.own.open import (
+from fallow.data.loaders.features import read_rows
+from fallow.data.loaders.open import (
     from_arrays,
     from_folder,
     from_npz,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fallow.core.missing import Missing
 from fallow.core.streams import stream
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]

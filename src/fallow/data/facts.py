@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from fallow.core.wording import join_some
 from fallow.data.dataset import Dataset, row_sums
-from fallow.data.own.columns import describe_columns
+from fallow.data.loaders.columns import describe_columns
 from fallow.data.reading import ALL, ColumnRead, OmittedExamples, Reading
 
 

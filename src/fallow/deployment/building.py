@@ -35,7 +35,7 @@ from fallow.models import check_model
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.opening import check_task
+from fallow.study.preparation import check_task
 from fallow.training.scaling import Scaling
 
 LARGE = 1e9

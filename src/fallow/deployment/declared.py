@@ -28,7 +28,7 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
 from fallow.core.kinds import UNIONS
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.wording import join_words
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.deployment.toml import toml_item

@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes

@@ -15,20 +15,20 @@ import torch
 from pydantic import Field, TypeAdapter, ValidationError, with_config
 
 from fallow.core.missing import Missing, name_buckets, name_marks
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.dataset import Dataset, Task
-from fallow.data.own.archive import read_arrays
-from fallow.data.own.cells import number_in
-from fallow.data.own.columns import (
+from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.columns import (
     DIFFERENT_TEXTS,
     ENOUGH,
     are_dates,
     describe_dates,
     explain_many_texts,
 )
-from fallow.data.own.labels import TaskChoice, encode_labels
-from fallow.data.own.table import EMPTY, read_cells
+from fallow.data.loaders.labels import TaskChoice, encode_labels
+from fallow.data.loaders.table import EMPTY, read_cells
+from fallow.data.loaders.table_files import number_in
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
 from fallow.storage.validation import STRICT
@@ -353,7 +353,7 @@ def schema_of(
     ids: str = "id",
     needs_whole: bool = False,
     texts: Sequence[str] = (),
-    say: Callable[[str], None] = _say_nothing,
+    notify: Callable[[str], None] = _say_nothing,
 ) -> Schema:
     """Infer the schema of example data.
 
@@ -361,7 +361,7 @@ def schema_of(
     ``class/*`` and ``unlabeled/*``. A column with numbers only is numeric. Any other column is
     categorical with its sorted texts. Add units and limits by hand. A column with an empty cell may
     be empty at the sites too. Columns of dates, row names and free text are left out and reported
-    with ``say``, except ``texts``, which become text columns.
+    with ``notify``, except ``texts``, which become text columns.
 
     ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
     be empty, because sites drop incomplete rows or models cannot use them. Raises ValueError if no
@@ -397,7 +397,7 @@ def schema_of(
             ids=ids,
         )
     return _schema_of_table(
-        file, label, task, classes, ids, needs_whole=needs_whole, texts=texts, say=say
+        file, label, task, classes, ids, needs_whole=needs_whole, texts=texts, notify=notify
     )
 
 
@@ -417,7 +417,7 @@ def _schema_of_table(
     *,
     needs_whole: bool,
     texts: Sequence[str],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Schema:
     import numpy as np
 
@@ -458,7 +458,7 @@ def _schema_of_table(
             f"{file.name} has no feature column ({'; '.join(reasons)}); add one"
         )
     for reason in reasons:
-        say(f"{file.name}: {reason}")
+        notify(f"{file.name}: {reason}")
     return Schema(
         kind="table",
         task=_choose_task(result),

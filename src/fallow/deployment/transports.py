@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SETTINGS, SiteFolder
 from fallow.transport.factory import Handle, ServedTransport, SiteEnd, SiteNode
@@ -14,9 +14,9 @@ Connect = Callable[[SiteFolder, Handle], SiteNode]
 """Factory of the node that carries instructions to a site."""
 
 
-def open_transport(office: CoordinatorFolder, say: Say) -> ServedTransport:
+def open_transport(office: CoordinatorFolder, notify: EventHandler) -> ServedTransport:
     """Return the coordinator's end of the agreed transport."""
-    return office.agreement.transport_factory.open(office.end, say)
+    return office.agreement.transport_factory.open(office.end, notify)
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:

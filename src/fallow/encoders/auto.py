@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.convolution import Convolution

@@ -19,7 +19,7 @@ from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, NonNegative
 from fallow.core.view import View

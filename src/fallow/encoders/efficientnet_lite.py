@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (

@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.missing import BUCKETS
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import Shape, check_parts, check_positive, round_digits

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.wording import join_words
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from torch import Tensor
 from fallow import data
 from fallow.core.missing import Missing
 from fallow.data.dataset import Dataset
-from fallow.data.own.cells import TABLES
+from fallow.data.loaders.table_files import TABLES
 from fallow.data.reading import ColumnRead, OmittedExamples, Reading
 from fallow.experiment.methods import versions
 from fallow.settings.recipe import Recipe

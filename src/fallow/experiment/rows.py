@@ -17,7 +17,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset, embed_rows
-from fallow.data.own.cells import Say, ignore_bytes
+from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
 from fallow.experiment.kept_rows import DeviceCache, read_once
@@ -36,7 +36,7 @@ def open_data(
     dataset: Dataset | None = None,
     kept_in: Path | None = None,
     outline: int | None = None,
-    say: Say = ignore_bytes,
+    notify: ReportBytes = ignore_bytes,
     cache: DeviceCache | None = None,
 ) -> Dataset:
     """Load the dataset of a configuration, with the same subset for all strategies of a seed.
@@ -49,7 +49,7 @@ def open_data(
         Cache folder for large files, so that they are decoded once.
     outline : int, optional
         Number of images to read instead of all (`load_outline`), sufficient for an estimate.
-    say : callable, optional
+    notify : callable, optional
         Function that receives the number of bytes read.
     cache : DeviceCache, optional
         Data read for an earlier seed.
@@ -68,7 +68,7 @@ def open_data(
             drop_rows=recipe.drop_rows,
             channels=recipe.channels,
             outline=outline,
-            say=say,
+            notify=notify,
         )
 
     def read() -> Dataset:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey, StepName
 from fallow.core.methods import Finishing, Memo, methods_by_owner, select_sent
 from fallow.core.streams import stream
@@ -85,7 +85,7 @@ class ExperimentRun:
     journal: EventLog
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
-    say: Say = ignore_event
+    notify: EventHandler = ignore_event
 
     @property
     def recipe(self) -> Recipe:
@@ -124,7 +124,7 @@ class ExperimentRun:
             records += of_cycle
             self._write_records(cycle, records)
             if stopped is not None:
-                self.say({"event": "enough", "cycle": cycle, "why": stopped})
+                self.notify({"event": "enough", "cycle": cycle, "why": stopped})
                 break
         self._save_model(done)
         return records
@@ -177,7 +177,7 @@ class ExperimentRun:
         if self.folder is not None:
             write_lines(self.folder / "records.jsonl", records)
         last = records[-1]
-        self.say(
+        self.notify(
             {
                 "event": "scored",
                 "cycle": cycle,
@@ -350,7 +350,7 @@ class ExperimentRun:
         done: FinishedQuery | None = self.journal.load_step(step.phase_name)
         if done is not None:
             return done
-        self.say({"event": "query", "cycle": cycle})
+        self.notify({"event": "query", "cycle": cycle})
         started = time.perf_counter()
         shown = Disclosure()
         strategy = self.world.methods["query"]
@@ -475,7 +475,7 @@ class ExperimentRun:
             state = self._round(cycle, r, state, shown)
             if r >= recipe.rounds - recipe.score_rounds:
                 rows.append(self.world.score_round(self.journal, shown, cycle, r, state))
-            self.say({"event": "round", "cycle": cycle, "round": r})
+            self.notify({"event": "round", "cycle": cycle, "round": r})
         return {
             "state": state,
             "rows": rows,

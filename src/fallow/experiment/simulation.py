@@ -19,7 +19,7 @@ from fallow import data
 from fallow.core.ask import Ask, Channel
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Encoder, Methods
 from fallow.core.missing import Missing
@@ -71,7 +71,7 @@ from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
 from fallow.training.scaling import Scaling
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Evaluation, PseudoLabels
@@ -309,11 +309,11 @@ def world_of(
     store: Store,
     runtime: Runtime = "inprocess",
     kept: FeatureStore | None = None,
-    say: Say = ignore_event,
+    notify: EventHandler = ignore_event,
 ) -> SimulatedEnvironment:
     """Create a simulation from a dataset in memory.
 
-    ``kept`` is a feature store shared with other runs.  ``say`` receives messages about unsupported
+    ``kept`` is a feature store shared with other runs.  ``notify`` receives messages about unsupported
     operations of a device.
     """
     shares = split_rows(recipe, dataset, seed)
@@ -350,7 +350,7 @@ def world_of(
         features = CommonFeatures(encoder, dataset.x, rows, kept or FeatureStore())
         parts = replace(parts, encode=features.of_site)
 
-    engine, parts = _place(recipe, parts, dataset.task, shape, say)
+    engine, parts = _place(recipe, parts, dataset.task, shape, notify)
     x = dataset.x.to(DTYPES[recipe.dtype])
     members = {}
     for name, at in rows.items():
@@ -398,12 +398,12 @@ def _choose_methods(
 
 
 def _place(
-    recipe: Recipe, parts: Parts, task: Task, shape: tuple[int, ...], say: Say
+    recipe: Recipe, parts: Parts, task: Task, shape: tuple[int, ...], notify: EventHandler
 ) -> tuple[Executor, Parts]:
     """Return the executor of local training, and the parts of the sites on its device."""
 
     def tell(why: str) -> None:
-        say({"event": "device", "why": why})
+        notify({"event": "device", "why": why})
 
     placement = placement_of(recipe)
     engine = build_executor(

@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.terms import explain_constructor, nearest
+from fallow.core.suggestions import explain_constructor, nearest
 from fallow.core.view import SelectedExamples, View
 from fallow.settings.spec import literal
 from fallow.strategies.base import Budget, Memo, check_fields, orders, selects

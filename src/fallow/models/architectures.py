@@ -10,7 +10,7 @@ from torch import nn
 
 from fallow.core.names import spell_class
 from fallow.core.streams import stream
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.models.build import build_model
 
 __all__ = [

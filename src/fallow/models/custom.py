@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.models.base import Shape, check_model, evaluating, row_shape
 from fallow.models.init import drawing_from
 

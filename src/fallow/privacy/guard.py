@@ -16,7 +16,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Release
-from fallow.privacy.gauss import (
+from fallow.privacy.gaussian import (
     add_rho,
     cost_of_next,
     draw_gaussian_from_os,

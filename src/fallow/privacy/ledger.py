@@ -17,7 +17,7 @@ class Released(NamedTuple):
 
     Without a ``digest``, the reply is unknown: the site may have sent it, and counts it as spent.
     For Gaussian noise, ``rho`` is its cost in zCDP, and ``epsilon`` is the increase of ε over all
-    releases with such noise (`fallow.privacy.gauss`), so ε of all entries adds up.  ``delta``: of
+    releases with such noise (`fallow.privacy.gaussian`), so ε of all entries adds up.  ``delta``: of
     all such releases of a run, in the entry of the first.
     """
 

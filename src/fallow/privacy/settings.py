@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveFinite, check_limits
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import check_number
 from fallow.privacy.extra import need
-from fallow.privacy.gauss import costs_of
+from fallow.privacy.gaussian import costs_of
 from fallow.privacy.ledger import add_up, as_written
 
 SMALLEST = 3

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from fallow.core.kinds import show_value
-from fallow.core.terms import explain_recipe
+from fallow.core.suggestions import explain_recipe
 from fallow.data import CATALOG
 from fallow.recipes.default_training import default_training
 from fallow.recipes.papers import FALLOW, GROUP, Paper, load_papers

@@ -11,7 +11,7 @@ from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.study.opening import works_on
+from fallow.study.preparation import works_on
 
 NUMBERS = (
     "random",

@@ -13,10 +13,7 @@ from fallow.report import (
     regression,
     results,
 )
-from fallow.report.findings.heads import has_heads
-from fallow.report.forecast import forecast, has_forecast
-from fallow.report.live import live
-from fallow.report.needs import (
+from fallow.report.conditions import (
     buys_classes,
     chooses,
     has_classes,
@@ -25,6 +22,9 @@ from fallow.report.needs import (
     is_live,
     tells_classes,
 )
+from fallow.report.findings.heads import has_heads
+from fallow.report.forecast import forecast, has_forecast
+from fallow.report.live import live
 from fallow.report.section import Place, Section
 
 GENERAL = (

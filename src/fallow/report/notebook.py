@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fallow.recipes.papers import Paper, known_of
 from fallow.report.final_table import final_table
+from fallow.report.sentences import summary
 from fallow.report.side_by_side import names_of
-from fallow.report.words import summary
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
 from fallow.study.reading import read_study

@@ -8,7 +8,7 @@ from fallow.core.wording import join_some
 from fallow.data.facts import DataFacts
 from fallow.report.blocks import Block, Blocks, Fold, Notes, Paragraph, Table
 from fallow.storage.received import parse_json, read_regular
-from fallow.study.opening import FACTS
+from fallow.study.preparation import FACTS
 from fallow.study.records import StudyRecords
 
 

@@ -13,8 +13,8 @@ from fallow.report.live import refresh
 from fallow.report.regression import warnings
 from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.report.section import Across, Section, sections_of
+from fallow.report.sentences import summary
 from fallow.report.side_by_side import across, names_of
-from fallow.report.words import summary
 from fallow.storage.files import write_whole
 from fallow.study.names import heading
 from fallow.study.reading import read_study

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import Field
 
 from fallow.core.names import spell_class
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
 from fallow.settings.classes import (

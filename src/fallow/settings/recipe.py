@@ -15,7 +15,7 @@ from fallow.core.contract import Contract
 from fallow.core.kinds import hints_of, refuse_conversion
 from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
-from fallow.core.terms import explain_constructor, nearest, suggest_keyword
+from fallow.core.suggestions import explain_constructor, nearest, suggest_keyword
 from fallow.core.training_config import (
     KEYWORDS,
     Optimizer,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 from fallow.core.extensions import find_first_setting, find_short_name
 from fallow.core.names import spell_class
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Described, TrainingConfig
 
 

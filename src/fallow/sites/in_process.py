@@ -26,7 +26,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import resolve_dims
 from fallow.engine.executors import Executor
-from fallow.sites.answering import answer_step
+from fallow.sites.replies import answer_step
 from fallow.sites.site import LocalSite
 from fallow.sites.store import PeerMessage
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.storage.errors import Damaged, Failed
 from fallow.storage.files import (
     FILE,
@@ -120,7 +120,7 @@ class FeatureStore:
 
     ``folder``: None keeps all features in memory. ``always``: small features are also kept in a
     file, to be available after a restart. ``grows``: features of appended examples are appended to
-    the existing file. ``memory``: largest number of bytes of features in memory. ``say``: receives
+    the existing file. ``memory``: largest number of bytes of features in memory. ``notify``: receives
     the progress of computations that take more than two seconds.
     """
 
@@ -128,7 +128,7 @@ class FeatureStore:
     always: bool = False
     grows: bool = False
     memory: int = MEMORY
-    say: Say = ignore_event
+    notify: EventHandler = ignore_event
     _kept: OrderedDict[str, Tensor] = field(default_factory=OrderedDict, repr=False)
     _files: dict[str, FeatureFile] = field(default_factory=dict, repr=False)
 
@@ -149,7 +149,9 @@ class FeatureStore:
             return self._kept[name]
         if name in self._files:  # verified when this process opened it
             return self._files[name]
-        kept = _Keeping(self.folder, key, x, width, encode, is_half, self.say, self.grows)
+        kept = _Keeping(
+            self.folder, key, x, width, encode, is_half, self.notify, self.grows
+        )
         with only_one(self.folder / LOCK):
             file = kept.file(name)
         if is_large:
@@ -164,7 +166,7 @@ class FeatureStore:
             return self._kept[name]
         if len(x) == 0:
             return self._remember(name, encode(x))
-        telling = Telling(len(x), self.say)
+        telling = ByteProgress(len(x), self.notify)
         parts = []
         for start in range(0, len(x), BLOCK):
             parts.append(encode(x[start : start + BLOCK]))
@@ -179,11 +181,11 @@ class FeatureStore:
 
 
 @dataclass
-class Telling:
+class ByteProgress:
     """Progress reports of an encoding that takes more than `SLOW` seconds."""
 
     rows: int
-    say: Say
+    notify: EventHandler
     begun: float = field(default_factory=time.monotonic)
     reported: float = 0.0
 
@@ -193,7 +195,7 @@ class Telling:
         is_last = rows == self.rows and self.reported > 0
         if is_due or is_last:
             self.reported = now
-            self.say({"event": "encoding", "done": rows, "rows": self.rows})
+            self.notify({"event": "encoding", "done": rows, "rows": self.rows})
 
 
 def digest_of_rows(x: Tensor) -> str:
@@ -228,7 +230,7 @@ class _Keeping:
     width: int
     encode: Encode
     is_half: bool
-    say: Say
+    notify: EventHandler
     grows: bool
 
     @property
@@ -338,7 +340,7 @@ class _Keeping:
         """Encode the missing examples block by block; a block is recorded once it is on the disk."""
         if begin == len(self.x) and file.path.exists():
             return
-        telling = Telling(len(self.x), self.say)
+        telling = ByteProgress(len(self.x), self.notify)
         journal_path = path / JOURNAL
         with (
             _open_for_writing(file.path) as data,

@@ -12,7 +12,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import Fraction, NonNegativeFloat
-from fallow.core.terms import explain_constructor, refuse_unused
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
 from fallow.core.view import Release, SelectedExamples, View

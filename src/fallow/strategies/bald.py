@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor, refuse_unused
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,

@@ -10,7 +10,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import SelectedExamples, View

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize, one_hot
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor, refuse_unused
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import Answer
 from fallow.core.values import Indicator, Share
 from fallow.core.view import SelectedExamples, View

@@ -16,7 +16,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import Fraction, NonNegativeFinite
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import (
     Count,

@@ -14,7 +14,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, final
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import least_confidence
 from fallow.strategies.base import (

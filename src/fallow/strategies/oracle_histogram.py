@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.values import Count, LabelCount, Share
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy

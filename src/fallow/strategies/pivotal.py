@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor, refuse_unused
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (
     Count,

@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
 from fallow.core.view import SelectedExamples, View

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError, with_config
 from fallow.core.kinds import LARGEST
 from fallow.core.methods import Method
 from fallow.core.wrong_values import describe_wrong_value
-from fallow.data.own.table import read_cells
+from fallow.data.loaders.table import read_cells
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.plain import cell_text, csv_content

@@ -10,14 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, final
 
-from fallow.core.events import Event, Say, name_run
+from fallow.core.events import Event, EventHandler, name_run
 from fallow.core.extensions import load_extension
 from fallow.core.names import OWN, ClassKind
 from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.storage.errors import sentence
-from fallow.study.cell import StudyRun
+from fallow.study.study_run import StudyRun
 
 Parameter = str | int | float | bool
 """Value of a setting for trackers."""
@@ -180,16 +180,16 @@ class CallbackList:
             self._end_run(run, why)
         self.end(None)
 
-    def beside(self, say: Say) -> Say:
-        """Return an event handler that calls ``say`` and then the callbacks."""
+    def beside(self, notify: EventHandler) -> EventHandler:
+        """Return an event handler that calls ``notify`` and then the callbacks."""
 
         def say_to_both(event: Event) -> None:
-            say(event)
+            notify(event)
             self(event)
 
         return say_to_both
 
-    def follow(self, run: StudyRun) -> Say:
+    def follow(self, run: StudyRun) -> EventHandler:
         """Return an event handler for a study with one run, whose events do not name the run."""
         return lambda event: self(name_run(event, run.strategy, run.seed))
 

@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager, chdir, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from fallow.core.events import Event, Say, ignore_event
+from fallow.core.events import Event, EventHandler, ignore_event
 from fallow.core.optional import import_optional
 from fallow.experiment.methods import versions
 from fallow.settings.recipe import recipe_from
 from fallow.storage.errors import sentence
-from fallow.study.cell import Failure, Setup, StudyRun
-from fallow.study.study import deal_cells, is_from_python, limit_threads, run_cells
+from fallow.study.study import assign_runs, is_from_python, limit_threads, run_all
+from fallow.study.study_run import Failure, Setup, StudyRun
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -38,7 +38,10 @@ class Report(TypedDict):
 
 
 def run_on_cluster(
-    setup: Setup, cells: Sequence[StudyRun], address: str, say: Say = ignore_event
+    setup: Setup,
+    cells: Sequence[StudyRun],
+    address: str,
+    notify: EventHandler = ignore_event,
 ) -> list[Failure]:
     """Run a study on the cluster at ``address``, such as ``tcp://10.0.0.1:8786``.
 
@@ -60,7 +63,7 @@ def run_on_cluster(
         ) from error
     with client:
         n_workers = _check_workers(client, setup.out)
-        tasks = deal_cells(cells, n_workers)
+        tasks = assign_runs(cells, n_workers)
         futures = {}
         for task in tasks:
             # not `pure`: the same task is submitted again when a study is resumed
@@ -68,7 +71,7 @@ def run_on_cluster(
             futures[future] = task
         try:
             return _collect(
-                distributed.as_completed(futures, loop=client.loop), futures, say
+                distributed.as_completed(futures, loop=client.loop), futures, notify
             )
         except KeyboardInterrupt:
             client.cancel(list(futures))
@@ -167,7 +170,7 @@ def run_task(text: str) -> Report:
     if folder.is_dir():  # relative paths in a configuration start here
         context = chdir(folder)
     with context, limit_threads(setup.threads):
-        failures = run_cells(setup, cells, note)
+        failures = run_all(setup, cells, note)
     task = []
     for failure in failures:
         task.append((failure.cell.strategy, failure.cell.seed, failure.why, failure.trace))
@@ -177,7 +180,7 @@ def run_task(text: str) -> Report:
 def _collect(
     completed: Any,  # of Dask, without types: futures in the order of completion
     futures: Mapping[Future, list[StudyRun]],
-    say: Say,
+    notify: EventHandler,
 ) -> list[Failure]:
     """Forward the results of tasks as they finish."""
     failures = []
@@ -189,7 +192,7 @@ def _collect(
             continue
         report: Report = future.result()
         for event in report["events"]:
-            say(event)
+            notify(event)
         for strategy, seed, why, trace in report["failures"]:
             failures.append(Failure(StudyRun(strategy, seed), why, trace))
     return failures

@@ -35,7 +35,7 @@ from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.view import SiteView
 from fallow.storage.validation import STRICT, Count
-from fallow.study.cell import Setup, StudyRun
+from fallow.study.study_run import Setup, StudyRun
 
 ENOUGH = 600  # rows that tell how fast a round is
 WARM = 60  # rows of the first pass of a process, which is slow

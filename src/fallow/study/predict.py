@@ -13,8 +13,8 @@ from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data import read_rows
-from fallow.data.own.cells import EXCEL_FILES, FEATHER_FILES
-from fallow.data.own.features import NewRows
+from fallow.data.loaders.features import NewRows
+from fallow.data.loaders.table_files import EXCEL_FILES, FEATHER_FILES
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fallow.core.events import Event
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.study.cell import StudyRun
+from fallow.study.study_run import StudyRun
 
 ENOUGH = 0.03  # seconds of this process before the remaining time is displayed
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 
 
 @dataclass(frozen=True)

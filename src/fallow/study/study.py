@@ -23,7 +23,7 @@ from typing import final
 
 import torch
 
-from fallow.core.events import Event, Say, ignore_event, name_run
+from fallow.core.events import Event, EventHandler, ignore_event, name_run
 from fallow.core.names import lend
 from fallow.core.wording import count_noun, size
 from fallow.data.dataset import Dataset
@@ -39,7 +39,7 @@ from fallow.settings.variants import bounds_of, variant
 from fallow.storage.errors import sentence
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import only_one, sweep, write_json
-from fallow.study.cell import Failure, Setup, StudyRun
+from fallow.study.study_run import Failure, Setup, StudyRun
 
 
 @contextmanager
@@ -73,7 +73,7 @@ FEATURES = "features"
 """Subfolder of a study for the features of encoders, if there are many."""
 
 
-def study_cells(
+def list_runs(
     recipe: Recipe, strategies: Sequence[str], seeds: Sequence[int]
 ) -> list[StudyRun]:
     """Return all runs of a study, upper bounds included, grouped by seed."""
@@ -84,7 +84,10 @@ def study_cells(
 
 
 def run_study(
-    setup: Setup, cells: Sequence[StudyRun], jobs: int = 1, say: Say = ignore_event
+    setup: Setup,
+    cells: Sequence[StudyRun],
+    jobs: int = 1,
+    notify: EventHandler = ignore_event,
 ) -> list[Failure]:
     """Run all unfinished runs of a study, and return those that failed.
 
@@ -92,8 +95,8 @@ def run_study(
     number of parallel runs is limited by its memory.
     """
     if setup.recipe.device == "cuda" and jobs > 1 and cells:
-        jobs = _share_gpu(cells[0], jobs, say)
-    tasks = deal_cells(cells, jobs)
+        jobs = _share_gpu(cells[0], jobs, notify)
+    tasks = assign_runs(cells, jobs)
     context = None
     if jobs > 1 and len(tasks) > 1:
         context = find_context(setup)
@@ -102,7 +105,7 @@ def run_study(
         shared = Shared(FeatureStore(setup.out / FEATURES))
         with limit_threads(setup.threads):
             for task in tasks:
-                failures += run_cells(setup, task, say, shared)
+                failures += run_all(setup, task, notify, shared)
         return failures
     events: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(
@@ -114,7 +117,7 @@ def run_study(
         with ignore_interrupts(), _allow_copies():
             futures = {pool.submit(_worker, task): task for task in tasks}
         try:
-            return _collect(futures, events, say)
+            return _collect(futures, events, notify)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in mp.active_children():
@@ -122,7 +125,7 @@ def run_study(
             raise
 
 
-def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
+def _share_gpu(cell: StudyRun, jobs: int, notify: EventHandler) -> int:
     """Return the number of runs that fit into GPU memory, and report if it is below ``jobs``."""
     free, _ = torch.cuda.mem_get_info()
     fitting = count_fitting(jobs, free)
@@ -131,7 +134,7 @@ def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
             f"the GPU has {size(free)} of free memory, and a run needs up to "
             f"{size(ROOM)}: {count_noun(fitting, 'run')} at once instead of {jobs}"
         )
-        say(name_run({"event": "device", "why": why}, cell.strategy, cell.seed))
+        notify(name_run({"event": "device", "why": why}, cell.strategy, cell.seed))
     return fitting
 
 
@@ -179,7 +182,7 @@ def _allow_copies() -> Iterator[None]:
         yield
 
 
-def deal_cells(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
+def assign_runs(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
     """Distribute runs over processes; runs of one seed share their initial training."""
     seeds = list(dict.fromkeys(cell.seed for cell in cells))
     if len(seeds) >= jobs:
@@ -188,13 +191,15 @@ def deal_cells(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
 
 
 def _collect(
-    futures: dict[Future[list[Failure]], list[StudyRun]], events: Queue[Event], say: Say
+    futures: dict[Future[list[Failure]], list[StudyRun]],
+    events: Queue[Event],
+    notify: EventHandler,
 ) -> list[Failure]:
     """Forward the events of all processes, and return their failures."""
     is_done = False
     while True:
         try:
-            say(events.get(timeout=0.2))
+            notify(events.get(timeout=0.2))
         except queue.Empty:
             if is_done:
                 break
@@ -233,7 +238,7 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
 def _worker(cells: list[StudyRun]) -> list[Failure]:
     if _setup is None or _events is None:
         raise RuntimeError("a worker received runs before its setup")
-    return run_cells(_setup, cells, _events.put, _shared)
+    return run_all(_setup, cells, _events.put, _shared)
 
 
 @contextmanager
@@ -257,37 +262,40 @@ class Shared:
     of_seed: dict[int, Dataset] = field(default_factory=dict)
 
 
-def run_cells(
-    setup: Setup, cells: Sequence[StudyRun], say: Say, shared: Shared | None = None
+def run_all(
+    setup: Setup,
+    cells: Sequence[StudyRun],
+    notify: EventHandler,
+    shared: Shared | None = None,
 ) -> list[Failure]:
     """Run several runs sequentially in this process, and return those that failed."""
     if shared is None:
         shared = Shared(FeatureStore(setup.out / FEATURES))
     with lend(setup.classes):
-        return _run_each(setup, cells, say, shared)
+        return _run_each(setup, cells, notify, shared)
 
 
 def _run_each(
-    setup: Setup, cells: Sequence[StudyRun], say: Say, shared: Shared
+    setup: Setup, cells: Sequence[StudyRun], notify: EventHandler, shared: Shared
 ) -> list[Failure]:
     failures = []
     for cell in cells:
 
         def tell(event: Event, cell: StudyRun = cell) -> None:
-            say(name_run(event, cell.strategy, cell.seed))
+            notify(name_run(event, cell.strategy, cell.seed))
 
         try:
-            run_cell(setup, cell, tell, shared)
+            run_one(setup, cell, tell, shared)
         except Exception as error:  # also errors in custom algorithms: other runs continue
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
     return failures
 
 
-def run_cell(
+def run_one(
     setup: Setup,
     cell: StudyRun,
-    say: Say = ignore_event,
+    notify: EventHandler = ignore_event,
     shared: Shared | None = None,
 ) -> None:
     """Start or resume one run; a finished run is skipped.
@@ -297,16 +305,18 @@ def run_cell(
     folder = cell.folder(setup.out)
     with only_one(folder / "run.lock", wait=False):
         if all((folder / name).exists() for name in ("records.jsonl", "model.safetensors")):
-            say({"event": "done", "cached": True})
+            notify({"event": "done", "cached": True})
             return
         sweep(folder)
         if shared is None:
             shared = Shared(FeatureStore(setup.out / FEATURES))
-        _run_unfinished(setup, cell, say, shared)
-    say({"event": "done", "cached": False})
+        _run_unfinished(setup, cell, notify, shared)
+    notify({"event": "done", "cached": False})
 
 
-def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> None:
+def _run_unfinished(
+    setup: Setup, cell: StudyRun, notify: EventHandler, shared: Shared
+) -> None:
     folder = cell.folder(setup.out)
     recipe = variant(setup.recipe, cell.strategy)
     kept = shared.features
@@ -323,13 +333,15 @@ def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> N
         )
 
     def budget(path: Path, cycle: int) -> None:
-        with _open_run(setup, cell, recipe, unfinished[cell.seed], path, say, kept) as run:
+        with _open_run(
+            setup, cell, recipe, unfinished[cell.seed], path, notify, kept
+        ) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
         each_budget(recipe, folder, budget)
         return
-    with _open_run(setup, cell, recipe, unfinished[cell.seed], folder, say, kept) as run:
+    with _open_run(setup, cell, recipe, unfinished[cell.seed], folder, notify, kept) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
             run.first_phase()
         run.go()
@@ -342,7 +354,7 @@ def _open_run(
     recipe: Recipe,
     dataset: Dataset,
     folder: Path,
-    say: Say,
+    notify: EventHandler,
     kept: FeatureStore,
 ) -> Iterator[ExperimentRun]:
     """Open a run with its event log in ``folder``, and check that both match."""
@@ -354,14 +366,14 @@ def _open_run(
                 "with other defaults; resume with those, or choose another folder with "
                 "--out"
             )
-        kept.say = say
-        world = world_of(recipe, cell.seed, dataset, journal, setup.runtime, kept, say)
+        kept.notify = notify
+        world = world_of(recipe, cell.seed, dataset, journal, setup.runtime, kept, notify)
         if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "
                 "another folder with --out"
             )
         write_json(cell.folder(setup.out) / "partition.json", partition_of(world))
-        yield ExperimentRun(world, journal, Phases(setup.out / "phases"), folder, say)
+        yield ExperimentRun(world, journal, Phases(setup.out / "phases"), folder, notify)
     finally:
         journal.close()

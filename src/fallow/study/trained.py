@@ -8,7 +8,7 @@ from typing import final
 
 from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.experiment.finished import TrainedModel
@@ -16,8 +16,8 @@ from fallow.experiment.methods import methods_of
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
-from fallow.study.cell import StudyRun
 from fallow.study.reading import read_study
+from fallow.study.study_run import StudyRun
 
 
 @final

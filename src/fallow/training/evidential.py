@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.scores import alpha, from_uniform

@@ -15,7 +15,7 @@ from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import MODEL, STORED, FitDeclaration
 from fallow.core.limits import NonNegativeFinite, check_fields
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.values import Features, NonNegative, Real, SiteName, Whole

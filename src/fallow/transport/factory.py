@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.core.types import SiteId
 from fallow.transport.address import EVERYWHERE
 from fallow.transport.envelope import Transport
@@ -141,7 +141,7 @@ class TransportFactory:
     nearby: ClassVar[str | None] = None
 
     @staticmethod
-    def open(end: CoordinatorEnd, say: Say) -> ServedTransport:
+    def open(end: CoordinatorEnd, notify: EventHandler) -> ServedTransport:
         """Return the coordinator's end."""
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from fallow.core.events import Event, Say
+from fallow.core.events import Event, EventHandler
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
@@ -69,7 +69,7 @@ class Keys:
     seals: Mapping[SiteId, SealKey] = field(default_factory=dict)
 
 
-class Correspondence(Protocol):
+class ReplySource(Protocol):
     """State of all sites over many exchanges (`fallow.transport.remote.RemoteChannel`).
 
     ``absent`` are the sites that were missing in the last exchange. ``told`` are the sites whose
@@ -92,7 +92,7 @@ class Correspondence(Protocol):
     @property
     def clock(self) -> Callable[[], float]: ...
     @property
-    def say(self) -> Say: ...
+    def notify(self) -> EventHandler: ...
 
 
 @dataclass
@@ -103,7 +103,7 @@ class ReplyCollector:
     replies. ``find_odd`` returns inconsistent replies and the reasons.
     """
 
-    remote: Correspondence
+    remote: ReplySource
     orders: Mapping[SiteId, Instruction]
     accept: Callable[[SiteId, Answer], Answer]
     need: int
@@ -241,7 +241,7 @@ class ReplyCollector:
         except ValueError as error:
             self._refuse(site, str(error))
         else:
-            self.remote.say(
+            self.remote.notify(
                 {
                     "event": "answered",
                     "site": site,
@@ -323,11 +323,11 @@ class ReplyCollector:
         }
         if why is not None:
             event["why"] = why
-        self.remote.say(event)
+        self.remote.notify(event)
 
     def _announce_waiting(self, waited: float) -> None:
         """Report the pending sites, the elapsed and the largest time, and the required replies."""
-        self.remote.say(
+        self.remote.notify(
             {
                 "event": "waiting",
                 "sites": sorted(self.missing),
@@ -341,7 +341,7 @@ class ReplyCollector:
         )
 
     def _announce(self, event: str) -> None:
-        self.remote.say(
+        self.remote.notify(
             {
                 "event": event,
                 "sites": sorted(self.missing),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import ClassVar
 
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.core.extensions import (
     explain_missing,
     find_extension,
@@ -14,7 +14,7 @@ from fallow.core.extensions import (
     load_extension,
 )
 from fallow.core.names import ClassKind, NamePolicy, check_name
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.transport.factory import (
     CoordinatorEnd,
     Handle,
@@ -38,12 +38,12 @@ class Https(TransportFactory):
     is_plain_https: ClassVar[bool] = True
 
     @staticmethod
-    def open(end: CoordinatorEnd, say: Say) -> ServedTransport:
+    def open(end: CoordinatorEnd, notify: EventHandler) -> ServedTransport:
         """Create the HTTPS server in this process."""
         from fallow.transport.https import HttpsTransport, Listening
 
         listening = Listening(end.address, end.tls, end.clients)
-        return HttpsTransport(listening, end.study, end.keys, say)
+        return HttpsTransport(listening, end.study, end.keys, notify)
 
     @staticmethod
     def connect(end: SiteEnd, handle: Handle, tunnel: str | None = None) -> SiteNode:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fallow.core.aggregation import sum_whole
 from fallow.core.disclosure import payload
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.core.exchange_key import LARGEST, ExchangeKey
 from fallow.core.messages import Delivered, Masked, Request, payload_of
 from fallow.core.refusal import Halted
@@ -95,7 +95,7 @@ class RemoteChannel:
 
     Attributes
     ----------
-    say
+    notify
         Receives the events ``answered``, ``refused`` and ``version`` (with site and key, or reason),
         and ``waiting`` and ``missing`` (with sites and key).
     border
@@ -122,7 +122,7 @@ class RemoteChannel:
     study: str
     run: str
     waits: Waiting
-    say: Say
+    notify: EventHandler
     border: ResponseCheck
     weights: Weights
     clock: Callable[[], float] = time.monotonic
@@ -200,7 +200,9 @@ class RemoteChannel:
         up = sum(payload(answer) for answer in result.answers.values())
         answers, cut = self.weights.limit(requests, result.answers)
         for site, why in cut.items():
-            self.say({"event": "weighed", "site": site, "key": str(result.key), "why": why})
+            self.notify(
+                {"event": "weighed", "site": site, "key": str(result.key), "why": why}
+            )
         return Delivered(answers, up, down, result.dearest)
 
     def _find_strange(
@@ -326,7 +328,7 @@ class RemoteChannel:
         """Accept the confirmation of a delivery. A site proceeds without rejected messages."""
         answer = check_plain(answer)
         if why := answer.get("refused"):
-            self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
+            self.notify({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer
 
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, SealKey]:

@@ -19,7 +19,7 @@ from fallow.report.findings.degenerate import (
     find_one_class,
     has_diverged_at,
 )
-from fallow.report.words import summary
+from fallow.report.sentences import summary
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study, write_report
 from tests.report.regression import write_regression

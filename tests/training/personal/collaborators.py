@@ -25,7 +25,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.personal import DPFL
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.engine.jobs import CLASSES, linear
 from tests.worlds import Forgetful
 

@@ -25,7 +25,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
 from fallow.storage.files import load_tree
-from fallow.study.opening import check_task, settle_recipe
+from fallow.study.preparation import check_task, settle_recipe
 from fallow.training.personal import PFedGraph
 from fallow.training.personal.base import decode_sites
 from tests.engine.jobs import mlp

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.personal import Local
+from fallow.training.personal.parts.client_side import reward
 from fallow.training.personal.parts.graphs import everyone, share_from
 from fallow.training.personal.parts.greedy import Member, average_chosen, ggc
-from fallow.training.personal.parts.site_half import reward
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import CONFIG, N, dpfl, federation, ran
 

@@ -13,11 +13,11 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.view import SiteView
-from fallow.training.personal.parts import server_half
+from fallow.training.personal.parts import server_side
+from fallow.training.personal.parts.client_side import own_model, reward
 from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
-from fallow.training.personal.parts.site_half import own_model, reward
-from fallow.transport.bytes import SerializingChannel
+from fallow.transport.serialized import SerializingChannel
 from tests.engine.jobs import norm
 from tests.training.personal.collaborators import N, dpfl, federation, ran
 from tests.worlds import Forgetful
@@ -147,7 +147,7 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
         "training",
     )
     chosen = graph_of({"b": ["a"], "c": ["a"], "d": ["a"], "e": ["d"]}, ask.cohort)
-    either = server_half.link_both_ways(
+    either = server_side.link_both_ways(
         ask, result.method.functions, chosen, everyone(N), result.method.limits(ask)
     )
     view = SiteView(result.members["a"], 0)

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 
 from fallow.core.streams import stream
 from fallow.sites.view import SiteView
+from fallow.training.personal.parts.client_side import reward
 from fallow.training.personal.parts.greedy import Member, ggc
-from fallow.training.personal.parts.site_half import reward
 from tests.training.personal.collaborators import Federation, dpfl, federation
 
 HELD = 6

@@ -16,7 +16,7 @@ from torch import nn
 
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.encoders.photos import PhotoEncoder, PhotoNetwork
 from fallow_encoders.weights import find_cached_file, load_pretrained
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
 from fallow.encoders.weights import check_file, digest_of_file

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.encoders.photos import PhotoEncoder, PhotoNetwork
 from fallow_encoders.weights import find_cached_file, load_pretrained
 

@@ -9,7 +9,7 @@ from subprocess import SubprocessError
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId
 from fallow.transport.tls import Tls
@@ -38,9 +38,9 @@ class FlowerTransport:
         address: str,
         tls: Tls,
         nodes: Mapping[SiteId, str],
-        say: Say = ignore_event,
+        notify: EventHandler = ignore_event,
     ) -> None:
-        self.say = say
+        self.notify = notify
         self._nodes = dict(nodes)
         self._lock = Lock()
         self._admitted = False
@@ -48,8 +48,8 @@ class FlowerTransport:
         self._stop = Event()
         self._stack = ExitStack()
         path = self._stack.enter_context(private_socket(folder))
-        self.hub = Hub(path, say)
-        self.superlink = Superlink(folder, address, tls, path, say)
+        self.hub = Hub(path, notify)
+        self.superlink = Superlink(folder, address, tls, path, notify)
         self._thread = Thread(target=self._keep, daemon=True)
 
     def start(self) -> FlowerTransport:
@@ -114,7 +114,7 @@ class FlowerTransport:
                 pause = SHORTEST
             except (RuntimeError, OSError, ValueError, SubprocessError) as error:
                 self._trouble = str(error)
-                self.say({"event": "transport", "why": self._trouble})
+                self.notify({"event": "transport", "why": self._trouble})
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST)
 

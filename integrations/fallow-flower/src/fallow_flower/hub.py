@@ -12,7 +12,7 @@ from queue import Queue
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId
 from fallow.transport.reply_queue import Answers, collect_answers
 from fallow_flower.app.fallow_pipe.pipe import (
@@ -71,10 +71,10 @@ class Hub:
     """
 
     def __init__(
-        self, folder: Path, say: Say = ignore_event, silence: float = AGAIN
+        self, folder: Path, notify: EventHandler = ignore_event, silence: float = AGAIN
     ) -> None:
         self.place = folder
-        self.say = say
+        self.notify = notify
         self._silence = silence
         self._lock = Lock()
         self._stop = Event()
@@ -155,7 +155,7 @@ class Hub:
                 kind, payload = frame
                 self._take(connection, kind, payload)
         except (OSError, ValueError) as error:
-            self.say(
+            self.notify(
                 {
                     "event": "transport",
                     "why": f"the connection to Flower's app broke: {error}",
@@ -189,7 +189,7 @@ class Hub:
             parcel.send_again(monotonic() + parcel.pause)
             parcel.pause = min(2 * parcel.pause, LONGEST)
         why = payload[NUMBER.size :].decode(errors="replace")
-        self.say({"event": "lost", "site": site, "why": why})
+        self.notify({"event": "lost", "site": site, "why": why})
 
     def _note_nodes(self, nodes: list[tuple[int, SiteId, str]]) -> None:
         """Record the connected nodes. Messages to a restarted node are lost."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.storage.files import OTHERS, for_owner_alone, private_folder, write_private
 from fallow_flower.app.fallow_pipe.pipe import SOCKET
 from fallow_flower.launch import PARENT
@@ -109,14 +109,14 @@ class Child:
         env: dict[str, str],
         log: Path,
         explain: Explain = lambda text: None,
-        say: Say = ignore_event,
+        notify: EventHandler = ignore_event,
     ) -> None:
         self.name = name
         self.line = line
         self.env = env
         self.log = log
         self.explain = explain
-        self.say = say
+        self.notify = notify
         self.problem: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stop = Event()
@@ -164,7 +164,7 @@ class Child:
             self.problem = (
                 self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"
             )
-            self.say({"event": "process", "name": self.name, "why": self.problem})
+            self.notify({"event": "process", "name": self.name, "why": self.problem})
             self._stop.wait(pause)
 
     def _once(self) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tomlkit
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
 from fallow.storage.files import OTHERS, private_folder, write_private
@@ -40,7 +40,7 @@ class Superlink:
         address: str,
         tls: Tls,
         run_folder: Path,
-        say: Say = ignore_event,
+        notify: EventHandler = ignore_event,
     ) -> None:
         self._folder = folder.absolute()
         self._tls = tls
@@ -56,7 +56,7 @@ class Superlink:
             env,
             self._folder / "log" / "superlink.log",
             self._explain,
-            say,
+            notify,
         )
         self._env = env
 

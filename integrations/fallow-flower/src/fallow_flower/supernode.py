@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId
 from fallow_flower.processes import (
     Child,
@@ -34,7 +34,7 @@ class Supernode:
         key: Path,
         socket: Path,
         authority: Path | None = None,
-        say: Say = ignore_event,
+        notify: EventHandler = ignore_event,
     ) -> None:
         home = folder.absolute()
         commands = write_commands(home / "bin", COMMANDS)
@@ -44,7 +44,12 @@ class Supernode:
         self._authority = authority
         env = environment(home / "home", [commands], socket)
         self._child = Child(
-            "supernode", self._line, env, home / "log" / "supernode.log", self._explain, say
+            "supernode",
+            self._line,
+            env,
+            home / "log" / "supernode.log",
+            self._explain,
+            notify,
         )
 
     @property

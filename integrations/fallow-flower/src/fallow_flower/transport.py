@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.storage.errors import Failed
 from fallow.transport.factory import (
     CoordinatorEnd,
@@ -35,12 +35,12 @@ class Flower(TransportFactory):
     title: ClassVar[str] = "Flower, over TLS"
 
     @staticmethod
-    def open(end: CoordinatorEnd, say: Say) -> ServedTransport:
+    def open(end: CoordinatorEnd, notify: EventHandler) -> ServedTransport:
         """Start a SuperLink and its dependencies."""
         if end.tls is None:
             raise ValueError("Flower needs the certificate of the coordinator")
         nodes = dict(end.transport_keys)
-        return FlowerTransport(end.folder / FOLDER, end.address, end.tls, nodes, say)
+        return FlowerTransport(end.folder / FOLDER, end.address, end.tls, nodes, notify)
 
     @staticmethod
     def connect(end: SiteEnd, handle: Handle) -> SiteNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.transport.address import LOCALLY
 from fallow.transport.factory import (
     CoordinatorEnd,
@@ -30,9 +30,9 @@ class NVFlare(TransportFactory):
     nearby: ClassVar[str | None] = f"127.0.0.1:{PORT}"
 
     @staticmethod
-    def open(end: CoordinatorEnd, say: Say) -> ServedTransport:
+    def open(end: CoordinatorEnd, notify: EventHandler) -> ServedTransport:
         """Create the HTTPS server, which the job's process at NVFlare's server connects to."""
-        return Https.open(end, say)
+        return Https.open(end, notify)
 
     @staticmethod
     def connect(end: SiteEnd, handle: Handle) -> SiteNode:

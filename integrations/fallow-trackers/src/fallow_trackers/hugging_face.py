@@ -17,10 +17,10 @@ from fallow.api.runs import Run
 from fallow.api.saved_model import CARD, CONFIG, WEIGHTS, load_model
 from fallow.core.optional import import_optional
 from fallow.data import Dataset
-from fallow.data.own.frame import from_frame
-from fallow.data.own.labels import TaskChoice
-from fallow.data.own.open import from_arrays
-from fallow.data.own.raster import ImageError, open_image
+from fallow.data.loaders.frame import from_frame
+from fallow.data.loaders.labels import TaskChoice
+from fallow.data.loaders.open import from_arrays
+from fallow.data.loaders.raster import ImageError, open_image
 
 if TYPE_CHECKING:
     import datasets

@@ -8,7 +8,7 @@ import numpy as np
 
 from fallow.data.catalog.files import Array, drop_copies, normalize_images, to_labels
 from fallow.data.dataset import Dataset
-from fallow.data.own.raster import ImageError, open_image
+from fallow.data.loaders.raster import ImageError, open_image
 
 FOLDER = "cinic-10"
 SIDE = 32  # pixels

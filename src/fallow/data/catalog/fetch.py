@@ -10,7 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.data.catalog.named import CATALOG
 from fallow.data.catalog.sources import TableSource
 

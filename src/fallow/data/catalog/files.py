@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fallow.data.catalog.bundled import Reader
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
-from fallow.data.own.archive import check_arrays_fit, read_header
+from fallow.data.loaders.archive import check_arrays_fit, read_header
 from fallow.data.partition.shares import hold_out
 from fallow.data.tables import fill_missing, standardize
 from fallow.storage.received import describe_lack

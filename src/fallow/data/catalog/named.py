@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, final
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.data.catalog import files, photos
 from fallow.data.catalog.bundled import Reader, bundled_reader, read_digit_angle
 from fallow.data.catalog.cinic import read_cinic10

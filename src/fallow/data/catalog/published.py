@@ -13,13 +13,13 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.data.catalog.bundled import Reader
 from fallow.data.catalog.files import read_arrays, table_with_test_rows, to_names
 from fallow.data.catalog.formats import PublishedTable, one_hot, open_published
 from fallow.data.catalog.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset
-from fallow.data.own.table import EMPTY
+from fallow.data.loaders.table import EMPTY
 
 
 def published_reader(name: str, rows: int, columns: int, group: str = "") -> Reader:

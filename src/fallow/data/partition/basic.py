@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     IntArray,
     check_sites,

@@ -9,7 +9,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     FloatArray,
     IntArray,

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fallow.core.build import build
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.data.partition import before_tail
 from fallow.data.partition.base import (
     IntArray,

@@ -12,7 +12,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import IntArray, check_positive, check_sites
 from fallow.data.partition.dirichlet import cut_classes
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
-from fallow.core.events import Event, Say, is_progress
+from fallow.core.events import Event, EventHandler, is_progress
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.absences import (
@@ -34,7 +34,7 @@ OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
 @final
 @dataclass
 class EventReporter:
-    """Receive the events of a run, its transport and the wait for labels, and pass them to ``say``.
+    """Receive the events of a run, its transport and the wait for labels, and pass them to ``notify``.
 
     ``pages`` updates the report after every score and when labeling has progressed. ``run`` is the
     name of the run once it is known.
@@ -43,7 +43,7 @@ class EventReporter:
     folder: Path
     agreement: Agreement
     live: Live
-    say: Say
+    notify: EventHandler
     pages: bool = True
     run: str = ""
     _paged: float = -SELDOM
@@ -71,7 +71,7 @@ class EventReporter:
             name=self.agreement.name,
         )
         self._away = set(self.agreement.sites)
-        self.say({"event": "meeting", "sites": sorted(self._away)})
+        self.notify({"event": "meeting", "sites": sorted(self._away)})
 
     def note_absences(
         self, absences: Sequence[Absence], left: Mapping[SiteId, str]
@@ -96,7 +96,7 @@ class EventReporter:
             self.live.update_site(site, awaited=None)
         self.live.put(state=state, why=why, deadline=None, waiting=None, silent=None)
         self._write_page()
-        self.say({"event": state, "why": why})
+        self.notify({"event": state, "why": why})
 
     def __call__(self, event: Event) -> None:
         output: dict[str, int] = {}
@@ -137,7 +137,7 @@ class EventReporter:
                 self._write_page()
             case _:
                 self.live.beat()
-        self.say(event)
+        self.notify(event)
 
     def _note_waiting(self, event: Event) -> Event:
         """Record the pending sites of an exchange, its deadline and the available options."""
@@ -209,7 +209,7 @@ class EventReporter:
         self.live.beat()
         if site in self._away:
             self._away.remove(site)
-            self.say({"event": "arrived", "site": site, "awaited": sorted(self._away)})
+            self.notify({"event": "arrived", "site": site, "awaited": sorted(self._away)})
 
     def _record(self, event: Event) -> None:
         """Add an accepted or rejected reply to the audit trail, except progress replies."""
@@ -249,4 +249,4 @@ class EventReporter:
             write_report([self.folder], papers=load_papers())
         except (Failed, OSError, ValueError) as error:
             why = f"the report page is outdated: {sentence(error)}; the run continues"
-            self.say({"event": "page", "why": why})
+            self.notify({"event": "page", "why": why})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fallow.core.extensions import require_extension
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, find_distribution, pin_names
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.address import check_address, check_host, find_bind_problem
 from fallow.deployment.agreement import Agreement, Waits, at_sites

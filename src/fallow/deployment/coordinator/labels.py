@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.live import Control, seconds_of, utc
@@ -41,7 +41,7 @@ class LabelWait:
     journal: EventLog
     control: Control
     seconds: float  # time for annotators
-    say: Say = ignore_event
+    notify: EventHandler = ignore_event
     clock: Callable[[], float] = time.time
     every: float = 10.0
     _warned: bool = False
@@ -74,7 +74,7 @@ class LabelWait:
                 self.journal.note(name, result)
                 if result == "advance":
                     note_cut_short(self.journal, step, self._left_behind(asked))
-        self.say(
+        self.notify(
             {
                 "event": "labeled",
                 "step": step.step_name,
@@ -98,7 +98,7 @@ class LabelWait:
             if n and _is_open(result.get(site)):
                 waiting.append(site)
         self._open = waiting
-        self.say(
+        self.notify(
             {
                 "event": "labels",
                 "step": step.step_name,
@@ -129,7 +129,7 @@ class LabelWait:
                 self.journal.note("newest time", repr(now))
         elif now < newest - SLACK and not self._warned:
             self._warned = True
-            self.say({"event": "clock", "now": utc(now), "newest": utc(newest)})
+            self.notify({"event": "clock", "now": utc(now), "newest": utc(newest)})
         return now
 
 

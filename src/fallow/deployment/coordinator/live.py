@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId, Tree
 from fallow.report.live import read_live
 from fallow.storage.errors import Failed
@@ -93,7 +93,7 @@ class Live:
 
     path: Path
     clock: Callable[[], float] = time.time
-    say: Say = ignore_event
+    notify: EventHandler = ignore_event
     state: Tree = field(default_factory=dict)
     sites: dict[SiteId, Tree] = field(default_factory=dict)
     refusals: list[Tree] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Live:
             write_json(self.path, state)
         except Failed as error:
             if not self._is_unwritable:
-                self.say({"event": "state", "why": f"{error}; the run continues"})
+                self.notify({"event": "state", "why": f"{error}; the run continues"})
             self._is_unwritable = True
         else:
             self._is_unwritable = False

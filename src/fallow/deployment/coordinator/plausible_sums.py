@@ -13,7 +13,7 @@ import torch
 
 from fallow.core.aggregation import Implausible
 from fallow.core.ask import Masking
-from fallow.core.events import Say
+from fallow.core.events import EventHandler
 from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.weights import SiteWeights
@@ -30,7 +30,7 @@ class PlausibleSums:
     """Server side of secure aggregation that rejects impossible aggregates.
 
     A rejected aggregate is not stored. The sum is repeated with new keys, and after `ATTEMPTS` the
-    run stops with an error. ``say`` receives a message about each rejection.
+    run stops with an error. ``notify`` receives a message about each rejection.
 
     Notes
     -----
@@ -40,7 +40,7 @@ class PlausibleSums:
 
     inner: Masking
     weights: SiteWeights
-    say: Say
+    notify: EventHandler
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
@@ -68,7 +68,7 @@ class PlausibleSums:
                 "processes, and start again, or agree on a study without secure "
                 "aggregation or with other sites"
             )
-        self.say({"event": "implausible", "why": f"{output}; it is requested again"})
+        self.notify({"event": "implausible", "why": f"{output}; it is requested again"})
         raise Implausible(output)
 
     def find_fault(

@@ -14,7 +14,7 @@ from typing import Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy, build_study
@@ -52,7 +52,7 @@ from fallow.experiment.scale import is_standardized
 from fallow.storage import files
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import make_folder, sweep, write_json, write_lines
-from fallow.study.cell import StudyRun
+from fallow.study.study_run import StudyRun
 from fallow.transport.checks import (
     ResponseCheck,
     count_products,
@@ -105,7 +105,7 @@ class Program:
     agreement: Agreement
     transport: Transport
     keys: Keys
-    say: Say = ignore_event
+    notify: EventHandler = ignore_event
     clock: Callable[[], float] = time.time
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
@@ -144,9 +144,9 @@ class Program:
         tighten(self.folder)  # folders of an earlier version
         with alone(self.folder):
             control.forget("stop")
-            live = Live(self.folder / "live.json", self.clock, self.say)
+            live = Live(self.folder / "live.json", self.clock, self.notify)
             reporter = EventReporter(
-                self.folder, self.agreement, live, self.say, self.pages
+                self.folder, self.agreement, live, self.notify, self.pages
             )
             sweep(self.folder)
             try:
@@ -157,7 +157,7 @@ class Program:
                         self.transport, live, control, self.revoked
                     )
                     while not self._run_to_the_end(reporter, transport, control):
-                        reporter.say({"event": "again"})
+                        reporter.notify({"event": "again"})
                 reporter.end("finished")
             except StopRequested:
                 reporter.end("stopped")
@@ -190,7 +190,7 @@ class Program:
                 study=self.agreement.digest,
                 run=reporter.run,
                 waits=self.agreement.waits,
-                say=reporter,
+                notify=reporter,
                 border=border,
                 weights=weights,
                 clock=self.ticks,
@@ -332,7 +332,7 @@ class Program:
             journal=journal,
             control=control,
             seconds=waits.deadline,
-            say=reporter,
+            notify=reporter,
             clock=self.clock,
             every=self.poll,
         )
@@ -346,7 +346,7 @@ class Program:
             weights=weights,
         )
         self._run(
-            ExperimentRun(sites, journal, folder=self.run_folder, say=reporter),
+            ExperimentRun(sites, journal, folder=self.run_folder, notify=reporter),
             parts,
             sites,
         )

@@ -142,7 +142,7 @@ class RealSites:
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
-        return PlausibleSums(SecureSum(privacy.bound), self.weights, self.label_wait.say)
+        return PlausibleSums(SecureSum(privacy.bound), self.weights, self.label_wait.notify)
 
     @property
     def tree(self) -> None:

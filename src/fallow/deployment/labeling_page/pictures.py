@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.optional import import_optional
-from fallow.data.own.raster import ImageError, open_image
+from fallow.data.loaders.raster import ImageError, open_image
 from fallow.deployment.site.rows import SiteRows
 
 SHOWN = {  # formats that every browser supports

@@ -34,14 +34,14 @@ WAY_IN = """<!doctype html>
 
 def serve(
     queue: LabelQueue,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     port: int = 0,
     who: str | None = None,
     opened_from: Path | None = None,
     *,
     host: str = HOME,
 ) -> None:
-    """Serve the page until Ctrl-C. ``say`` receives the address first.
+    """Serve the page until Ctrl-C. ``notify`` receives the address first.
 
     ``port=0`` chooses a free port. ``opened_from`` is a private folder for a file that opens the
     page in a browser if this machine has a screen. With None, no browser is opened. ``host`` is the
@@ -53,7 +53,7 @@ def serve(
         listener = stack.enter_context(listen(port, host))
         access = TokenAccess(listener.getsockname()[1])
         server = build_server(create_app(queue, access, who))
-        say(access.address)
+        notify(access.address)
         if opened_from is not None and _has_screen():
             file = opened_from / f"label-{access.port}.html"
             way = stack.enter_context(_way_in(file, access.address))
@@ -77,16 +77,16 @@ def _way_in(file: Path, address: str) -> Iterator[str]:
 
 
 def serve_behind_proxy(
-    queue: LabelQueue, say: Callable[[str], None], access: ProxyAccess, address: str
+    queue: LabelQueue, notify: Callable[[str], None], access: ProxyAccess, address: str
 ) -> None:
-    """Serve a reverse proxy at ``host:port`` until Ctrl-C. ``say`` receives the public address.
+    """Serve a reverse proxy at ``host:port`` until Ctrl-C. ``notify`` receives the public address.
 
     Raises Failed if the port is in use.
     """
     host, _, port = address.rpartition(":")
     with listen(int(port), host.strip("[]")) as listener:
         server = build_server(create_app(queue, access))
-        say(access.address)
+        notify(access.address)
         server.run(sockets=[listener])
 
 

@@ -13,7 +13,7 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.messages import KEYS, Request
 from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
@@ -90,7 +90,7 @@ class Host:
     that the coordinator counted are undone before the next instruction, except labels, labeling
     tasks, releases and secrets.
 
-    ``clock`` returns the time of day, by which runs from the future are detected. ``say`` receives
+    ``clock`` returns the time of day, by which runs from the future are detected. ``notify`` receives
     the progress of encoding.
     """
 
@@ -99,10 +99,10 @@ class Host:
         folder: SiteFolder,
         ledger: Ledger,
         clock: Callable[[], float] = time.time,
-        say: Say = ignore_event,
+        notify: EventHandler = ignore_event,
     ) -> None:
         self._features = FeatureStore(
-            folder.path / FEATURES, always=True, grows=True, say=say
+            folder.path / FEATURES, always=True, grows=True, notify=notify
         )
         agreement = folder.agreement
         self._folder = folder

@@ -15,8 +15,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.data.own.images import UNLABELED_FOLDER, list_files, read_images
-from fallow.data.own.raster import ImageError, open_image
+from fallow.data.loaders.images import UNLABELED_FOLDER, list_files, read_images
+from fallow.data.loaders.raster import ImageError, open_image
 
 
 @final

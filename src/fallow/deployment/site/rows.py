@@ -14,13 +14,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
-from fallow.data.own.archive import read_arrays
-from fallow.data.own.cells import TABLES, number_in
-from fallow.data.own.columns import hash_texts
-from fallow.data.own.pixels import as_features, bring_to_shape
-from fallow.data.own.table import EMPTY, Columns, read_all_cells
+from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.pixels import as_features, bring_to_shape
+from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
+from fallow.data.loaders.table_files import TABLES, number_in
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import Column, Schema, explain_left_out, holds_dates, marks_of
 from fallow.deployment.site.pictures import (

@@ -16,7 +16,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from fallow.core.events import Event as SiteEvent
-from fallow.core.events import Say, is_progress
+from fallow.core.events import EventHandler, is_progress
 from fallow.deployment.folders import tighten
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import now
@@ -49,13 +49,13 @@ class ServerState(TypedDict, total=False):
 def serve(
     folder: SiteFolder,
     stop: Event,
-    say: Say,
+    notify: EventHandler,
     connect: Connect = connect,
     copies: float = COPIES,
 ) -> None:
     """Handle instructions until ``stop`` is set, in one process per site.
 
-    ``copies`` is the number of seconds between backups of the ledger. ``say`` receives ``order``
+    ``copies`` is the number of seconds between backups of the ledger. ``notify`` receives ``order``
     (key, bytes, refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is
     reached). Raises Failed if another process serves the site, and ValueError for an invalid
     folder.
@@ -64,10 +64,10 @@ def serve(
         tighten(folder.path)  # folders of an earlier version
         ledger = folder.open_ledger()
         try:
-            host = Host(folder, ledger, say=say)
-            handle = _announce_replies(folder, host.handle, say)
+            host = Host(folder, ledger, notify=notify)
+            handle = _announce_replies(folder, host.handle, notify)
             with _running(connect(folder, handle)) as node:
-                _watch(folder, node, stop, say=say, copies=Copies(ledger, copies))
+                _watch(folder, node, stop, notify=notify, copies=Copies(ledger, copies))
         finally:
             ledger.close()
             with suppress(OSError):
@@ -111,7 +111,7 @@ def _running(node: SiteNode) -> Iterator[SiteNode]:
 
 
 def _watch(
-    folder: SiteFolder, node: SiteNode, stop: Event, *, say: Say, copies: Copies
+    folder: SiteFolder, node: SiteNode, stop: Event, *, notify: EventHandler, copies: Copies
 ) -> None:
     """Report connection changes, update ``live.json``, and back up the ledger."""
     since = now()
@@ -120,19 +120,19 @@ def _watch(
         problem = node.problem or unreachable(folder)
         if output != [problem]:
             output = [problem]
-            say({"event": "coordinator", "problem": problem})
+            notify({"event": "coordinator", "problem": problem})
             state = {"pid": os.getpid(), "since": since, "problem": problem}
             try:
                 write_json(folder.path / "live.json", state)
             except Failed as error:
-                say({"event": "state", "why": f"{error}; this site continues"})
+                notify({"event": "state", "why": f"{error}; this site continues"})
         if stop.wait(min(LOOK, copies.every)):
             return
         copies.look()
 
 
 def _announce_replies(
-    folder: SiteFolder, handle: Callable[[bytes], bytes], say: Say
+    folder: SiteFolder, handle: Callable[[bytes], bytes], notify: EventHandler
 ) -> Callable[[bytes], bytes]:
     """Return ``handle`` with reports about each reply, except progress replies."""
 
@@ -149,7 +149,7 @@ def _announce_replies(
         if key is not None:
             event["exchange"] = key
         if reply.refused or not is_progress(event):
-            say(event)
+            notify(event)
         return blob
 
     return answer

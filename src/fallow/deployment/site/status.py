@@ -12,10 +12,10 @@ from typing_extensions import TypedDict
 
 from fallow.core.client import GROUPS, Group
 from fallow.data.facts import DataFacts
+from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
-from fallow.deployment.site.terms import Disclosed, list_disclosures
 from fallow.report.live_state import Moment
 from fallow.storage.errors import Failed
 from fallow.storage.validation import STRICT, Count

@@ -19,7 +19,7 @@ from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import PositiveFinite, check_fields
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.values import Kind, NonNegative, Real

@@ -22,14 +22,14 @@ from fallow.core.limits import NonNegativeFinite, NonNegativeInt, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor, refuse_unused
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Count, Flag, Indices, Mask, Model, Real, Text, Whole
 from fallow.core.view import View
 from fallow.training.personal.base import model
-from fallow.training.personal.parts import graphs, greedy, server_half
-from fallow.training.personal.parts.site_half import (
+from fallow.training.personal.parts import graphs, greedy, server_side
+from fallow.training.personal.parts.client_side import (
     begin_search,
     draw_order,
     load_models,
@@ -192,7 +192,7 @@ class DPFL(StepTraining):
     )
 
     def check(self) -> None:
-        server_half.ChoiceLimits.check(self.budget, self.counts_self)
+        server_side.ChoiceLimits.check(self.budget, self.counts_self)
         graphs.parse(self.reach)
         refuse_unused(self, *OF_SEARCH, switch="graph", used_with=SEARCHED)
         averages_some = (*SEARCHED, "static", "resampled")
@@ -238,13 +238,13 @@ class DPFL(StepTraining):
         state = model(state)
         first, _ = self.configs
         ask.fit(first, "local", None, **state)
-        reach = server_half.reachable(ask, self.functions, self.reach, self.alone)
+        reach = server_side.reachable(ask, self.functions, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
         state["begin"] = torch.tensor(self.begin)
         if self.graph in SEARCHED:
             return {**state, **self.candidates(reach, ask)}
         if self.graph == "static":
-            once = server_half.draw_peers(
+            once = server_side.draw_peers(
                 ask, self.functions, reach, self.limits(ask).room, "static graph"
             )
             state |= {"omega": once, "graph": once}
@@ -261,7 +261,7 @@ class DPFL(StepTraining):
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
         """Select Ω by BGGC among all sites in reach; the first average is over them."""
-        match = server_half.search(ask, self.functions, reach, self.limits(ask), turn=0)
+        match = server_side.search(ask, self.functions, reach, self.limits(ask), turn=0)
         if match["graph"].any() and not match["can_judge"].any():
             raise ValueError(
                 "DPFL selects by the loss on validation examples and no site has any; "
@@ -277,7 +277,7 @@ class DPFL(StepTraining):
         reach = state["reach"]
         if self.graph == "resampled":
             room = self.limits(ask).room
-            drawn = server_half.draw_peers(
+            drawn = server_side.draw_peers(
                 ask, self.functions, reach, room, f"random graph {t}"
             )
             return self.mix(ask, drawn)
@@ -288,7 +288,7 @@ class DPFL(StepTraining):
         if t % self.period != 0:
             nobody = torch.zeros_like(state["graph"])
             return self.mix(ask, nobody)
-        match = server_half.search(
+        match = server_side.search(
             ask, self.functions, state["omega"], self.limits(ask), turn=t + 1
         )
         if self.graph == "ggc":
@@ -304,10 +304,10 @@ class DPFL(StepTraining):
         if self.graph == "symmetric-and":
             return chosen & chosen.T
         if self.graph == "symmetric-or":
-            return server_half.link_both_ways(
+            return server_side.link_both_ways(
                 ask, self.functions, chosen, reach, self.limits(ask)
             )
-        return server_half.draw_peers(
+        return server_side.draw_peers(
             ask, self.functions, reach, chosen.sum(1), f"random graph {t}"
         )
 
@@ -343,9 +343,9 @@ class DPFL(StepTraining):
         return math.ceil(self.first_epochs / max(self.training_config.epochs, 1))
 
     @property
-    def functions(self) -> server_half.ChoiceFunctions:
+    def functions(self) -> server_side.ChoiceFunctions:
         """Return the client functions by which sites choose collaborators."""
-        return server_half.ChoiceFunctions(
+        return server_side.ChoiceFunctions(
             order=self.order,
             model=self.model,
             search=self.search,
@@ -353,18 +353,18 @@ class DPFL(StepTraining):
             weigh=self.weigh,
         )
 
-    def limits(self, ask: Ask) -> server_half.ChoiceLimits:
-        return server_half.ChoiceLimits.of(self.budget, self.counts_self, ask.cohort)
+    def limits(self, ask: Ask) -> server_side.ChoiceLimits:
+        return server_side.ChoiceLimits.of(self.budget, self.counts_self, ask.cohort)
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
         names = [str(k) for k in range(sites)]
         before = self.begin  # rounds that preprocessing covers
         if resumed:
             before = int(self.graph in SEARCHED)
-        return server_half.load(
+        return server_side.load(
             graph=self.graph,
             reach=graphs.count_reachable(self.reach, sites),
-            limits=server_half.ChoiceLimits.of(self.budget, self.counts_self, names),
+            limits=server_side.ChoiceLimits.of(self.budget, self.counts_self, names),
             rounds=max(rounds - before, 0),
             period=self.period,
             reuses=self.between == "reuse",

@@ -15,7 +15,7 @@ from fallow.core.fit_declarations import MODEL, Fit, FitDeclaration
 from fallow.core.limits import NonNegativeInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Count, Model, Optional, Statistics

@@ -11,7 +11,7 @@ from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.training.personal.base import decode_sites, encode_sites, model

@@ -17,7 +17,7 @@ from fallow.core.fit_declarations import STORED, Fit, FitDeclaration
 from fallow.core.limits import PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, State
 from fallow.core.view import View

@@ -18,7 +18,7 @@ from fallow.core.limits import NonNegativeFloat, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Count, Model, Statistics

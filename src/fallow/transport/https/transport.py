@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import cast
 
 from fallow.core.events import Event as Happening
-from fallow.core.events import Say, ignore_event
+from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId
 from fallow.transport.address import is_loopback
 from fallow.transport.https.app import Application
@@ -78,9 +78,9 @@ class HttpsTransport:
         listening: Listening,
         study: str,
         keys: Mapping[SiteId, bytes],
-        say: Say = ignore_event,
+        notify: EventHandler = ignore_event,
     ) -> None:
-        self.say = say
+        self.notify = notify
         self.problem: str | None = None
         self.port = listening.port
         self._listening = listening
@@ -190,7 +190,7 @@ class HttpsTransport:
     def _complain(self, why: str) -> None:
         self.problem = why
         happening: Happening = {"event": "transport", "why": why}
-        self.say(happening)
+        self.notify(happening)
 
     def _note_error(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, object]

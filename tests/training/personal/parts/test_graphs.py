@@ -19,7 +19,7 @@ from fallow.training.personal.parts.graphs import (
     share_from,
     sparsity,
 )
-from fallow.training.personal.parts.server_half import ChoiceLimits
+from fallow.training.personal.parts.server_side import ChoiceLimits
 
 SITES = ["a", "b", "c", "d"]
 ROWS = {"a": ["b", "c"], "b": ["a"], "d": ["a"]}

@@ -54,7 +54,7 @@ def main() -> int:
         except (
             Exception
         ) as error:  # NVFlare raises various errors, for example if its server is down
-            say(f"{type(error).__name__}: {error}; it is tried again")
+            notify(f"{type(error).__name__}: {error}; it is tried again")
             is_stopped.wait(AGAIN)
     return 0
 
@@ -75,15 +75,15 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
         while not is_stopped.is_set():
             number = session.submit_job(str(job))
             began = time.monotonic()
-            say(f"submitted as {number}")
+            notify(f"submitted as {number}")
             why = wait_for_end(session, number, absence, is_stopped)
             if why is not None:
-                say(f"{why}: the job is submitted again")
+                notify(f"{why}: the job is submitted again")
                 end_jobs(session, name)
                 pause = choose_pause(pause, time.monotonic() - began)
                 is_stopped.wait(pause)
         end_jobs(session, name)
-        say("the job is over")
+        notify("the job is over")
     finally:
         session.close()
 
@@ -163,7 +163,7 @@ def find_admin(kit: Path) -> str:
     return str(details["admin"]["username"])
 
 
-def say(text: str) -> None:
+def notify(text: str) -> None:
     """Write a line to the log."""
     sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
     sys.stdout.flush()

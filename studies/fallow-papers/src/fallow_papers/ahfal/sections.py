@@ -15,9 +15,9 @@ from fallow.report.comparisons import (
     tested_pairs,
     unit_of,
 )
+from fallow.report.conditions import chooses, has_classes
 from fallow.report.final_table import label_of
 from fallow.report.findings.sweeps import alpha_sweeps
-from fallow.report.needs import chooses, has_classes
 from fallow.report.section import Across, Place, Section, Sections
 from fallow.study.records import StudyRecords
 from fallow_papers.ahfal import figures as draw

@@ -6,8 +6,8 @@ import math
 
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING
+from fallow.report.conditions import has_sites
 from fallow.report.final_table import label_of
-from fallow.report.needs import has_sites
 from fallow.report.section import Place, Section, Sections
 from fallow.study.records import StudyRecords
 from fallow_papers.dpfl import figures as draw

@@ -13,10 +13,10 @@ from fallow.report.comparisons import (
     tested_cells,
     tested_pairs,
 )
+from fallow.report.conditions import chooses
 from fallow.report.final_table import digits_of, label_of
 from fallow.report.findings.pairs import StrategyPair, compare_final_scores
 from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
-from fallow.report.needs import chooses
 from fallow.report.section import Across, Place, Section, Sections
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison

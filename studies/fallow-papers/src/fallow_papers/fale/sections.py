@@ -8,10 +8,10 @@ from fallow.core.wording import join_words
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.comparisons import few, tested_cells
+from fallow.report.conditions import has_numbers
 from fallow.report.final_table import label_of
 from fallow.report.findings.checkpoints import checkpoints, is_even
 from fallow.report.findings.pairs import StrategyPair, compare_final_scores
-from fallow.report.needs import has_numbers
 from fallow.report.section import Across, Place, Section, Sections
 from fallow.study.names import label, training_of_recipe
 from fallow.study.published import PublishedCounts

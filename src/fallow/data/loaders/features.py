@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import find_text_columns, name_buckets
-from fallow.core.terms import nearest
-from fallow.data.own.archive import read_arrays
-from fallow.data.own.columns import hash_texts
-from fallow.data.own.images import list_files, read_images
-from fallow.data.own.pixels import as_features, bring_to_shape
-from fallow.data.own.table import EMPTY, Columns, read_cells
+from fallow.core.suggestions import nearest
+from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.images import list_files, read_images
+from fallow.data.loaders.pixels import as_features, bring_to_shape
+from fallow.data.loaders.table import EMPTY, Columns, read_cells
 
 
 @final

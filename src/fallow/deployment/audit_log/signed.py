@@ -18,11 +18,11 @@ from typing import Annotated, cast
 from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
+from fallow.deployment.audit_log.entries import Role, name_party, read_audit_log
+from fallow.deployment.audit_log.files import PAGE, RECORDS, TABLE, render_files
 from fallow.deployment.folders import private_folder
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.received import read_bytes, read_toml
-from fallow.deployment.trail.entries import Role, name_party, read_trail
-from fallow.deployment.trail.files import PAGE, RECORDS, TABLE, render_files
 from fallow.experiment.methods import versions
 from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
 from fallow.storage.errors import Failed
@@ -98,7 +98,7 @@ def write_audit(folder: Path, out: Path) -> WrittenAudit:
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder")
-    trail, secret = read_trail(folder)
+    trail, secret = read_audit_log(folder)
     summary: AuditSummary = {
         "role": trail.role,
         "party": trail.party,

@@ -18,10 +18,10 @@ from fallow.deployment.coordinator.arrivals import ARRIVALS, read_arrivals
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.joining import fingerprint
 from fallow.deployment.ledger.history import HistoryLine
+from fallow.deployment.site.agreement_text import Disclosed, list_agreed_disclosures
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.terms import Disclosed, list_agreed_disclosures
 from fallow.experiment.event_log import EventLog
-from fallow.study.cell import StudyRun
+from fallow.study.study_run import StudyRun
 
 Role = Literal["site", "coordinator"]
 
@@ -70,7 +70,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Trail:
+class AuditLog:
     """Audit trail of a party. ``key`` is the public key of its signature, 32 bytes."""
 
     role: Role
@@ -98,28 +98,28 @@ def name_party(role: str, party: str) -> str:
     return f"site {party}"
 
 
-def read_trail(folder: Path) -> tuple[Trail, bytes]:
+def read_audit_log(folder: Path) -> tuple[AuditLog, bytes]:
     """Return the audit trail of a party's folder and the signing key.
 
     Raises ValueError for any other folder, and Failed if a line of its ledger was changed.
     """
     if (folder / "site.toml").exists():
         site = SiteFolder.open(folder)
-        return read_site_trail(site), site.keys.sign
+        return read_site_audit_log(site), site.keys.sign
     if (folder / "coordinator.json").exists():
         office = CoordinatorFolder.open(folder)
-        return read_coordinator_trail(office), office.secret
+        return read_coordinator_audit_log(office), office.secret
     raise ValueError(
         f"{folder} is neither the folder of a site nor that of a coordinator: "
         "'fallow site init' and 'fallow coordinate init' create them"
     )
 
 
-def read_site_trail(folder: SiteFolder) -> Trail:
+def read_site_audit_log(folder: SiteFolder) -> AuditLog:
     """Return the audit trail of a site, from its ledger."""
     with closing(folder.open_ledger()) as ledger:
         lines = ledger.list_history()
-    return Trail(
+    return AuditLog(
         role="site",
         party=folder.name,
         study=folder.agreement.name,
@@ -147,7 +147,7 @@ def _tell(line: HistoryLine) -> Entry:
     return result
 
 
-def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
+def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
     """Return the audit trail of a coordinator: admissions, replies and removals."""
     agreement = folder.agreement
     entries: list[Entry] = []
@@ -168,7 +168,7 @@ def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
             entry["bytes"] = arrival.n_bytes
             entry["epsilon"] = arrival.epsilon
         entries.append(entry)
-    return Trail(
+    return AuditLog(
         role="coordinator",
         party="coordinator",
         study=agreement.name,

@@ -14,19 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.missing import Missing
-from fallow.core.terms import nearest, nearest_column
-from fallow.data.own.cells import (
-    EMPTY,
-    TABLES,
-    ColumnCells,
-    Numbers,
-    ReadTable,
-    Say,
-    ignore_bytes,
-    number_in,
-    read_file,
-)
-from fallow.data.own.columns import (
+from fallow.core.suggestions import nearest, nearest_column
+from fallow.data.loaders.columns import (
     MOST_LEVELS,
     RecognizedColumn,
     describe_columns,
@@ -36,7 +25,18 @@ from fallow.data.own.columns import (
     names_rows,
     recognize_column,
 )
-from fallow.data.own.dialect import Dialect
+from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.table_files import (
+    EMPTY,
+    TABLES,
+    ColumnCells,
+    Numbers,
+    ReadTable,
+    ReportBytes,
+    ignore_bytes,
+    number_in,
+    read_file,
+)
 from fallow.data.reading import ColumnRead, Reading, count_at
 
 __all__ = [
@@ -99,14 +99,14 @@ class TableArrays:
 
 
 def read_table(
-    path: Path, test: Path | None, wanted: Wanted, say: Say = ignore_bytes
+    path: Path, test: Path | None, wanted: Wanted, notify: ReportBytes = ignore_bytes
 ) -> tuple[TableArrays, Sequence[str], Sequence[str] | None]:
     """Return both files as one table, with labels ("" for none) and sites as texts.
 
     Texts become the same columns in both files. Raises ValueError with the file, the
     column, and the row of an error.
     """
-    parts = _read_both(path, test, wanted, say)
+    parts = _read_both(path, test, wanted, notify)
     rows = parts[0].rows
     dialect = parts[0].dialect
     notes: list[str] = []
@@ -139,11 +139,13 @@ def read_table(
     return table, list(compress(labels, table.kept)), kept_sites
 
 
-def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[ReadTable]:
+def _read_both(
+    path: Path, test: Path | None, wanted: Wanted, notify: ReportBytes
+) -> list[ReadTable]:
     """Read the file, and the test file if any; a column that is text in one is text in
     both.
     """
-    first = _read_checked(path, wanted, wanted.is_text, say)
+    first = _read_checked(path, wanted, wanted.is_text, notify)
     if test is None:
         return [first]
     second = _read_checked(test, wanted, wanted.is_text, ignore_bytes)
@@ -156,7 +158,7 @@ def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[
         return name in mixed or wanted.is_text(name)
 
     del first, second  # a large table must not be in memory twice
-    return [_read_checked(file, wanted, is_text, say) for file in (path, test)]
+    return [_read_checked(file, wanted, is_text, notify) for file in (path, test)]
 
 
 def read_cells(path: Path) -> Columns:
@@ -187,9 +189,9 @@ def _plain_texts(cells: ColumnCells, dialect: Dialect) -> list[str]:
 
 
 def _read_checked(
-    path: Path, wanted: Wanted, is_text: Callable[[str], bool], say: Say
+    path: Path, wanted: Wanted, is_text: Callable[[str], bool], notify: ReportBytes
 ) -> ReadTable:
-    read = read_file(path, is_text, say)
+    read = read_file(path, is_text, notify)
     names = list(read.columns)
     for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
         if column is not None and column not in read.columns:

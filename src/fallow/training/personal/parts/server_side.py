@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.methods import Load
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.core.types import Answer, SiteId, State
 from fallow.training.personal.parts import graphs
 from fallow.training.personal.parts.graphs import Reach, graph_of, peers

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, name_buckets, name_marks
 from fallow.core.wording import join_some
-from fallow.data.own.cells import EMPTY, ColumnCells, Numbers
-from fallow.data.own.dialect import Dialect
+from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.table_files import EMPTY, ColumnCells, Numbers
 from fallow.data.reading import ColumnRead
 
 BLOCK = 1024  # number of texts per block, to limit memory

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.missing import find_text_columns, name_buckets
-from fallow.core.terms import OF_FEDERATION, explain_function, nearest, nearest_column
+from fallow.core.suggestions import OF_FEDERATION, explain_function, nearest, nearest_column
 from fallow.data.dataset import Dataset
-from fallow.data.own.cells import cells_of_frame
-from fallow.data.own.columns import hash_texts
-from fallow.data.own.labels import TaskChoice, warn_of_nan
-from fallow.data.own.open import from_assembled
-from fallow.data.own.table import EMPTY, Wanted, assemble
+from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.labels import TaskChoice, warn_of_nan
+from fallow.data.loaders.open import from_assembled
+from fallow.data.loaders.table import EMPTY, Wanted, assemble
+from fallow.data.loaders.table_files import cells_of_frame
 
 if TYPE_CHECKING:
     import pandas as pd

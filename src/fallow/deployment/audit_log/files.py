@@ -14,18 +14,18 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from fallow.deployment.trail.entries import FIELDS, KINDS, Trail
+from fallow.deployment.audit_log.entries import FIELDS, KINDS, AuditLog
 from fallow.storage.plain import cell, plain
 
 PAGE = "audit.html"
 TABLE = "audit.csv"
 RECORDS = "audit.json"
-TEMPLATE = "trail.html"
+TEMPLATE = "audit_log.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy of the page: no external content and no scripts."""
 
 
-def render_files(trail: Trail, summary: Mapping[str, object]) -> dict[str, bytes]:
+def render_files(trail: AuditLog, summary: Mapping[str, object]) -> dict[str, bytes]:
     """Return the content of each file by name. ``summary`` is that of the manifest."""
     return {
         PAGE: _render_page(trail, summary),
@@ -34,7 +34,7 @@ def render_files(trail: Trail, summary: Mapping[str, object]) -> dict[str, bytes
     }
 
 
-def _render_table(trail: Trail) -> bytes:
+def _render_table(trail: AuditLog) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FIELDS)
@@ -44,7 +44,7 @@ def _render_table(trail: Trail) -> bytes:
     return text.getvalue().encode()
 
 
-def _render_records(trail: Trail, summary: Mapping[str, object]) -> bytes:
+def _render_records(trail: AuditLog, summary: Mapping[str, object]) -> bytes:
     """Return a JSON object with each entry on its own line."""
     head = json.dumps(summary, ensure_ascii=False)
     kinds = json.dumps(KINDS, ensure_ascii=False)
@@ -58,7 +58,7 @@ def _render_records(trail: Trail, summary: Mapping[str, object]) -> bytes:
     return text.encode()
 
 
-def _render_page(trail: Trail, summary: Mapping[str, object]) -> bytes:
+def _render_page(trail: AuditLog, summary: Mapping[str, object]) -> bytes:
     text = _template().render(
         trail=trail,
         title=trail.title,
@@ -93,7 +93,7 @@ def _on_one_line(value: object) -> object:
     return value
 
 
-def _count(trail: Trail) -> dict[str, int]:
+def _count(trail: AuditLog) -> dict[str, int]:
     """Return the number of entries of each kind that occurs."""
     counts: dict[str, int] = {}
     for kind in KINDS:
@@ -103,7 +103,7 @@ def _count(trail: Trail) -> dict[str, int]:
     return counts
 
 
-def _count_labels_of_people(trail: Trail) -> dict[str, int]:
+def _count_labels_of_people(trail: AuditLog) -> dict[str, int]:
     """Return the number of labels of each annotator, largest first. Empty for a coordinator."""
     counts: dict[str, int] = {}
     if trail.role == "site":
@@ -114,6 +114,6 @@ def _count_labels_of_people(trail: Trail) -> dict[str, int]:
     return {who: counts[who] for who in ordered}
 
 
-def _sum_epsilon(trail: Trail) -> float:
+def _sum_epsilon(trail: AuditLog) -> float:
     """Return the epsilon of all entries, for a coordinator over all sites."""
     return sum(float(entry["epsilon"]) for entry in trail.entries if entry["epsilon"] != "")

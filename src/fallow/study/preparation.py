@@ -16,11 +16,11 @@ from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.streams import stream
-from fallow.core.terms import refuse_for_classes
+from fallow.core.suggestions import refuse_for_classes
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
-from fallow.data.own.cells import Say, ignore_bytes
+from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, versions
@@ -46,7 +46,7 @@ from fallow.storage.received import (
     parse_json,
     read_regular,
 )
-from fallow.study.cell import Setup, StudyRun
+from fallow.study.study_run import Setup, StudyRun
 from fallow.study.trainers import describe_study, describe_trainers
 from fallow.training import personal
 
@@ -103,7 +103,7 @@ def prepare_study(
     seed: int,
     outline: bool = False,
     suited: Suited | None = None,
-    say: Say = ignore_bytes,
+    notify: ReportBytes = ignore_bytes,
     at_sites: Mapping[str, str] | None = None,
 ) -> tuple[Setup, SimulatedEnvironment]:
     """Complete the configuration from the data, and create the environment of the first run.
@@ -119,7 +119,7 @@ def prepare_study(
     suited : callable, optional
         Function that chooses default strategies that support the data, stored in
         ``setup.recipe.strategies``.
-    say : callable
+    notify : callable
         See `open_data`.
     at_sites : mapping, optional
         Settings that apply if the data name the site of each example.
@@ -134,7 +134,7 @@ def prepare_study(
         setup.data_dir,
         setup.dataset,
         outline=pictures,
-        say=say,
+        notify=notify,
     )
     recipe = setup.recipe
     if at_sites and data.groups is not None:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.data.own.cells import Say, ignore_bytes, read_file
-from fallow.data.own.pixels import BRIGHTEST
-from fallow.data.own.raster import ImageError, open_image
+from fallow.data.loaders.pixels import BRIGHTEST
+from fallow.data.loaders.raster import ImageError, open_image
+from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
 from fallow.storage.received import describe_lack
 
 UNLABELED_FOLDER = "unlabeled"
@@ -44,11 +44,11 @@ class Images:
     notes: tuple[str, ...]
 
 
-def read_folder(folder: Path, say: Say = ignore_bytes) -> Images:
+def read_folder(folder: Path, notify: ReportBytes = ignore_bytes) -> Images:
     """Read every image below the folder, sorted by name, without hidden files.
 
     The layout is ``site/class/*``, or ``class/*`` without sites. Images of unusual sizes
-    are resized to the most frequent size, with a note. ``say`` receives the number of bytes
+    are resized to the most frequent size, with a note. ``notify`` receives the number of bytes
     read. A table in the folder with the columns ``file`` and ``target``, and optionally
     ``site``, has regression targets: images are then the files in it.
     """
@@ -56,7 +56,7 @@ def read_folder(folder: Path, say: Say = ignore_bytes) -> Images:
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
     listed = _find_list(folder)
     if listed is not None:
-        return _read_listed(folder, listed, say)
+        return _read_listed(folder, listed, notify)
     files = list_files(folder, "*/*/*")
     has_sites = bool(files)
     if not has_sites:
@@ -67,7 +67,7 @@ def read_folder(folder: Path, say: Say = ignore_bytes) -> Images:
             f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
             "targets.csv with the columns file and target"
         )
-    x, notes = _load_files(folder, files, say)
+    x, notes = _load_files(folder, files, notify)
     parts = [file.relative_to(folder).parts for file in files]
     labels = []
     for part in parts:
@@ -105,7 +105,7 @@ def _is_text(column: str) -> bool:
     return column in ("file", "site")
 
 
-def _read_listed(folder: Path, table: Path, say: Say) -> Images:
+def _read_listed(folder: Path, table: Path, notify: ReportBytes) -> Images:
     """Read the images in a table, with their targets."""
     columns = read_file(table, _is_text).columns
     names = tuple(name.strip() for name in columns["file"].texts or ())
@@ -128,7 +128,7 @@ def _read_listed(folder: Path, table: Path, say: Say) -> Images:
     sites: tuple[str, ...] | None = None
     if "site" in columns:
         sites = tuple(columns["site"].texts or ())
-    x, notes = _load_files(folder, files, say)
+    x, notes = _load_files(folder, files, notify)
     return Images(
         x=x,
         labels=targets.astype(np.float64),
@@ -139,11 +139,11 @@ def _read_listed(folder: Path, table: Path, say: Say) -> Images:
 
 
 def _load_files(
-    folder: Path, files: Sequence[Path], say: Say
+    folder: Path, files: Sequence[Path], notify: ReportBytes
 ) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
     """Load files as one array in the most frequent size, and describe the changes."""
     _check_fits(folder, files)
-    loaded = _read_each(files, say)
+    loaded = _read_each(files, notify)
     sizes = Counter(pixels.shape[1:] for pixels in loaded)
     # the most frequent size; of several the smallest, so that no image is enlarged
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
@@ -166,8 +166,8 @@ def _load_files(
     return x, tuple(notes)
 
 
-def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:
-    """Yield the pixels of each file in its own size; ``say`` is called for every file."""
+def _read_each(files: Sequence[Path], notify: ReportBytes) -> list[Pixels]:
+    """Yield the pixels of each file in its own size; ``notify`` is called for every file."""
     sizes = [file.stat().st_size for file in files]  # in bytes
     total = sum(sizes)
     done = 0
@@ -175,7 +175,7 @@ def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:
     for file, size in zip(files, sizes, strict=True):
         loaded.append(_read_pixels(file, None))
         done += size
-        say(done, total)
+        notify(done, total)
     return loaded
 
 

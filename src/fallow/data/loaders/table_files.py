@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.data.own.dialect import BLOCK, Dialect, detect
-from fallow.data.own.workbook import check_workbook_fits
+from fallow.data.loaders.dialect import BLOCK, Dialect, detect
+from fallow.data.loaders.workbook import check_workbook_fits
 from fallow.storage.received import check_no_pipe, describe_lack
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ CELL_BYTES = 8  # of a number in memory, and at least of a reference to a text
 SNIFFED = 500  # first rows, which determine the numeric columns
 
 Numbers = npt.NDArray[np.float32]
-Say = Callable[[int, int], None]
+ReportBytes = Callable[[int, int], None]
 """Function that receives the number of bytes read, and of all bytes."""
 
 
@@ -95,7 +95,9 @@ class ReadTable:
         return len(next(iter(self.columns.values())))
 
 
-def read_file(path: Path, is_text: IsText = no_text, say: Say = ignore_bytes) -> ReadTable:
+def read_file(
+    path: Path, is_text: IsText = no_text, notify: ReportBytes = ignore_bytes
+) -> ReadTable:
     """Read the columns of a table; ``is_text`` returns which ones stay text, such as
     labels.
 
@@ -105,7 +107,7 @@ def read_file(path: Path, is_text: IsText = no_text, say: Say = ignore_bytes) ->
     check_no_pipe(path)
     ending = path.suffix.lower()
     if ending in TEXT_FILES:
-        read = _read_text(path, is_text, say)
+        read = _read_text(path, is_text, notify)
     elif ending in EXCEL_FILES:
         read = _read_excel(path, is_text)
     else:
@@ -118,7 +120,7 @@ def read_file(path: Path, is_text: IsText = no_text, say: Say = ignore_bytes) ->
 # -- text files -----------------------------------------------------------------------------
 
 
-def _read_text(path: Path, is_text: IsText, say: Say) -> ReadTable:
+def _read_text(path: Path, is_text: IsText, notify: ReportBytes) -> ReadTable:
     """Read the columns of a text file with pyarrow if the result is the same, else line by
     line.
     """
@@ -130,11 +132,11 @@ def _read_text(path: Path, is_text: IsText, say: Say) -> ReadTable:
     is_usual = dialect.encoding in ("utf-8", "utf-8-sig") and dialect.is_plain
     can_be_fast = is_usual and not any("\n" in name for name in names)
     if can_be_fast and find_spec("pyarrow") is not None:
-        fast = _read_by_arrow(path, dialect, names, numeric, say)
+        fast = _read_by_arrow(path, dialect, names, numeric, notify)
         if fast is not None:
             return ReadTable(fast, notes, dialect)
     while True:
-        columns, mistaken = _read_by_lines(path, dialect, names, numeric, say)
+        columns, mistaken = _read_by_lines(path, dialect, names, numeric, notify)
         if not mistaken:
             return ReadTable(columns, notes, dialect)
         numeric -= mistaken  # columns with texts among numbers are read again, as text
@@ -201,7 +203,11 @@ def number_in(cell: str) -> float | None:
 
 
 def _read_by_arrow(
-    path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
+    path: Path,
+    dialect: Dialect,
+    names: Sequence[str],
+    numeric: set[str],
+    notify: ReportBytes,
 ) -> dict[str, ColumnCells] | None:
     """Read the columns of a regular file in blocks; None for an irregular file."""
     pa = import_optional("pyarrow", "pyarrow", "reading a table fast")
@@ -241,7 +247,7 @@ def _read_by_arrow(
         )
         for batch in reader:
             end = rows + batch.num_rows
-            say(total * end // len(matrix), total)  # the header counts as a row
+            notify(total * end // len(matrix), total)  # the header counts as a row
             for name, at in position.items():
                 with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
                     matrix[rows:end, at] = batch.column(name).to_numpy(zero_copy_only=False)
@@ -251,7 +257,7 @@ def _read_by_arrow(
                 cells += [known.setdefault(cell, cell) for cell in values]
     except (pa.ArrowException, OSError):
         return None
-    say(total, total)
+    notify(total, total)
     columns: dict[str, ColumnCells] = {}
     for name in names:
         if name in numeric:
@@ -285,7 +291,11 @@ def _join_blocks(blocks: list[Numbers]) -> Numbers:
 
 
 def _read_by_lines(
-    path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
+    path: Path,
+    dialect: Dialect,
+    names: Sequence[str],
+    numeric: set[str],
+    notify: ReportBytes,
 ) -> tuple[dict[str, ColumnCells], set[str]]:
     """Read the columns line by line, and return which of ``numeric`` contain text."""
     blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
@@ -297,7 +307,7 @@ def _read_by_lines(
     for first, rows in _read_chunks(path, dialect):
         _check_widths(path, names, rows, first)
         done += sum(len(cell) + 1 for row in rows for cell in row)  # its separator
-        say(min(done, total), total)
+        notify(min(done, total), total)
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
             if name not in numeric:
                 result = [cell.strip() for cell in column]
@@ -308,7 +318,7 @@ def _read_by_lines(
                     mistaken.add(name)
                 else:
                     blocks[name].append(numbers)
-    say(total, total)
+    notify(total, total)
     columns: dict[str, ColumnCells] = {}
     for name in names:
         if name in numeric:

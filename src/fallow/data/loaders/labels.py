@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.terms import nearest
-from fallow.data.own.columns import are_dates, names_every_row
+from fallow.core.suggestions import nearest
+from fallow.data.loaders.columns import are_dates, names_every_row
 
 TaskChoice = Literal["auto", "classification", "regression"]
 MOST_CLASSES = 100  # maximum number of distinct integers without an explicit task

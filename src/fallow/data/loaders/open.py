@@ -13,15 +13,20 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
-from fallow.core.terms import nearest
+from fallow.core.suggestions import nearest
 from fallow.data.catalog.named import CATALOG, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
-from fallow.data.own.archive import read_arrays
-from fallow.data.own.cells import TABLES, Say, ignore_bytes
-from fallow.data.own.images import read_folder
-from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
-from fallow.data.own.pixels import Channels, as_features, describe_move, has_channels_last
-from fallow.data.own.table import TableArrays, Wanted, read_table
+from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.images import read_folder
+from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
+from fallow.data.loaders.pixels import (
+    Channels,
+    as_features,
+    describe_move,
+    has_channels_last,
+)
+from fallow.data.loaders.table import TableArrays, Wanted, read_table
+from fallow.data.loaders.table_files import TABLES, ReportBytes, ignore_bytes
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import Reading, count_at
 
@@ -227,7 +232,7 @@ def from_table(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
-    say: Say = ignore_bytes,
+    notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a table with one header line.
 
@@ -245,7 +250,7 @@ def from_table(
     see ``standardize``. Empty cells are NaN until the sites impute them
     (``Dataset.missing``), and are marked by indicator columns ``column_missing``.
     drop_rows: omit examples with missing or infinite features instead. classes: see
-    ``from_arrays``. say: receives the number of bytes read of a text file.
+    ``from_arrays``. notify: receives the number of bytes read of a text file.
 
     Raises ValueError for an absent column (with the nearest name), text among numbers (with
     its row), infinite features (with column and count), and labels that are all missing or
@@ -256,7 +261,7 @@ def from_table(
     if test is not None:
         test_file = _existing(test)
     wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
-    table, labels, sites = read_table(file, test_file, wanted, say)
+    table, labels, sites = read_table(file, test_file, wanted, notify)
     groups = None
     if sites is not None:
         groups = np.array(sites, dtype=np.str_)
@@ -313,7 +318,7 @@ def from_assembled(
 
 
 def from_folder(
-    path: str | Path, *, classes: Sequence[str] = (), say: Say = ignore_bytes
+    path: str | Path, *, classes: Sequence[str] = (), notify: ReportBytes = ignore_bytes
 ) -> Dataset:
     """Create a dataset from a folder of images, with or without sites.
 
@@ -322,14 +327,14 @@ def from_folder(
     Pixels are divided by 255, those of 16 bits by 65,535, as in arrays. There is one
     channel if every image is gray, else three. Images of unusual sizes are resized to the
     most frequent size, with a note. Examples are named by their paths below the folder.
-    ``say`` receives the number of bytes read. Needs pillow.
+    ``notify`` receives the number of bytes read. Needs pillow.
 
     A table in the folder with the columns ``file`` and ``target``, and optionally ``site``,
     has regression targets: images are then the files in it, and an empty target is
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = _existing(path)
-    result = read_folder(folder, say)
+    result = read_folder(folder, notify)
     groups = None
     if result.sites is not None:
         groups = np.array(result.sites)
@@ -387,7 +392,7 @@ def open_dataset(
     drop_rows: bool = False,
     channels: Channels = "auto",
     outline: int | None = None,
-    say: Say = ignore_bytes,
+    notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Open a named dataset, or the user's table, .npz file or folder of images.
 
@@ -396,7 +401,7 @@ def open_dataset(
     the user's data. ``drop_rows`` omits examples with missing or infinite features (see
     ``from_arrays``). ``channels`` applies to images in a .npz file. ``outline``: for named
     datasets of many images, the number of images to read instead of all (see
-    ``load_outline``). ``say`` receives the number of bytes read of a text file or a folder
+    ``load_outline``). ``notify`` receives the number of bytes read of a text file or a folder
     of images.
     """
     file = Path(spec)
@@ -415,7 +420,7 @@ def open_dataset(
             task=task,
             classes=classes,
             drop_rows=drop_rows,
-            say=say,
+            notify=notify,
         )
     if choice.settings:
         named = next(iter(choice.settings.values()))
@@ -440,7 +445,7 @@ def open_dataset(
             return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
     if file.is_dir():
-        return from_folder(file, classes=classes, say=say)
+        return from_folder(file, classes=classes, notify=notify)
     if file.suffix.lower() == ".npz":
         return from_npz(file, classes=classes, drop_rows=drop_rows, channels=channels)
     raise ValueError(
