@@ -8,6 +8,7 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -107,8 +108,17 @@ def name_files(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = OUTSIDE.sub(name, text[0])
 
 
+def leave_out_sidebar(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object
+) -> None:
+    """Show no sidebar beside source code, which is in no table of contents."""
+    if page.startswith("_modules/"):
+        context.pop("toctree", None)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("html-page-context", leave_out_sidebar, priority=100)
     app.connect("source-read", name_files)
     app.connect("autodoc-process-docstring", escape_marks)
 

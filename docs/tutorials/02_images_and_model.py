@@ -65,7 +65,7 @@ baseline = fl.compare(
     seeds=2,
     initial=0.05,
     budget=0.05,
-    cycles=2,
+    cycles=1,
 )
 baseline.table()
 
@@ -124,9 +124,9 @@ study.table()
 # Any module works. Here an untrained one stands in for a network that you would load:
 torch.manual_seed(0)
 frozen = nn.Sequential(
-    nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()
+    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()
 )
-run = fl.run(federation, "margin", encoder=frozen, initial=0.1, budget=0.05, cycles=2)
+run = fl.run(federation, "margin", encoder=frozen, initial=0.1, budget=0.05, cycles=1)
 run
 
 # %%

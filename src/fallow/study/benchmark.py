@@ -236,8 +236,8 @@ def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
     """Return the area of each strategy and seed on one task, without incomplete runs."""
     outcome: dict[str, dict[int, float]] = {}
     last = frame["cycle"].max()
-    for (strategy, seed), rows in frame.groupby(["strategy", "seed"], sort=False):
-        ordered = rows.sort_values("cycle")
+    by_cycle = frame.sort_values("cycle", kind="stable")
+    for (strategy, seed), ordered in by_cycle.groupby(["strategy", "seed"], sort=False):
         if ordered["cycle"].iloc[-1] == last:
             of_strategy = outcome.setdefault(str(strategy), {})
             of_strategy[int(seed)] = area(

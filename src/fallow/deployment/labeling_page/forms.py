@@ -85,7 +85,7 @@ def obstacle_of(form: Mapping[str, str]) -> str:
 
     Raises ValueError for an unknown reason, and without a text for another reason.
 
-    >>> obstacle_of({"reason": "other", "why": " shows  a form "})
+    >>> obstacle_of({"cannot": "", "reason": "other", "why": " shows  a form "})
     'other: shows a form'
     """
     reason = form.get("reason", "")
