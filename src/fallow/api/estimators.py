@@ -212,8 +212,26 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
 class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     """Regressor trained at several sites, with the interface of scikit-learn.
 
-    Parameters and attributes are those of `FederatedClassifier`, without ``classes_``.  With
-    ``standardize=True``, targets are standardized too.
+    Attributes are those of `FederatedClassifier`, without ``classes_``.
+
+    Parameters
+    ----------
+    model : str, object or torch.nn.Module, default="mlp"
+        Model, as in `fallow.run`.
+    training : str or object, default="fedavg"
+        Training algorithm, as in `fallow.run`.
+    rounds : int, default=20
+        Number of rounds.
+    epochs : int, default=5
+        Number of local epochs per round.
+    batch_size : int, default=32
+        Batch size of local training.
+    lr : float, default=0.05
+        Learning rate of local training.
+    standardize : bool, default=True
+        Whether to standardize features and targets by their mean and variance over all sites.
+    random_state : int or None, default=0
+        Seed.  None means 0: fitting is always reproducible.
 
     Examples
     --------

@@ -241,8 +241,12 @@ class Study:
 
     Attributes
     ----------
+    setup : Setup
+        Configuration of the study.
     failures : tuple of Failure
         Runs that failed, with the reason.
+    is_kept : bool
+        Whether the folder of the study is kept after the program ends.
     metric : str or None
         Metric of tables, curves and tests (`with_metric`); None: accuracy or squared error.
 

@@ -59,6 +59,14 @@ class Chooser:
     least -1.  The division by p_k makes the expected update independent of how often an arm is
     drawn.
 
+    Parameters
+    ----------
+    arms : sequence of str
+        Names of the query strategies to choose from.
+    shown : {"totals", "parts"}
+        ``"parts"`` permits the coordinator to see contributions of single sites, without secure
+        aggregation.
+
     Notes
     -----
     *Loss.*  The loss is that of ridge regression on one-hot classes, or on regression targets, with

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from fallow.core.docstrings import HEADING, add_parameters
 from fallow.core.limits import check_fields
 from fallow.core.training_config import (
     KEYWORDS,
@@ -26,12 +27,25 @@ class StepTraining:
     It declares the keywords once, so that type checkers and editors know them in every
     algorithm.  A subclass checks its own fields in ``check``.
 
+    The parameters below are part of the docstring of each subclass.
+
     Parameters
     ----------
-    training_config : Configuration of local training in a round. lr, epochs, batch_size,
-    optimizer, momentum, weight_decay : Settings of the training
-        configuration by keyword.  The default is the value in ``training_config``, or that
-        of the model family.
+    training_config : TrainingConfig
+        Configuration of local training in a round.
+    lr : float, optional
+        Learning rate.  Default of this and the next parameters: the value in
+        ``training_config``, or that of the model family.
+    epochs : int, optional
+        Number of epochs over the labeled examples of a site in each round.
+    batch_size : int, optional
+        Batch size.
+    optimizer : {"sgd", "adam"} or Optimizer, optional
+        Optimizer.
+    momentum : float, optional
+        Momentum of SGD.
+    weight_decay : float, optional
+        L2 weight decay.
     """
 
     training_config: TrainingConfig = NOT_GIVEN
@@ -74,6 +88,12 @@ class StepTraining:
             object.__setattr__(self, name, _read(config, path))
         check_fields(self)
         self.check()
+
+    def __init_subclass__(cls) -> None:
+        """Add the shared parameters to the docstring."""
+        if cls.__doc__ and StepTraining.__doc__:
+            shared = StepTraining.__doc__.partition(HEADING)[2]
+            cls.__doc__ = add_parameters(cls.__doc__, shared)
 
     def check(self) -> None:
         """Raise ValueError for an invalid field of the subclass."""

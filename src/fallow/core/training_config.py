@@ -48,13 +48,20 @@ class Optimizer:
 
     Parameters
     ----------
-    name : "sgd" or "adam".
-    lr : Learning rate.  None: the default of the model family, for SGD.
-    momentum : Momentum of SGD.
-    weight_decay : Added to the gradient of parameters, never of statistics.
-    betas, eps : Parameters of Adam.
-    persist : Whether moments are kept between rounds, until a cycle starts from initial
-    weights.
+    name : {"sgd", "adam"}
+        Name of the optimizer.
+    lr : float, optional
+        Learning rate.  None: the default of the model family, for SGD.
+    momentum : float
+        Momentum of SGD.
+    weight_decay : float
+        L2 weight decay of parameters; statistics are unchanged.
+    betas : tuple of float
+        Decay rates of the moment estimates of Adam.
+    eps : float
+        Term added to the denominator of Adam for numerical stability.
+    persist : bool
+        Whether moments are kept between rounds, until a cycle starts from initial weights.
 
     >>> Optimizer("adam", lr=1e-3).betas
     (0.9, 0.999)
@@ -101,8 +108,14 @@ class Optimizer:
 class Schedule:
     """Multiply the learning rate by ``factor`` at every milestone.
 
-    ``unit`` is the unit of milestones in a cycle: local epochs (AHFAL, KAFAL) or rounds
-    (LoGo).
+    Parameters
+    ----------
+    milestones : tuple of int
+        Epochs or rounds of a cycle at which the learning rate is multiplied.
+    factor : float
+        Multiplier of the learning rate.
+    unit : {"epoch", "round"}
+        Unit of the milestones: local epochs (AHFAL, KAFAL) or rounds (LoGo).
 
     >>> falling = Schedule(milestones=(10, 15), factor=0.1, unit="round")
     >>> [round(falling.at(round_, epoch=0, epochs=5), 4) for round_ in (9, 10, 15)]
@@ -131,6 +144,13 @@ class Schedule:
 @dataclass(frozen=True)
 class TrainingStage:
     """Train a part of the model for some epochs (FedRep trains the head, then the body).
+
+    Parameters
+    ----------
+    epochs : int
+        Number of epochs.
+    part : {"all", "head", "body"}
+        Part of the model that is trained.
 
     >>> TrainingConfig(stages=(TrainingStage(3, "head"), TrainingStage(1, "body"))).epochs
     4
@@ -169,18 +189,26 @@ class TrainingConfig:
 
     Parameters
     ----------
-    stages : Epochs, each stage on a part of the model.
-    batch_size : Number of examples per step.
-    optimizer : Optimizer with its learning rate.
-    schedule : Decrease of the learning rate.
-    start : ``"given"`` starts from the received model, ``"scratch"`` from new random
-    weights.  Any other word is the name of a model in the memory of the site.
-    stop_at : Training accuracy at which training ends after the epoch.
-    augment : Random augmentation of images.
-    patience : Number of epochs without a lower mean training loss before training ends.
-    The last weights are kept.
-    mix : Alpha of mixup with unlabeled examples: coefficients are drawn from Beta(mix,
-    mix).
+    stages : tuple of TrainingStage, optional
+        Epochs, each stage on a part of the model.
+    batch_size : int, optional
+        Number of examples per step.
+    optimizer : Optimizer
+        Optimizer with its learning rate.
+    schedule : Schedule
+        Decrease of the learning rate.
+    start : str
+        ``"given"`` starts from the received model, ``"scratch"`` from new random weights.  Any
+        other word is the name of a model in the memory of the site.
+    stop_at : float, optional
+        Training accuracy at which training ends after the epoch.
+    augment : tuple of {"flip", "crop2", "crop4"}
+        Random augmentation of images.
+    patience : int, optional
+        Number of epochs without a lower mean training loss before training ends. The last
+        weights are kept.
+    mix : float, optional
+        Alpha of mixup with unlabeled examples: coefficients are drawn from Beta(mix, mix).
 
     >>> config = TrainingConfig((TrainingStage(5), TrainingStage(2)), batch_size=16)
     >>> config.epochs

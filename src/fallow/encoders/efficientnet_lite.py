@@ -62,11 +62,14 @@ class EfficientNetLite0(PhotoEncoder):
 
     Parameters
     ----------
-    size : Pixels in each direction to which images are resized.
-    batch : Number of images at a time.
-    normalize : Standardize colors to those of ImageNet, from aggregates of the colors at
-    the sites.
-    half : Round features to float16.
+    size
+        Pixels in each direction to which images are resized.
+    batch
+        Number of images at a time.
+    normalize
+        Standardize colors to those of ImageNet, from aggregates of the colors at the sites.
+    half
+        Round features to float16.
 
     Notes
     -----

@@ -14,9 +14,16 @@ SURROGATES = range(0xD800, 0xE000)  # surrogates, which do not occur in text
 def texts_to_rows(texts: Sequence[str], length: int | None = None) -> Tensor:
     """Encode texts as character codes, zero-padded, (n, length) float32.
 
-    length: number of characters per example; None: that of the longest text.  Longer texts are
-    truncated.
+    Parameters
+    ----------
+    texts : sequence of str
+        Texts.
+    length : int, optional
+        Number of characters per example; longer texts are truncated.  Default: the length of the
+        longest text.
 
+    Examples
+    --------
     >>> texts_to_rows(["ab", "c"]).tolist()
     [[97.0, 98.0], [99.0, 0.0]]
     """

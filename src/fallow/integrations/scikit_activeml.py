@@ -49,10 +49,14 @@ class FromScikitActiveML:
 
     Parameters
     ----------
-    strategy : Query strategy of ``skactiveml.pool``: an object, a class or a name.
-    settings : Parameters of the query strategy that differ from the default, such as
-        ``"k=5;cluster_algo_dict.n_init=10"``.  They are taken from ``strategy`` if it is an object.
-    model : Model whose features and predictions are used.
+    strategy
+        Query strategy of ``skactiveml.pool``: an object, a class or a name.
+    settings
+        Parameters of the query strategy that differ from the default, such as
+        ``"k=5;cluster_algo_dict.n_init=10"``.  They are taken from ``strategy`` if it is an
+        object.
+    model
+        Model whose features and predictions are used.
 
     Notes
     -----

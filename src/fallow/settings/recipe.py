@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
+from fallow.core.docstrings import add_parameters
 from fallow.core.kinds import hints_of, refuse_conversion
 from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
@@ -36,6 +37,7 @@ from fallow.settings.budgets import (
     describe_reading,
 )
 from fallow.settings.classes import PARTS
+from fallow.settings.descriptions import MEANINGS
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 from fallow.settings.stopping import parse_stop
@@ -83,11 +85,21 @@ AUDIT = Limits(
 class Recipe:
     """Experiment configuration: all settings of an experiment except the seed.
 
-    The command ``fallow settings`` describes each setting.  The configuration is stored in
-    ``study.json``.
+    The configuration is stored in ``study.json``.
 
     The default of ``training`` depends on the entry point.  It is FedAvg for a `Recipe` created
     directly.  It is `ClosedForm` for `fallow.run`, `fallow.compare` and files without ``base``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the experiment.
+    training_config : TrainingConfig
+        Local training in a round.
+    local_training_config : TrainingConfig
+        Training of the local model that a query strategy uses.
+    privacy : Privacy
+        Secure aggregation and differential privacy.
 
     Raises
     ------
@@ -380,6 +392,17 @@ class Recipe:
         settings = resolve_settings(complete, policy, OUTSIDE)
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+if Recipe.__doc__:
+    Recipe.__doc__ = add_parameters(
+        Recipe.__doc__,
+        "".join(
+            f"    {setting.name}\n        {MEANINGS[setting.name]}\n"
+            for setting in fields(Recipe)
+            if setting.name in MEANINGS
+        ),
+    )
 
 
 def named_classes(recipe: Recipe) -> dict[str, str]:

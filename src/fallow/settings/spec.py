@@ -19,6 +19,13 @@ from fallow.core.training_config import Described, TrainingConfig
 class Spec:
     """Component by name (or ``module:Class``), with the parameters that differ from the default.
 
+    Parameters
+    ----------
+    name : str
+        Name of the component, or ``module:Class``.
+    fields : mapping
+        Parameters that differ from the default.
+
     >>> Spec.parse("ahfal:tau=15:balance=none")
     Spec(name='ahfal', fields={'tau': 15, 'balance': 'none'})
     """

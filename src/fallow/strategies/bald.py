@@ -36,6 +36,15 @@ class BALD:
     forward passes with dropout through one model, or, with ``ensemble``, of the local and the
     global model.  An ensemble draws nothing and ignores ``model``.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model with dropout; ignored with ``ensemble``.
+    passes : int
+        Number of forward passes with dropout.
+    ensemble : bool
+        Whether the committee consists of the local and the global model.
+
     Notes
     -----
     Without dropout, all passes are equal and the score is 0.  A model without dropout layers

@@ -27,6 +27,11 @@ class CoreSet:
 
     Distances are Euclidean distances between features.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model whose features are used.
+
     Notes
     -----
     This is the greedy algorithm; the paper's mixed-integer refinement is not implemented.  A site

@@ -35,9 +35,12 @@ class DropQuery:
 
     Parameters
     ----------
-    model : Model that predicts.
-    rate : Share of input features that are set to 0.
-    passes : Number of predictions with dropout.
+    model
+        Model that predicts.
+    rate
+        Share of input features that are set to 0.
+    passes
+        Number of predictions with dropout.
 
     Notes
     -----

@@ -39,6 +39,13 @@ class Ensemble:
     of an example is the sum of 1 / (20 + rank) over both rankings, and the n highest scores are
     selected.  Ties are ordered by the local model's rank.
 
+    Parameters
+    ----------
+    rule : str
+        Rule by which examples are selected.
+    by : {"logits", "rank"}
+        Whether to combine predictions or ranks.
+
     Notes
     -----
     The paper combines ranks for entropy and BADGE only; here every rule has an order of selection,

@@ -37,6 +37,13 @@ class FEAL:
     ``feal@training=evidential``.  After another training algorithm, only the order of the scores is
     meaningful; AHFAL's comparisons used it in this way.
 
+    Parameters
+    ----------
+    neighbors : int
+        Number of similar examples from which an example can be skipped.
+    similar : float
+        Cosine similarity above which examples are similar.
+
     Notes
     -----
     The paper's features are a pooled map of an EfficientNet; here they are the inputs of the last

@@ -34,6 +34,11 @@ class LCMD:
     centers; the cluster of a center contains the examples nearest to it.  The size of a cluster is
     the sum of its squared distances.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model whose features are used.
+
     Notes
     -----
     Distances are those of the gradients of one linear output, which equal distances of features.

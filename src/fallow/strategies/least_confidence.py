@@ -28,6 +28,11 @@ class LeastConfidence:
 
     The prediction is that of the site's local or of the global model.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model that predicts.
+
     References
     ----------
     Lewis, Gale. A Sequential Algorithm for Training Text Classifiers. 1994.

@@ -28,6 +28,11 @@ class Margin:
 
     The prediction is that of the site's local or of the global model.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model that predicts.
+
     References
     ----------
     Scheffer, Decomain, Wrobel. Active Hidden Markov Models. 2001.

@@ -32,9 +32,11 @@ class MaxHerding:
 
     Parameters
     ----------
-    model : Model whose features are used.
-    width : Width of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
-        examples, between 0.2 and 1.
+    model
+        Model whose features are used.
+    width
+        Width of the kernel exp(-(distance / width)²).  None: the smallest distance between
+        labeled examples, between 0.2 and 1.
 
     Notes
     -----

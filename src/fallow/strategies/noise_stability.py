@@ -34,6 +34,15 @@ class NoiseStability:
     those of batch norm; biases are unchanged.  The cost is ``draws`` passes over the pool and
     ``draws`` · C numbers in memory for each example.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model whose weights are changed.
+    draws : int
+        Number of draws of noise.
+    epsilon : float
+        Length of the noise, relative to the norm of each weight tensor.
+
     Notes
     -----
     The paper's public code uses a part of the pool; here the whole pool is used.  Outputs are the

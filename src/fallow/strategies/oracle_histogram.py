@@ -30,6 +30,11 @@ class OracleHistogram:
     model.  A comparison of ``score="entropy"`` with plain entropy sampling therefore shows the
     value of class balance alone.
 
+    Parameters
+    ----------
+    score : {"entropy", "typicality", "random"}
+        Heuristic that ranks the examples of a class.
+
     Notes
     -----
     The paper names its second heuristic "typicality" without details.  Here it is the density of

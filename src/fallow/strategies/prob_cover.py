@@ -41,9 +41,12 @@ class ProbCover:
 
     Parameters
     ----------
-    model : Model whose features are used.
-    radius : Radius of the balls (δ).  None: determined by ``purity``.
-    purity : Share of examples whose ball holds one cluster alone (α).
+    model
+        Model whose features are used.
+    radius
+        Radius of the balls (δ).  None: determined by ``purity``.
+    purity
+        Share of examples whose ball holds one cluster alone (α).
 
     Notes
     -----

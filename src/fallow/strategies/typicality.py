@@ -34,6 +34,13 @@ class Typicality:
     label budgets, for which uncertainty sampling selects outliers.  Typicality is 1 / the mean
     distance to the ``neighbors`` nearest examples of the same cluster.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model whose features are used.
+    neighbors : int
+        Number of nearest examples of the same cluster.
+
     Notes
     -----
     The paper's features come from self-supervised training; here they are those of the site's own

@@ -28,9 +28,11 @@ class UncertaintyHerding:
 
     Parameters
     ----------
-    model : Model whose features and predictions are used.
-    width : Width of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
-        examples, between 0.2 and 1, as the paper adapts it.
+    model
+        Model whose features and predictions are used.
+    width
+        Width of the kernel exp(-(distance / width)²).  None: the smallest distance between
+        labeled examples, between 0.2 and 1, as the paper adapts it.
 
     Notes
     -----

@@ -179,13 +179,20 @@ class PartitionReport(TypedDict):
 
     Attributes
     ----------
-    matrix : (sites, classes) counts.
-    sizes : Number of examples per site.
-    cv : Population std / mean of the counts of each class over sites.
-    sigma_pp : Population std of the share of each class over sites, in percentage points.
-    absent : Number of classes without examples per site.
-    kl : KL(site shares || pooled shares) in nats; None without labels.
-    mean_kl : Mean of ``kl``.
+    matrix
+        (sites, classes) counts.
+    sizes
+        Number of examples per site.
+    cv
+        Population std / mean of the counts of each class over sites.
+    sigma_pp
+        Population std of the share of each class over sites, in percentage points.
+    absent
+        Number of classes without examples per site.
+    kl
+        KL(site shares || pooled shares) in nats; None without labels.
+    mean_kl
+        Mean of ``kl``.
     """
 
     matrix: list[list[int]]

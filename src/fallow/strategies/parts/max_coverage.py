@@ -37,12 +37,18 @@ def maximize_coverage(
 
     Parameters
     ----------
-    x : (m, d) finite features of the unlabeled pool.
-    labeled : (l, d) finite features of labeled examples.
-    similarity : From squared Euclidean distances.
-    weight : (m,) not negative: importance of covering each example.
-    n : Number of examples to select, at most m.
-    generator : Of the order among equal gains.
+    x
+        (m, d) finite features of the unlabeled pool.
+    labeled
+        (l, d) finite features of labeled examples.
+    similarity
+        From squared Euclidean distances.
+    weight
+        (m,) not negative: importance of covering each example.
+    n
+        Number of examples to select, at most m.
+    generator
+        Of the order among equal gains.
 
     Notes
     -----
@@ -78,10 +84,14 @@ class UnitFeatures:
 
     Attributes
     ----------
-    pool : (k, d) of the unlabeled pool.
-    labeled : (l, d) of labeled examples.
-    positions : (k,) of ``pool`` in the unlabeled pool.
-    not_finite : (m - k,) positions of the others.
+    pool
+        (k, d) of the unlabeled pool.
+    labeled
+        (l, d) of labeled examples.
+    positions
+        (k,) of ``pool`` in the unlabeled pool.
+    not_finite
+        (m - k,) positions of the others.
     """
 
     pool: Tensor
