@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,10 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
     ledgers = []
 
     def make(
-        rows: tuple[int, ...] = (4, 2, 9), limit: int | None = None, **more: int
+        rows: tuple[int, ...] = (4, 2, 9),
+        limit: int | None = None,
+        answers: int = 1,
+        **more: Any,
     ) -> Ledger:
         ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, limit, **more)
         ledgers.append(ledger)
@@ -46,7 +50,7 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
             cycle=0,
             allowed=len(rows),
             deadline=None,
-            rows=[ChosenRow(row) for row in rows],
+            rows=[ChosenRow(row, answers=answers) for row in rows],
         )
         return ledger
 

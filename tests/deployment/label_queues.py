@@ -17,6 +17,7 @@ import torch
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Cookies, Response
 
+from fallow.deployment.answer_plan import Rule
 from fallow.deployment.labeling_page import LabelQueue, create_app
 from fallow.deployment.labeling_page.access import TokenAccess
 from fallow.deployment.labeling_page.local_server import build_server, listen
@@ -55,16 +56,15 @@ def make_queue(
     schema: Schema = HEART,
     rows: SiteRows | None = None,
     asked: Mapping[int, Reasons] | tuple[int, ...] = (3, 1, 4),
-    annotators: int = 1,
+    answers: int = 1,
     limit: int | None = None,
+    rule: Rule = "majority",
 ) -> LabelQueue:
     """Return a queue whose newest cycle, number 0, asks for these rows in this order."""
-    ledger = Ledger(
-        folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
-    )
+    ledger = Ledger(folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, rule)
     ledger.orders.begin(RUN)
     if asked:
-        ask(ledger, asked)
+        ask(ledger, asked, answers=answers)
     return LabelQueue("heart", "cleveland", schema, rows or table_rows(), ledger)
 
 
@@ -73,14 +73,15 @@ def ask(
     asked: Mapping[int, Reasons] | tuple[int, ...],
     cycle: int = 0,
     deadline: str | None = None,
+    answers: int = 1,
 ) -> None:
     """Ask for these rows; the default deadline is three days away."""
     later = datetime.now(UTC) + timedelta(days=3, hours=1)
     end = deadline or later.isoformat(timespec="seconds")
     if isinstance(asked, Mapping):
-        lines = [ChosenRow(row, why) for row, why in asked.items()]
+        lines = [ChosenRow(row, why, answers=answers) for row, why in asked.items()]
     else:
-        lines = [ChosenRow(row) for row in asked]
+        lines = [ChosenRow(row, answers=answers) for row in asked]
     ledger.requests.ask(
         RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
     )

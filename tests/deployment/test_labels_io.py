@@ -124,6 +124,28 @@ def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: s
         assert (then.who, then.value, now.kind) == (now.who, now.value, "imported")
 
 
+def test_a_file_has_a_label_of_each_annotator_if_several_are_planned(
+    tmp_path: Path,
+) -> None:
+    queue = make_queue(tmp_path, asked=(3, 1, 4), answers=2)
+    queue.ledger.answer(4, 1.0, "Cy")
+    entries = ["3,ill,Ann", "3,healthy,Bo", "1,ill,Ann", "1,healthy,Ann", "4,healthy,Cy"]
+    lines = ["id,label,who", *(f"patient-{entry}" for entry in entries)]
+    found = take(queue, tmp_path / "in.csv", lines, partial=True)
+    assert found.recorded == 2
+    assert [sentence.split(",")[0] for sentence in found.refused] == [
+        "line 4: example 'patient-1' is 'ill' in line 4 and 'healthy' in line 5; keep one of them",
+        "line 5: example 'patient-1' is 'ill' in line 4 and 'healthy' in line 5; keep one of them",
+        "line 6: example 'patient-4' has the label 'ill' by Cy",
+    ]
+    assert [(a.who, a.value) for a in queue.ledger.tasks()[0].answers] == [
+        ("Ann", 1.0),
+        ("Bo", 0.0),
+    ]
+    third = take(queue, tmp_path / "in.csv", ["id,label,who", "patient-3,ill,Cy"])
+    assert "'healthy' by Bo" in third.refused[0]
+
+
 def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     tmp_path: Path,
 ) -> None:

@@ -150,7 +150,7 @@ def test_what_is_no_conflict_cannot_be_decided(open_ledger: Open) -> None:
 def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(
     open_ledger: Open,
 ) -> None:
-    ledger = open_ledger(annotators=2)
+    ledger = open_ledger(answers=2)
     for who, value in (("ann", 1), ("bob", 0)):
         ledger.answer(2, value, who)
     ledger.resolve(2, 0, "cy")
@@ -193,6 +193,6 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
 
 
 def test_with_two_annotators_a_question_is_open_until_two_agree(open_ledger: Open) -> None:
-    ledger = open_ledger(annotators=2)
+    ledger = open_ledger(answers=2)
     assert ledger.answer(2, 1, "ann").state == "open"
     assert ledger.answer(2, 1, "bob").state == "answered"

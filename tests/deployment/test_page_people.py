@@ -8,7 +8,7 @@ from tests.deployment.label_queues import DOSE, ask, close, enter, make_queue, t
 
 
 def test_two_people_who_agree_settle_a_sample_where_two_must(tmp_path: Path) -> None:
-    queue = make_queue(tmp_path, annotators=2, asked=(3,))
+    queue = make_queue(tmp_path, answers=2, asked=(3,))
     ann, bo = enter(queue, "Ann"), enter(queue, "Bo")
     ann.get()
     text = ann.send("/answer", value="1")
@@ -221,7 +221,7 @@ def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(
 def test_what_was_said_to_a_question_that_expired_is_not_an_answer_to_the_next(
     tmp_path: Path,
 ) -> None:
-    queue = make_queue(tmp_path, asked=(3,), annotators=2)
+    queue = make_queue(tmp_path, asked=(3,), answers=2)
     queue.ledger.answer(3, 1.0, "Ann")
     close(queue.ledger)
     ask(queue.ledger, (3,), cycle=1)

@@ -172,7 +172,7 @@ def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path
 
 def disagree(folder: Path, rows: SiteRows, schema: Schema) -> Any:
     """Return a queue of three examples with conflicting labels for two of them."""
-    queue = make_queue(folder, schema, rows, asked=(3, 1, 4), annotators=2)
+    queue = make_queue(folder, schema, rows, asked=(3, 1, 4), answers=2)
     for row in (3, 1):
         for who, value in (("Ann", 0.0), ("Bo", 1.0)):
             queue.ledger.answer(row, value, who)

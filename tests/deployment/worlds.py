@@ -19,6 +19,7 @@ from fallow.core.missing import Missing
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Column, Schema
@@ -165,7 +166,8 @@ class Federation:
     """Run real sites in one process over a loopback transport.
 
     ``who``: function that returns the label of a row of a site, or None for "cannot tell"
-    (default: the true label). ``away``: sites whose annotators do not answer.
+    (default: the true label). ``away``: sites whose annotators do not answer. ``annotators``:
+    their names at every site.
     """
 
     folder: Path
@@ -176,6 +178,7 @@ class Federation:
     faults: Faults = Faults()
     away: set[str] = field(default_factory=set)
     who: Callable[[str, int], float | None] | None = None
+    annotators: tuple[str, ...] = ("Ann",)
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -215,9 +218,10 @@ class Federation:
         if event["event"] == "labels":
             for site in self.sites.keys() - self.away:
                 for question in self.ledgers[site].tasks(state="open"):
-                    self.ledgers[site].answer(
-                        question.row, self.told(site, question.row), "Ann"
-                    )
+                    for name in self.annotators[: question.needed]:
+                        self.ledgers[site].answer(
+                            question.row, self.told(site, question.row), name
+                        )
 
     def told(self, site: str, row: int) -> float | None:
         return self.who(site, row) if self.who else self.truth(site, row)
@@ -283,6 +287,7 @@ def federation(
     waits: Waits = WAITS,
     seed: int = 0,
     labeled: Mapping[str, int] | None = None,
+    plan: AnswerPlan = SINGLE,
     **more: Any,
 ) -> Federation:
     """Create the folders of sites and the coordinator's keys for ``recipe``; the first
@@ -300,6 +305,7 @@ def federation(
         seed,
         waits,
         smallest=1,
+        plan=plan,
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_agreement(folder / "study.toml", agreed)

@@ -64,6 +64,9 @@ def init(
     deadline: of.Deadline = "14d",
     smallest: of.Smallest = 5,
     guideline: of.Guideline = None,
+    answers: of.Answers = 1,
+    double_share: of.DoubleShare = 0.0,
+    decided_by: of.DecidedBy = "majority",
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -78,6 +81,7 @@ def init(
     from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
     from fallow.cli.objects import NewFederation
     from fallow.deployment.agreement import Waits, read_guideline
+    from fallow.deployment.answer_plan import AnswerPlan
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.deployment.schema import schema_of
@@ -125,6 +129,7 @@ def init(
         smallest=smallest,
         guideline=guidelines,
         transport=transport,
+        plan=AnswerPlan(answers, double_share, decided_by),
     )
     server = Server(
         certificate=certificate,

@@ -106,4 +106,10 @@ Guideline = Annotated[
         help=as_help(FEDERATION["guideline"], "part of the study agreement"),
     ),
 ]
+Answers = Annotated[int, typer.Option(help=as_help(FEDERATION["answers"]))]
+DoubleShare = Annotated[float, typer.Option(help=as_help(FEDERATION["double_share"]))]
+DecidedBy = Annotated[
+    Literal["majority", "first", "median", "dawid-skene"],
+    typer.Option(help=as_help(FEDERATION["decided_by"])),
+]
 Smallest = Annotated[int, typer.Option(help=as_help(FEDERATION["smallest"]))]

@@ -24,6 +24,7 @@ from fallow.core.names import (
 )
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan, check_budgets
 from fallow.deployment.folders import check_authority
 from fallow.deployment.schema import Schema
 from fallow.encoders.auto import is_photo
@@ -105,6 +106,7 @@ class Agreement:
     may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
     or None. ``transport`` is a name in `fallow.transport.kinds.FACTORIES` or of an extension.
     ``distributions`` are the distributions other than Fallow whose code the study uses, by name.
+    ``plan`` is the number of annotations of an example and how its label is decided.
 
     ``names`` is the policy for class names in the configuration. The machine that reads the
     agreement sets it, and it is not part of the agreement. An agreement with other names cannot be
@@ -124,6 +126,7 @@ class Agreement:
     guideline: str | None = None
     transport: str = USUAL
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
+    plan: AnswerPlan = SINGLE
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
@@ -161,6 +164,8 @@ class Agreement:
             check_guideline(self.guideline)
         check_transport(self.transport, self.names, "federation.transport")
         check_distributions(self.distributions, self.names)
+        self.plan.check_task(len(self.schema.classes))
+        check_budgets(self.plan, self.recipe.purchases)
         least = 1
         if self.recipe.privacy.secure_sum:
             least = SMALLEST
@@ -204,6 +209,8 @@ class Agreement:
             agreed.append({"guideline": self.guideline})
         if self.distributions:
             agreed.append({"distributions": describe_distributions(self.distributions)})
+        if self.plan != SINGLE:
+            agreed.append({"plan": asdict(self.plan)})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @property

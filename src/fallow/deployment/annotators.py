@@ -16,7 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
-from fallow.core.streams import seed_of
+from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
 from fallow.core.values import LabelCount, Text, Whole
 from fallow.deployment.agreement import Agreement
@@ -176,7 +176,7 @@ class Annotators:
             picks = {name: values[kept] for name, values in picks.items()}
         lines: list[ChosenRow] = []
         if picks is not None:
-            lines = list(_explain_picks(at, cycle, picks))
+            lines = list(_explain_picks(at, step, cycle, picks))
         asked = at.ledger.requests.ask(
             run=at.run,
             step=step,
@@ -364,7 +364,9 @@ def _find_used(at: LabelingView, common: State, retained: bool) -> State:
         return at.site.parts.methods["training"].deploy(common, at.site.memory)
 
 
-def _explain_picks(at: LabelingView, cycle: int, picks: State) -> Iterator[ChosenRow]:
+def _explain_picks(
+    at: LabelingView, step: str, cycle: int, picks: State
+) -> Iterator[ChosenRow]:
     """Yield the selected examples with the reasons that are shown to annotators."""
     rows = picks["rows"].tolist()
     reasons = _predict(at, cycle, picks["rows"])
@@ -378,12 +380,15 @@ def _explain_picks(at: LabelingView, cycle: int, picks: State) -> Iterator[Chose
     chances: list[float | None] = [None] * len(rows)
     if "probability" in picks:
         chances = [known_or_none(value) for value in picks["probability"].tolist()]
+    draw = stream(at.agreement.seed, "answers", step, at.site.id)
+    answers = at.agreement.plan.draw_answers(len(rows), draw)
     for i, row in enumerate(rows):
         yield ChosenRow(
             row=row,
             why=reasons[i],
             weight=weights[i],
             probability=chances[i],
+            answers=answers[i],
         )
 
 

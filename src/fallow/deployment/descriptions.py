@@ -27,6 +27,11 @@ FEDERATION: Mapping[str, str] = {
     "largest_share": "largest weight of a site in an average, as a share of all sites",
     "largest_ratio": "largest weight of a site, relative to the median (from three sites on; "
     "inf: no limit)",
+    "answers": "annotations of each example, by different annotators; label budgets count "
+    "annotations",
+    "double_share": "share of the examples with two annotations, if answers is 1",
+    "decided_by": "how several annotations become a label: majority, first, median (numbers) or "
+    "dawid-skene (classes); annotators adjudicate the rest",
     "authority": "certificate that authenticates the coordinator's machine (default: that of "
     "each site's operating system, or of its option --ca)",
     "guideline": "labeling guideline: plain text, shown to annotators beside each example",
@@ -45,8 +50,9 @@ SITE: Mapping[str, str] = {
     "own_key": "private key of own_certificate (PEM)",
     "certificates": "authority of the coordinator's certificate (default: those of the operating "
     "system)",
-    "limit": "largest number of labels from this site over all runs",
-    "annotators": "number of annotators who must agree on a label",
+    "limit": "largest number of annotations from this site over all runs",
+    "annotators": "number of annotators at this site, at least the annotations of an example "
+    "(federation.answers)",
     "epsilon": "privacy budget (ε) of this site over all runs (default: that of the study)",
     "delta": "delta budget of this site over all runs; each run with Gaussian noise spends the "
     "agreed delta (default: that of one run)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,8 @@ from fallow.deployment.agreement import (
     at_sites,
     describe_distributions,
 )
+from fallow.deployment.answer_plan import SHARE as SHARE_OF_EXAMPLES
+from fallow.deployment.answer_plan import AnswerPlan, Rule
 from fallow.deployment.declared import (
     Key,
     Text,
@@ -182,6 +184,22 @@ class Federation:
         FACTOR,
         Field(description=FEDERATION["largest_ratio"]),
     ] = Bounds.largest_ratio
+    answers: Annotated[
+        int,
+        Key("federation.answers"),
+        Field(ge=1, description=FEDERATION["answers"]),
+    ] = AnswerPlan.answers
+    double_share: Annotated[
+        float,
+        Key("federation.double_share"),
+        SHARE_OF_EXAMPLES,
+        Field(description=FEDERATION["double_share"]),
+    ] = AnswerPlan.double_share
+    decided_by: Annotated[
+        Rule,
+        Key("federation.decided_by"),
+        Field(description=FEDERATION["decided_by"]),
+    ] = AnswerPlan.decided_by
     authority: Annotated[
         Text | None,
         Key("federation.authority"),
@@ -264,6 +282,11 @@ def agreement_from(
             name: Distribution(**described)
             for name, described in parties.distributions.items()
         },
+        plan=AnswerPlan(
+            answers=parties.answers,
+            double_share=float(parties.double_share),
+            decided_by=parties.decided_by,
+        ),
         names=names,
     )
 
@@ -378,6 +401,7 @@ def _federation_section(agreement: Agreement) -> Table:
         farthest=bounds.farthest,
         largest_share=bounds.largest_share,
         largest_ratio=bounds.largest_ratio,
+        **asdict(agreement.plan),
         authority=agreement.authority,
         guideline=agreement.guideline,
         distributions=describe_distributions(agreement.distributions),

@@ -15,6 +15,7 @@ from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.address import check_address, check_host, find_bind_problem
 from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.building import build_study
 from fallow.deployment.folders import check_free, private_folder, read_authority
 from fallow.deployment.joining import KEY, check_own, check_seal, read_joining
@@ -50,6 +51,7 @@ class StudyPlan:
     smallest: int = 5
     guideline: str | None = None
     transport: str = USUAL
+    plan: AnswerPlan = SINGLE
 
     def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
         """Build the agreement with the coordinator's public key and the certificate authority.
@@ -72,6 +74,7 @@ class StudyPlan:
             guideline=self.guideline,
             transport=self.transport,
             distributions={name: find_distribution(name) for name in names.allowed},
+            plan=self.plan,
             names=names,
         )
         build_study(result)

@@ -220,8 +220,12 @@ class RealSites:
         return sum(n["validation"] for n in self.labels.values())
 
     def budget_for(self, budget: LabelBudget) -> dict[SiteId, int]:
-        """Return the label budget of each site, from a fraction of all examples or a number."""
-        return allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
+        """Return the number of examples to label at each site.
+
+        ``budget`` is a fraction of all examples or a number. It counts annotations.
+        """
+        labels = allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
+        return {site: self.agreement.plan.count_examples(n) for site, n in labels.items()}
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """Cap a budget by what each site can be asked. Sites cap it again by their examples."""

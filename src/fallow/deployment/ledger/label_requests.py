@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, final
 
-from fallow.deployment.ledger.labeling_tasks import Reasons, TaskState, now
+from fallow.deployment.annotator_statistics import Annotation, estimate_classes
+from fallow.deployment.answer_plan import Rule
+from fallow.deployment.ledger.labeling_tasks import (
+    LabelAnswer,
+    Reasons,
+    TaskState,
+    decide_state,
+    now,
+)
 from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
 from fallow.sites.store import Label
 
 SETTLED = """
-SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.state, q.request, max(g.id)
+SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.answers, q.request, max(g.id)
 FROM task AS q JOIN annotation AS g ON g.task = q.id
 WHERE q.state IN ('answered', 'declined') GROUP BY q.id HAVING max(g.id) > q.entered ORDER BY q.id
 """
-VALUE = """
-SELECT value FROM annotation WHERE task = ? AND kind <> 'taken back' AND id NOT IN
-(SELECT undoes FROM annotation WHERE task = ? AND undoes IS NOT NULL) ORDER BY id DESC LIMIT 1
+STANDING = """
+SELECT id, task, who, value, at, kind, reason FROM annotation WHERE kind <> 'taken back'
+AND id NOT IN (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)
 """
-REASON = VALUE.replace("SELECT value", "SELECT reason")
+"""Labels that were not undone."""
 TAKEN = """
 SELECT row FROM label UNION SELECT row FROM excluded
 UNION SELECT row FROM task WHERE run = ? AND cycle = ?
@@ -43,14 +52,15 @@ class ChosenRow:
     why: Reasons = field(default_factory=Reasons)
     weight: float = 1.0
     probability: float | None = None
+    answers: int = 1  # planned annotations
 
 
 @dataclass(frozen=True)
 class Allowance:
     """Limits of a study at a site over all runs (default: unlimited).
 
-    ``labels`` counts labeling tasks that did not expire. ``shown`` counts all tasks that annotators
-    saw.
+    Both count the planned annotations of labeling tasks. ``labels`` leaves out those that are
+    missing when a task expires. ``shown`` counts all.
     """
 
     labels: int | None = None
@@ -78,21 +88,54 @@ class _Answered(NamedTuple):
     cycle: int
     weight: float
     probability: float | None
-    state: TaskState
+    answers: int
     request: int
     newest_answer: int
+
+
+def load_answers(tables: Tables, task: int) -> list[tuple[int, LabelAnswer]]:
+    """Return the labels of a task that count, with their IDs, in the order of first labels.
+
+    These are the last label of each annotator, or those since the last decision.
+    """
+    current: dict[str, tuple[int, LabelAnswer]] = {}
+    sql = f"{STANDING} AND task = ? ORDER BY id"
+    for number, _, *line in tables.read(sql, task):
+        answer = LabelAnswer(*line)
+        if answer.kind == "resolved":
+            current = {}
+        current[answer.who] = (number, answer)
+    return list(current.values())
+
+
+def load_annotations(tables: Tables) -> list[Annotation]:
+    """Return the last label of each annotator and task over all runs, without decisions.
+
+    "Cannot tell" is left out.
+    """
+    last: dict[tuple[int, str], float | None] = {}
+    sql = f"{STANDING} AND kind <> 'resolved' ORDER BY id"
+    for _, task, who, value, *_ in tables.read(sql):
+        last[task, who] = value
+    return [
+        Annotation(task, who, value)
+        for (task, who), value in last.items()
+        if value is not None
+    ]
 
 
 @final
 class LabelRequests:
     """Part of the ledger that creates and closes labeling tasks."""
 
-    def __init__(self, tables: Tables, store: SiteStore) -> None:
+    def __init__(self, tables: Tables, store: SiteStore, rule: Rule, classes: int) -> None:
         self._tables = tables
         self._store = store
+        self._rule: Rule = rule
+        self._classes = classes
 
     def limit_to(self, limit: int | None, shown: int | None = None) -> None:
-        """Set the site's own limits on labels and on tasks ``shown`` to annotators.
+        """Set the site's own limits on annotations and on those ``shown`` to annotators.
 
         A limit below the current number prevents further tasks.
         """
@@ -106,12 +149,12 @@ class LabelRequests:
 
     @property
     def asked(self) -> int:
-        """Return the number of labels requested over all runs, without expired tasks."""
+        """Return the number of annotations requested over all runs, without expired tasks."""
         return int(self._tables.read("SELECT asked FROM label_budget")[0][0])
 
     @property
     def shown(self) -> int:
-        """Return the number of tasks shown over all runs. Expired tasks count as well."""
+        """Return the number of annotations requested over all runs, with expired tasks."""
         return int(self._tables.read("SELECT shown FROM display_budget")[0][0])
 
     def ask(
@@ -156,7 +199,7 @@ class LabelRequests:
                 now(),
                 deadline,
             )
-            limit = min(allowed, self._count_affordable(len(free), allowance))
+            limit = min(allowed, self._count_affordable(free, allowance))
             asked = free[:limit]
             for position, chosen in enumerate(asked):
                 self._add_task(
@@ -174,8 +217,8 @@ class LabelRequests:
         try:
             self._tables.write(
                 "INSERT INTO task "
-                "(request, run, cycle, row, position, why, weight, probability) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "(request, run, cycle, row, position, why, weight, probability, answers) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 request,
                 run,
                 cycle,
@@ -184,6 +227,7 @@ class LabelRequests:
                 json.dumps(chosen.why),
                 chosen.weight,
                 chosen.probability,
+                chosen.answers,
             )
         except sqlite3.IntegrityError as error:
             raise ValueError(
@@ -191,8 +235,8 @@ class LabelRequests:
                 f"{chosen.row} in cycle {cycle}: {error}"
             ) from error
 
-    def _count_affordable(self, wanted: int, allowance: Allowance) -> int:
-        """Return how many of the wanted tasks the limits over all runs permit."""
+    def _count_affordable(self, wanted: Sequence[ChosenRow], allowance: Allowance) -> int:
+        """Return how many of the wanted tasks, in order, the limits over all runs permit."""
         most_asked, asked = self._tables.read("SELECT maximum, asked FROM label_budget")[0]
         most_shown, shown = self._tables.read("SELECT maximum, shown FROM display_budget")[
             0
@@ -203,11 +247,9 @@ class LabelRequests:
             (most_shown, shown),
             (allowance.shown, shown),
         ]
-        affordable = wanted
-        for limit, used in limits:
-            if limit is not None:
-                affordable = min(affordable, int(limit) - int(used))
-        return max(0, affordable)
+        left = [int(limit) - int(used) for limit, used in limits if limit is not None]
+        annotations = accumulate(chosen.answers for chosen in wanted)
+        return sum(all(n <= one for one in left) for n in annotations)
 
     def _find_request(self, run: str, step: str) -> int | None:
         sql = "SELECT id FROM request WHERE run = ? AND step = ?"
@@ -238,8 +280,9 @@ class LabelRequests:
             request = self._find_request(run, step)
             fresh: list[Label] = []
             late: list[Label] = []
-            for answered in map(_Answered._make, self._tables.read(SETTLED)):
-                label = self._enter(answered, run)
+            settled = [_Answered._make(line) for line in self._tables.read(SETTLED)]
+            for answered, value in self._decide(settled):
+                label = self._enter(answered, value, run)
                 if label is None:
                     continue
                 if answered.request == request:
@@ -256,24 +299,46 @@ class LabelRequests:
                 declined=self._count_tasks(request, "declined"),
             )
 
-    def _enter(self, answered: _Answered, run: str) -> Label | None:
+    def _decide(
+        self, settled: Sequence[_Answered]
+    ) -> Iterator[tuple[_Answered, float | None]]:
+        """Yield tasks and their labels, None if annotators cannot tell.
+
+        A task between whose labels the estimate does not decide becomes a conflict.
+        """
+        estimated: Mapping[int, int | None] | None = None
+        for answered in settled:
+            answers = [label for _, label in load_answers(self._tables, answered.task)]
+            state, value = decide_state(answers, answered.answers, self._rule)
+            if state == "answered" and value is None:
+                if estimated is None:
+                    annotations = load_annotations(self._tables)
+                    estimated = estimate_classes(annotations, self._classes)
+                value = estimated[answered.task]
+                if value is None:
+                    sql = "UPDATE task SET state = 'conflict' WHERE id = ?"
+                    self._tables.write(sql, answered.task)
+                    continue
+            yield answered, value
+
+    def _enter(self, answered: _Answered, value: float | None, run: str) -> Label | None:
         """Add or correct the label of a row, or remove it if annotators cannot tell."""
         task = answered.task
         row = answered.row
         sql = "UPDATE task SET entered = ? WHERE id = ?"
         self._tables.write(sql, answered.newest_answer, task)
-        if answered.state == "declined":
+        if value is None:
             self._store.erase(row)
             sql = (
                 "INSERT INTO excluded (row, why, who, note, at, applied) "
                 "VALUES (?, 'declined', '', ?, ?, 1) ON CONFLICT (row) DO UPDATE "
                 "SET note = excluded.note WHERE why = 'declined'"
             )
-            reason = self._tables.read(REASON, task, task)[0][0]
-            self._tables.write(sql, row, reason, now())
+            answers = load_answers(self._tables, task)
+            reasons = dict.fromkeys(answer.reason for _, answer in answers if answer.reason)
+            self._tables.write(sql, row, " / ".join(reasons), now())
             return None
         self._tables.write("DELETE FROM excluded WHERE row = ? AND why = 'declined'", row)
-        value = self._tables.read(VALUE, task, task)[0][0]
         earlier = self._store.erase(row)
         if earlier is not None:
             self._store.write(self._tables.site, [earlier._replace(value=value)])

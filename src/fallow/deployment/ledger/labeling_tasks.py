@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 from typing import Literal, TypedDict
 
 from fallow.core.types import SiteId
+from fallow.deployment.answer_plan import Rule
 
 TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
 EntryKind = Literal["answer", "taken back", "resolved", "imported"]
@@ -50,7 +53,9 @@ class LabelingTask:
     """A labeling task.
 
     ``position`` is the rank of the row in the selection, from 0, and ``of`` the number selected.
-    ``answers`` are the current labels of the annotators.
+    ``answers`` are the current labels of the annotators, in the order of their first labels.
+    ``needed`` is the planned number of annotations. ``value`` is the label, or None without one, if
+    annotators cannot tell, and if the site decides at the end of labeling.
     """
 
     row: int
@@ -62,13 +67,8 @@ class LabelingTask:
     answers: tuple[LabelAnswer, ...]
     asked_at: str
     deadline: str | None
-
-    @property
-    def value(self) -> float | None:
-        """Return the agreed label, or None without agreement or if annotators cannot tell."""
-        if self.state != "answered":
-            return None
-        return self.answers[-1].value
+    needed: int = 1
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,37 +85,66 @@ class LabelProgress:
     open: int = 0
 
 
-def decide_state(answers: Sequence[LabelAnswer], n_annotators: int) -> TaskState:
-    """Return the state of a labeling task from the current labels, oldest first.
+def decide_state(
+    answers: Sequence[LabelAnswer], needed: int, rule: Rule = "majority"
+) -> tuple[TaskState, float | None]:
+    """Return the state of a labeling task and its label, from the current labels in order.
 
-    Two different labels are a conflict until it is resolved. A task is settled by
-    ``n_annotators`` equal labels or by one decision.
+    A task is open until it has ``needed`` labels, or one decision. Labels that differ are a conflict
+    unless ``rule`` decides them. A single label that another annotator contradicts, and a decision
+    that a later label contradicts, are always conflicts. With the rule "dawid-skene" the label is
+    None until the end of labeling.
 
     >>> a, b, c = (
     ...     LabelAnswer("ann", 1.0, ""),
     ...     LabelAnswer("bob", 1.0, ""),
     ...     LabelAnswer("cy", 0.0, ""),
     ... )
-    >>> (
-    ...     decide_state([a], 1),
-    ...     decide_state([a], 2),
-    ...     decide_state([a, b], 2),
-    ...     decide_state([a, b, c], 2),
-    ... )
-    ('answered', 'open', 'answered', 'conflict')
+    >>> decide_state([a], 1), decide_state([a], 2), decide_state([a, b], 2)
+    (('answered', 1.0), ('open', None), ('answered', 1.0))
+    >>> decide_state([a, c], 1), decide_state([a, c], 2), decide_state([a, c], 3)
+    (('conflict', None), ('conflict', None), ('open', None))
+    >>> decide_state([c, a, b], 3), decide_state([c, a, b], 3, "first")
+    (('answered', 1.0), ('answered', 0.0))
+    >>> decide_state([a, c], 2, "median"), decide_state([a, c], 2, "dawid-skene")
+    (('answered', 0.5), ('answered', None))
     >>> decide_state([c, LabelAnswer("ann", None, "", "resolved")], 2)
-    'conflict'
+    ('conflict', None)
     >>> decide_state([LabelAnswer("ann", None, "", "resolved")], 2)
-    'declined'
+    ('declined', None)
     """
-    if len({answer.value for answer in answers}) > 1:
-        return "conflict"
     is_resolved = any(entry.kind == "resolved" for entry in answers)
-    if len(answers) < n_annotators and not is_resolved:
-        return "open"
-    if answers[0].value is None:
-        return "declined"
-    return "answered"
+    if len(answers) < needed and not is_resolved:
+        return "open", None
+    values = [answer.value for answer in answers]
+    if len(set(values)) > 1:
+        if needed == 1 or is_resolved:
+            return "conflict", None
+        return _apply_rule(values, rule)
+    return _settle(values[0])
+
+
+def _settle(value: float | None) -> tuple[TaskState, float | None]:
+    if value is None:
+        return "declined", None
+    return "answered", value
+
+
+def _apply_rule(
+    values: Sequence[float | None], rule: Rule
+) -> tuple[TaskState, float | None]:
+    """Decide labels that differ. None is "cannot tell"."""
+    if rule == "first":
+        return _settle(values[0])
+    value, times = Counter(values).most_common(1)[0]
+    if 2 * times > len(values) and (rule == "majority" or value is None):
+        return _settle(value)
+    numbers = [value for value in values if value is not None]
+    if rule == "majority" or 2 * len(numbers) <= len(values):
+        return "conflict", None
+    if rule == "median":
+        return "answered", median(numbers)
+    return "answered", None
 
 
 def check_value(value: float | None, classes: int, *, row: int, site: SiteId) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from fallow.core.types import SiteId
+from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.history import HistoryLine, list_history
 from fallow.deployment.ledger.instructions import Instructions, Traffic
-from fallow.deployment.ledger.label_requests import LabelRequests
+from fallow.deployment.ledger.label_requests import LabelRequests, load_answers
 from fallow.deployment.ledger.labeling_tasks import (
     EntryKind,
     LabelAnswer,
@@ -30,12 +31,8 @@ from fallow.deployment.ledger.labeling_tasks import (
 from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
 
-CURRENT = """
-SELECT id, who, value, at, kind, reason FROM annotation WHERE task = ? AND kind <> 'taken back'
-AND id NOT IN (SELECT undoes FROM annotation WHERE task = ? AND undoes IS NOT NULL) ORDER BY id
-"""
 SHOWN = """
-SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.why, q.state, q.entered,
+SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.why, q.state, q.entered, q.answers,
     (SELECT count(*) FROM task WHERE request = q.request)
 FROM task AS q JOIN request AS p ON p.id = q.request
 """
@@ -58,6 +55,7 @@ class _TaskLine(NamedTuple):
     why: str  # JSON
     state: TaskState
     entered: int
+    needed: int
     of: int
 
 
@@ -84,13 +82,14 @@ class Ledger:
     classes
         Number of classes, 0 for regression.
     limit
-        Largest number of labels that annotators of this site provide (default: that of the study).
-    annotators
-        Number of annotators that must agree.
+        Largest number of annotations of this site (default: that of the study).
+    rule
+        Rule that decides labels that differ, if several annotations of an example are planned.
     epsilon, delta
         Privacy budget of the site over all runs.
     shown
-        Largest number of labeling tasks shown to annotators (default: that of the study).
+        Largest number of annotations that are requested, including those of expired labeling tasks
+        (default: that of the study).
 
     Attributes
     ----------
@@ -108,24 +107,21 @@ class Ledger:
         site: SiteId,
         classes: int,
         limit: int | None,
-        annotators: int = 1,
+        rule: Rule = "majority",
         epsilon: float | None = None,
         shown: int | None = None,
         delta: float | None = None,
     ) -> None:
-        if annotators < 1 or (limit is not None and limit < 0):
-            raise ValueError(
-                f"site {site} has annotators={annotators} and limit={limit}: annotators must "
-                "be at least 1, and limit at least 0"
-            )
+        if limit is not None and limit < 0:
+            raise ValueError(f"site {site} has limit={limit}; it must be at least 0")
         self.path = path
         self.site = site
         self.classes = classes
-        self.annotators = annotators
+        self.rule: Rule = rule
         self._tables = Tables(path, site)
         self.store = SiteStore(self._tables, epsilon, delta)
         self.orders = Instructions(self._tables)
-        self.requests = LabelRequests(self._tables, self.store)
+        self.requests = LabelRequests(self._tables, self.store, rule, classes)
         self.requests.limit_to(limit=limit, shown=shown)
         self.orders.check_owner(site, classes)
 
@@ -219,7 +215,10 @@ class Ledger:
         return _TaskLine._make(lines[0])
 
     def _build_task(self, line: _TaskLine) -> LabelingTask:
-        answers = [value for _, value in self._load_current_answers(line.id)]
+        answers = [value for _, value in load_answers(self._tables, line.id)]
+        value = None
+        if line.state == "answered":
+            value = decide_state(answers, line.needed, self.rule)[1]
         return LabelingTask(
             row=line.row,
             cycle=line.cycle,
@@ -230,21 +229,9 @@ class Ledger:
             answers=tuple(answers),
             asked_at=line.asked_at,
             deadline=line.deadline,
+            needed=line.needed,
+            value=value,
         )
-
-    def _load_current_answers(self, task: int) -> list[tuple[int, LabelAnswer]]:
-        """Return the labels that count, with their IDs.
-
-        These are the last label of each annotator, or those since the last decision.
-        """
-        current: dict[str, tuple[int, LabelAnswer]] = {}
-        for number, *line in self._tables.read(CURRENT, task, task):
-            answer = LabelAnswer(*line)
-            if answer.kind == "resolved":
-                current = {}
-            current.pop(answer.who, None)  # keep the newest label last
-            current[answer.who] = (number, answer)
-        return list(current.values())
 
     # -- actions of annotators --------------------------------------------------------------
 
@@ -268,7 +255,7 @@ class Ledger:
             asked = self._find_question(row)
             check_value(value, self.classes, row=row, site=self.site)
             check_reason(reason, value)
-            answers = [entry for _, entry in self._load_current_answers(asked.id)]
+            answers = [entry for _, entry in load_answers(self._tables, asked.id)]
             own: LabelAnswer | None = None
             for entry in answers:
                 if entry.who == who:
@@ -439,7 +426,7 @@ class Ledger:
             undoes,
             reason,
         )
-        answers = [answer for _, answer in self._load_current_answers(asked.id)]
-        state = decide_state(answers, self.annotators)
+        answers = [answer for _, answer in load_answers(self._tables, asked.id)]
+        state, _ = decide_state(answers, asked.needed, self.rule)
         sql = "UPDATE task SET state = ? WHERE id = ?"
         self._tables.write(sql, state, asked.id)

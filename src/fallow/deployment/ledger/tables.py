@@ -57,7 +57,8 @@ CREATE TABLE request (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT N
 CREATE TABLE task (id INTEGER PRIMARY KEY,
     request INTEGER NOT NULL REFERENCES request, run TEXT NOT NULL, cycle INTEGER NOT NULL,
     row INTEGER NOT NULL, position INTEGER NOT NULL, why TEXT NOT NULL, weight REAL NOT NULL,
-    probability REAL, state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
+    probability REAL, answers INTEGER NOT NULL DEFAULT 1 CHECK (answers >= 1),
+    state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
         ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
     entered INTEGER NOT NULL DEFAULT 0, UNIQUE (run, cycle, row)) STRICT;
 CREATE INDEX task_row ON task (row);
@@ -76,12 +77,15 @@ WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row)
 BEGIN SELECT RAISE(ABORT, 'a row that has a label or has left is never asked'); END;
 CREATE TRIGGER asking_costs AFTER INSERT ON task BEGIN
     UPDATE request SET asked = asked + 1 WHERE id = NEW.request;
-    UPDATE label_budget SET asked = asked + 1;
+    UPDATE label_budget SET asked = asked + NEW.answers;
 END;
 CREATE TRIGGER expired_is_given_back AFTER UPDATE OF state ON task
 WHEN NEW.state = 'expired' AND OLD.state <> 'expired' BEGIN
     UPDATE request SET asked = asked - 1 WHERE id = NEW.request;
-    UPDATE label_budget SET asked = asked - 1;
+    UPDATE label_budget SET asked = asked - max(0, OLD.answers -
+        (SELECT count(DISTINCT who) FROM annotation WHERE task = OLD.id
+        AND kind <> 'taken back' AND id NOT IN
+        (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)));
 END;
 CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON task
 WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
@@ -96,7 +100,7 @@ CREATE TABLE display_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTE
     shown INTEGER NOT NULL DEFAULT 0, CHECK (maximum IS NULL OR shown <= maximum)) STRICT;
 INSERT INTO display_budget (id) VALUES (1);
 CREATE TRIGGER showing_counts AFTER INSERT ON task BEGIN
-    UPDATE display_budget SET shown = shown + 1;
+    UPDATE display_budget SET shown = shown + NEW.answers;
 END;
 
 CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
@@ -150,6 +154,7 @@ MARKED = {
         "why",
         "weight",
         "probability",
+        "answers",
         "state",
         "entered",
     ),

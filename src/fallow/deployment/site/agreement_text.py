@@ -168,8 +168,6 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     if own.limit is not None:
         labels += f"; this site gives at most {own.limit}"
     deadline = f"deadline for the labels of a cycle: {duration(agreement.waits.deadline)}"
-    if own.annotators > 1:
-        deadline += f"; {own.annotators} annotators must agree on each label"
 
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
@@ -182,7 +180,8 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         lines.append(f"code of another distribution: {name}")
     for name, distribution in agreement.distributions.items():
         lines.append(f"distribution: {name} {distribution}")
-    lines += [labels, deadline]
+    lines += [labels, deadline, *agreement.plan.describe()]
+    lines += agreement.plan.find_shortage(own.number_of_annotators)
     if _is_budget_unknown(recipe, own.limit):
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
@@ -266,8 +265,11 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
     whose = "all sites together" if recipe.privacy.secure_sum else "a site"
     budgets: list[int] = []
     for share in recipe.purchases[1:]:
-        if isinstance(share, int) and 0 < share * counted < least:
-            budgets.append(share * counted)
+        if not isinstance(share, int) or not share:
+            continue
+        labels = agreement.plan.count_examples(share) * counted
+        if labels < least:
+            budgets.append(labels)
     if not budgets:
         return []
     return [

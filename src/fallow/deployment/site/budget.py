@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 from fallow.deployment.agreement import Agreement
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.building import build_study
 from fallow.deployment.site.schedule import InstructionPosition
 from fallow.experiment.methods import is_shared
@@ -28,6 +29,9 @@ class Budget:
     that the first requested number implies (`infer_rows_of_all`). Without that number the budget is
     None.
 
+    Numbers of labels are numbers of examples to label: the budget of the agreement counts
+    annotations and is divided by ``plan``.
+
     ``is_shared``: the query strategy spends one budget of all sites, and numbers apply to all sites
     together.
     """
@@ -38,6 +42,7 @@ class Budget:
     is_shared: bool = False
     is_one_pass: bool = False
     rows_of_all: int | None = None
+    plan: AnswerPlan = SINGLE
 
     def of(self, position: InstructionPosition) -> int | None:
         """Return the number of labels that a step may request."""
@@ -124,6 +129,13 @@ class Budget:
         return max(low, self.rows)
 
     def _of_site(self, share: LabelBudget, is_shared: bool | None = None) -> int | None:
+        """Return the number of examples to label at a site."""
+        annotations = self._count_annotations(share, is_shared)
+        if annotations is None:
+            return None
+        return self.plan.count_examples(annotations)
+
+    def _count_annotations(self, share: LabelBudget, is_shared: bool | None) -> int | None:
         """Return the budget of a site, as `allocate_budget` computes it.
 
         With a shared budget and shares of each site's examples, this is the budget of all sites.
@@ -161,9 +173,9 @@ class Proposal(NamedTuple):
 
 
 def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
-    """Propose the largest number of labels of a site over all runs.
+    """Propose the largest number of annotations of a site over all runs.
 
-    The proposal is what one run requests, at most the number of ``unlabeled`` examples. If the
+    The proposal is what one run requests, at most those of the ``unlabeled`` examples. If the
     agreement refers to the examples of all sites, each site is assumed to have ``rows`` examples.
     """
     recipe = agreement.recipe
@@ -180,6 +192,7 @@ def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
     if asked is None:
         asked = replace(known, rows_of_all=sites * rows).total
         why += " if all sites have as many examples as this one"
-    if asked is None or asked > unlabeled:
-        return Proposal(unlabeled, "all its unlabeled examples")
+    every = agreement.plan.count_annotations(unlabeled)
+    if asked is None or asked > every:
+        return Proposal(every, "all its unlabeled examples")
     return Proposal(asked, why)

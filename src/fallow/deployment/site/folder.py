@@ -287,7 +287,7 @@ class SiteFolder:
                 self.name,
                 classes=len(self.agreement.schema.classes),
                 limit=own.limit,
-                annotators=own.annotators,
+                rule=self.agreement.plan.decided_by,
                 epsilon=self.epsilon,
                 shown=own.shown,
                 delta=self.delta,

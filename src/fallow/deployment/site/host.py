@@ -22,6 +22,7 @@ from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Known
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import PICKED, Annotators, LabelingView, begin_cycle
+from fallow.deployment.answer_plan import SINGLE
 from fallow.deployment.building import build_study
 from fallow.deployment.descriptions import RUNS
 from fallow.deployment.ledger import Ledger
@@ -572,12 +573,12 @@ class Host:
         )
 
     def _allowance(self) -> Allowance:
-        """Return the limits of the study on labels and labeling tasks over all runs.
+        """Return the limits of the study on annotations over all runs.
 
-        The site's own limit on labels replaces the number that one run requests. The limit on
+        The site's own limit replaces the number that one run requests. The limit on
         labeling tasks is twice the smaller of both, because some tasks expire.
         """
-        agreed = self._limits.budget.total
+        agreed = replace(self._limits.budget, plan=SINGLE).total  # annotations
         own = self._folder.settings.limit
         labels = own
         fewest = own  # the smaller of both, if both are known

@@ -25,7 +25,7 @@ other is detected. `labeling_tools` reads and writes other formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -205,18 +205,22 @@ def import_labels(
 
     A line is rejected for an unknown example, for one without an active labeling task, for an
     unknown class, and for a number that is not finite. It is also rejected for a label that differs
-    from an existing one, at the site or in another line, because annotators must decide. Raises
-    ValueError for a file that cannot be read.
+    from an existing one, at the site or in another line, because annotators must decide. If the
+    study plans several annotations, this applies to labels of one annotator and to completed tasks.
+    Raises ValueError for a file that cannot be read.
     """
     parsed = _parse_file(path, schema, rows, who=who, by=by, tool=tool)
     refused = parsed.refused
-    agreed, contradictions = _split_contradictions(parsed.lines, schema, rows)
-    refused += contradictions
     recorded = 0
     same = 0
     try:
         with ledger.transaction():
             known = {question.row: question for question in ledger.tasks()}
+            several = {row for row, question in known.items() if question.needed > 1}
+            agreed, contradictions = _split_contradictions(
+                parsed.lines, several, schema, rows
+            )
+            refused += contradictions
             for line in agreed:
                 try:
                     is_new = _record(line, known, ledger=ledger, schema=schema, rows=rows)
@@ -322,8 +326,10 @@ def _record(
         )
     if asked.state == "withdrawn":
         raise ValueError(f"{sample} was withdrawn and accepts no more labels")
+    is_complete = len(asked.answers) >= asked.needed
     for answer in asked.answers:
-        if answer.value != line.value:
+        is_own = answer.who == line.who
+        if answer.value != line.value and (is_own or is_complete or asked.needed == 1):
             raise ValueError(
                 f"{sample} has the label {_label_text(schema, answer.value)!r} by "
                 f"{answer.who}, not {_label_text(schema, line.value)!r}; correct it "
@@ -334,15 +340,19 @@ def _record(
 
 
 def _split_contradictions(
-    lines: Iterable[_Line], schema: Schema, rows: SiteRows
+    lines: Iterable[_Line], several: Set[int], schema: Schema, rows: SiteRows
 ) -> tuple[list[_Line], list[str]]:
-    """Return the lines whose example has a single label, and a sentence for each other line."""
-    by_row: dict[int, list[_Line]] = {}
+    """Return the lines whose example has a single label, and a sentence for each other line.
+
+    An example in ``several`` may have a label of each annotator.
+    """
+    by_row: dict[tuple[int, str], list[_Line]] = {}
     for line in lines:
-        by_row.setdefault(line.row, []).append(line)
+        author = line.who if line.row in several else ""
+        by_row.setdefault((line.row, author), []).append(line)
     agreed: list[_Line] = []
     refused: list[str] = []
-    for row, about_row in by_row.items():
+    for (row, _), about_row in by_row.items():
         first = about_row[0]
         others = [line for line in about_row if line.value != first.value]
         if not others:

@@ -100,6 +100,7 @@ class SiteLimits:
             is_shared=is_shared(self.made.methods["query"]),
             is_one_pass=self.schedule.is_one_pass,
             rows_of_all=self.ledger.orders.rows_of_all(),
+            plan=self.agreement.plan,
         )
 
     # -- checks before an instruction --------------------------------------------------------

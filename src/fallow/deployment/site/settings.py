@@ -263,6 +263,13 @@ class Settings:
     ] = None
 
     @property
+    def number_of_annotators(self) -> int:
+        """Return the number of annotators: those with a login, if there are any."""
+        if self.login is not None:
+            return len(self.login.annotators)
+        return self.annotators
+
+    @property
     def names(self) -> NamePolicy:
         """Return the policy for class names in an agreement at this site."""
         return NamePolicy(allowed=self.allow)

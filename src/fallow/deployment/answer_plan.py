@@ -1,0 +1,160 @@
+"""Plan of annotations: how many annotators label an example, and how its label is decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, final
+
+import torch
+
+from fallow.core.limits import Limits, check_limits
+from fallow.core.wording import count_noun
+
+Rule = Literal["majority", "first", "median", "dawid-skene"]
+"""How the label of an example with several annotations is decided."""
+SHARE = Limits(ge=0, le=1)
+
+
+@final
+@dataclass(frozen=True)
+class AnswerPlan:
+    """Number of annotations of an example, and the rule that decides its label.
+
+    The plan belongs to the study agreement, and not to the settings of a site, because label budgets
+    count annotations. The coordinator divides a budget by the plan before it requests examples, and
+    each site checks the request with its own copy of the agreement. Both must use the same plan.
+
+    Parameters
+    ----------
+    answers
+        Annotations of each example, by different annotators.
+    double_share
+        Share of the examples with two annotations, if ``answers`` is 1.
+    decided_by
+        Rule for several annotations: more than half of them, the first one, the median of numbers,
+        or the class that the model of Dawid and Skene estimates. Annotators adjudicate what the rule
+        does not decide.
+    """
+
+    answers: Annotated[int, Limits(ge=1)] = 1
+    double_share: Annotated[float, SHARE] = 0.0
+    decided_by: Rule = "majority"
+
+    def __post_init__(self) -> None:
+        check_limits(self, "federation.")
+        if self.answers > 1 and self.double_share:
+            raise ValueError(
+                f"federation.double_share is {self.double_share:g}, but every example has "
+                f"{self.answers} annotations (federation.answers); set one of them only"
+            )
+        if self.decided_by != AnswerPlan.decided_by and not self.has_several:
+            raise ValueError(
+                f"federation.decided_by is {self.decided_by!r}, but every example has a single "
+                "annotation; set federation.answers to 2 or more, or federation.double_share"
+            )
+
+    @property
+    def has_several(self) -> bool:
+        """Return whether some examples have several annotations."""
+        return self.largest > 1
+
+    @property
+    def largest(self) -> int:
+        """Return the largest number of annotations of an example."""
+        if self.double_share:
+            return 2
+        return self.answers
+
+    def check_task(self, n_classes: int) -> None:
+        """Raise ValueError for a rule that does not fit the labels. No classes: regression."""
+        if not self.has_several:
+            return
+        if n_classes and self.decided_by == "median":
+            raise ValueError(
+                "federation.decided_by is 'median', but the labels are classes; use 'majority', "
+                "'first' or 'dawid-skene'"
+            )
+        if not n_classes and self.decided_by in ("majority", "dawid-skene"):
+            raise ValueError(
+                f"federation.decided_by is {self.decided_by!r}, but the labels are numbers, which "
+                "rarely agree exactly; use 'median' or 'first'"
+            )
+
+    def count_annotations(self, examples: int) -> int:
+        """Return the largest number of annotations of a number of examples.
+
+        >>> AnswerPlan(double_share=0.1).count_annotations(11)
+        13
+        """
+        if self.double_share:
+            return examples + math.ceil(self.double_share * examples - 1e-9)
+        return examples * self.answers
+
+    def count_examples(self, annotations: int) -> int:
+        """Return the number of examples for which a number of annotations suffices.
+
+        >>> [AnswerPlan(answers=2).count_examples(n) for n in (1, 2, 21)]
+        [0, 1, 10]
+        >>> AnswerPlan(double_share=0.1).count_examples(13)
+        11
+        """
+        if not self.double_share:
+            return annotations // self.answers
+        examples = math.ceil(annotations / (1 + self.double_share))
+        while self.count_annotations(examples) > annotations:
+            examples -= 1
+        return examples
+
+    def draw_answers(self, examples: int, draw: torch.Generator) -> list[int]:
+        """Return the number of annotations of each example of a step.
+
+        The examples with two annotations are drawn at random. On average their share is
+        ``double_share``, and it never exceeds `count_annotations`.
+        """
+        answers = [self.answers] * examples
+        if self.double_share:
+            order = torch.randperm(examples, generator=draw).tolist()
+            more = float(torch.rand((), dtype=torch.float64, generator=draw))
+            n_double = math.floor(self.double_share * examples + more)
+            n_double = min(n_double, self.count_annotations(examples) - examples)
+            for example in order[:n_double]:
+                answers[example] = 2
+        return answers
+
+    def describe(self) -> list[str]:
+        """Return a sentence about the annotations of an example, or nothing for a single one."""
+        if not self.has_several:
+            return []
+        share = f"{self.answers} annotations of each example"
+        if self.double_share:
+            share = f"two annotations of {100 * self.double_share:g} % of the examples"
+        return [
+            f"{share}, by different annotators; label budgets count annotations; "
+            f"labels are decided by {self.decided_by}"
+        ]
+
+    def find_shortage(self, annotators: int) -> list[str]:
+        """Return a sentence if a site has too few annotators for the plan, or nothing."""
+        if annotators >= self.largest:
+            return []
+        return [
+            f"this site has {count_noun(annotators, 'annotator')}, but {self.largest} must annotate an "
+            "example: such labeling tasks stay open until their deadline; add annotators, and set "
+            "annotators under [labels] in site.toml"
+        ]
+
+
+SINGLE = AnswerPlan()
+"""One annotation of each example."""
+
+
+def check_budgets(plan: AnswerPlan, budgets: Sequence[float]) -> None:
+    """Raise ValueError for a number of annotations that suffices for no example."""
+    for budget in budgets:
+        if isinstance(budget, int) and budget and not plan.count_examples(budget):
+            raise ValueError(
+                f"a label budget is {count_noun(budget, 'annotation')} per site, but an example "
+                f"needs {plan.largest} (federation.answers, federation.double_share); raise the budget"
+            )
