@@ -18,6 +18,8 @@ from_arrays             Create a dataset from arrays, tensors, lists or DataFram
 from_frame              Create a dataset from a pandas DataFrame.
 Dataset                 Examples with labels, and a test set with the same columns.
 Federation              Federated dataset: a dataset and its partition into sites.
+describe                Describe the data of each site, from counts that a real site would send.
+DataDescription         Description of the data of all sites; the result of `describe`.
 texts_to_rows           Encode texts as character codes, zero-padded, (n, length) float32.
 
 Experiments

@@ -9,6 +9,8 @@ from fallow._version import __version__ as __version__
 from fallow.api.adapters import PoolStrategy as PoolStrategy
 from fallow.api.datasets import from_arrays as from_arrays
 from fallow.api.datasets import load as load
+from fallow.api.description import DataDescription as DataDescription
+from fallow.api.description import describe as describe
 from fallow.api.estimators import FederatedClassifier as FederatedClassifier
 from fallow.api.estimators import FederatedRegressor as FederatedRegressor
 from fallow.api.federation import Federation as Federation

@@ -14,6 +14,7 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("fallow.data.loaders.frame", ("from_frame",)),
         ("fallow.data", ("Dataset",)),
         ("fallow.api.federation", ("Federation",)),
+        ("fallow.api.description", ("describe", "DataDescription")),
         ("fallow.encoders.texts", ("texts_to_rows",)),
     ),
     "Experiments": (

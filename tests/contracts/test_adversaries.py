@@ -25,8 +25,10 @@ from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.encoders.filling import Filling
+from fallow.engine.column_counts import DescribedColumn
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
+from fallow.experiment.describing import Describe
 from fallow.privacy import SecureSum
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.sealed import encrypt_for
@@ -51,6 +53,7 @@ SIZES = {
     **{"weights": 15, "statistics": 2, "body": 8, "rows": 20, "labels": 9},
 }
 SITES = ("a", "b", "c")
+LABEL = DescribedColumn("label", ("no", "yes"))
 METHODS: list[Any] = []
 for package in (strategies, contrib, training, personal):
     METHODS += [cls() for _, cls in sorted(names(package).items())]
@@ -63,6 +66,7 @@ METHODS += [
     *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
+    *(Describe(label=LABEL), Describe(label=LABEL, secure_sum=True)),
     *(Annotators(schema="digest"), Annotators(secure_sum=True), Annotators(classes=False)),
     *(
         Annotators(schema="digest", has_metrics=True),

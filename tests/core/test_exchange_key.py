@@ -67,7 +67,7 @@ def test_fields_come_back_as_they_were() -> None:
 
 
 HOSTILE: list[tuple[dict[str, Any], str]] = [
-    ({"phase": "other"}, "phase is 'other'; it must be one of hello, initial"),
+    ({"phase": "other"}, "phase is 'other'; it must be one of hello, describe"),
     ({"phase": ["train"]}, "phase is ['train']; it must be one of"),
     ({"phase": "query"}, "step is 'round'; the phase query has query, draw, ask, close"),
     ({"step": "finish"}, "step is 'finish'; the phase train has round"),

@@ -7,10 +7,19 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal, final
 
 Phase = Literal[
-    "hello", "initial", "tuned", "train", "query", "audit", "finish", "progress"
+    "hello",
+    "describe",
+    "initial",
+    "tuned",
+    "train",
+    "query",
+    "audit",
+    "finish",
+    "progress",
 ]
 StepName = Literal[
     "hello",
+    "describe",
     "cells",
     "encoder",
     "encode",
@@ -34,6 +43,7 @@ StepName = Literal[
 ]
 STEPS: Mapping[Phase, tuple[StepName, ...]] = {
     "hello": ("hello",),
+    "describe": ("describe",),
     "initial": ("initial", "cells", "encoder", "encode", "features", "ask", "close"),
     "tuned": ("tune", "new", "targets", "encode", "features"),
     "train": ("round", "new", "targets", "best", "last", "head", "score"),
@@ -49,6 +59,7 @@ TEXT_OF: Mapping[StepName, str] = {"draw": "audit"}
 """Text of a step that differs from its name."""
 SINGLE: Mapping[Phase, str] = {
     "hello": "0/hello",
+    "describe": "0/describe",
     "initial": "0/initial",
     "tuned": "0/tuned",
     "finish": "model",
@@ -69,8 +80,9 @@ class ExchangeKey:
     Parameters
     ----------
     phase
-        Part of a run: ``initial`` is the initial labeled set, ``tuned`` the choice of an encoder's
-        field, ``progress`` a progress request without effects.
+        Part of a run: ``describe`` is the description of the data, ``initial`` the initial
+        labeled set, ``tuned`` the choice of an encoder's field, ``progress`` a
+        progress request without effects.
     step
         Step of the phase.
     cycle

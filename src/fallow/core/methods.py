@@ -265,6 +265,12 @@ class Labeling(Method, Protocol):
     def finish(self) -> SiteFunction: ...
 
 
+class Describing(Method, Protocol):
+    """Description of the data of the sites before a study."""
+
+    def describe(self, ask: Ask) -> Mapping[str, Any]: ...
+
+
 class Deciding(Method, Protocol):
     """Decision of sites whether exact statistics cover newer labels."""
 
@@ -297,6 +303,8 @@ class Methods(TypedDict):
     """Decides before each training phase which labels exact statistics cover."""
     retention: NotRequired[Retaining]
     """Keeps the model of each site with the best validation score."""
+    describe: NotRequired[Describing]
+    """Describes the data before a study, by counts."""
     annotators: NotRequired[Labeling]
     """In a federation: labeling tasks for annotators, and scores."""
 

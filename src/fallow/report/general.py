@@ -5,6 +5,7 @@ from __future__ import annotations
 from fallow.report import (
     comparisons,
     costs,
+    description,
     excess,
     heads,
     metrics,
@@ -30,6 +31,12 @@ from fallow.report.section import Place, Section
 GENERAL = (
     Section("Progress", Place.STATE, live, is_live),
     Section("Your data", Place.STATE, own_data.own_data, own_data.has_facts),
+    Section(
+        "Data of the sites",
+        Place.STATE,
+        description.description,
+        description.has_description,
+    ),
     Section("Learning curves", Place.CURVES, results.curves, chooses),
     Section("Final scores", Place.SCORES, results.scores),
     Section("Metrics", Place.SCORES, metrics.metrics, metrics.has_metrics),

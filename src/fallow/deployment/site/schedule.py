@@ -23,6 +23,7 @@ TUNING: tuple[StepName, ...] = ("new", "targets", "tune", "encode", "features")
 """Exchanges that choose a field of the encoder by the initial labeled set, in order."""
 OWNER: dict[StepName, str] = {
     "hello": "annotators",
+    "describe": "describe",
     "cells": "filling",
     "encoder": "encoder",
     "encode": "encoding",
@@ -46,8 +47,8 @@ OWNER: dict[StepName, str] = {
 """Owner of the client functions in each step of a run."""
 ORDER: tuple[tuple[StepName, ...], ...] = (
     (
-        *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "new"),
-        *("round", "query", "finish"),
+        *("hello", "describe", "cells", "encoder", "encode", "features", "initial"),
+        *("tune", "new", "round", "query", "finish"),
     ),
     ("draw",),
     ("best", "ask", "targets"),
@@ -175,7 +176,8 @@ class RunSchedule:
     def _refusal(self, kind: StepName, *, cycle: int, round_: int, part: int) -> str | None:
         """Return why the configuration has no such exchange, or None if it has."""
         recipe = self.recipe
-        if cycle == -1 or kind in ("hello", *ENCODING, "features", "tune", "finish"):
+        once = ("hello", "describe", *ENCODING, "features", "tune", "finish")
+        if cycle == -1 or kind in once:
             return None
         is_query = kind in ("query", "draw", "ask", "close", "tally")
         first, last = self._cycles(is_query)
@@ -230,8 +232,10 @@ class RunSchedule:
         """
         if kind == "hello":
             return (-2, 0)
+        if kind == "describe":
+            return (-2, 1)
         if kind in ENCODING:
-            return (-2, 1 + ENCODING.index(kind))
+            return (-2, 2 + ENCODING.index(kind))
         if kind == "features":
             return (-1, 0)
         if cycle == -1:

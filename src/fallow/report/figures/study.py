@@ -37,7 +37,7 @@ from fallow.study.by_class import ClassScores, class_means, class_names, class_s
 from fallow.study.forecast import MORE, Forecast
 from fallow.study.records import SQUARED_ERROR, StudyRecords
 
-_HEAT = LinearSegmentedColormap.from_list(
+HEAT = LinearSegmentedColormap.from_list(
     "fallow", ["#f3f6fa", "#8fb8d9", "#0b5a94", "#06304f"]
 )
 _NAMED_CLASSES = 12
@@ -307,7 +307,7 @@ def partition_map(study: StudyRecords) -> Figure | None:
     n = np.array(part.matrix)
     sites = len(n)
     figure, (axes,) = new_figure(min(7.0, 1.1 + 0.27 * max(sites, 6)))
-    mesh = axes.pcolormesh(n, cmap=_HEAT, vmin=0, rasterized=n.size > 2500)
+    mesh = axes.pcolormesh(n, cmap=HEAT, vmin=0, rasterized=n.size > 2500)
     if n.size <= 200:
         points = 9
         if n.shape[1] > 12:  # narrow cells

@@ -1,0 +1,226 @@
+"""Description of a federated dataset before a study, by the counts that real sites send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fallow.api.federation import Federation
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
+from fallow.core.missing import find_text_columns, name_buckets
+from fallow.core.types import SiteId
+from fallow.core.wording import count_noun
+from fallow.data import Dataset
+from fallow.data.dataset import take_rows
+from fallow.engine import row_loss
+from fallow.engine.column_counts import DescribedColumn
+from fallow.engine.executors import build_executor
+from fallow.experiment.describing import (
+    DESCRIBE,
+    LEAST,
+    Describe,
+    list_array_columns,
+    list_table_columns,
+)
+from fallow.experiment.description import ColumnDescription, CountFacts, Description
+from fallow.experiment.event_log import EventLog
+from fallow.privacy import Privacy, SecureSum
+from fallow.report.description import description_blocks
+from fallow.report.render import Article, Page, parts_of, render_page
+from fallow.sites import LocalSite, Parts
+from fallow.sites.in_process import InProcessChannel
+from fallow.sites.store import Label
+from fallow.storage.files import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Data of the sites"
+
+
+def describe(
+    federation: Federation | Dataset | str | Path,
+    *,
+    seed: int = 0,
+    least: int = LEAST,
+    secure_sum: bool = False,
+) -> DataDescription:
+    """Describe the data of each site, from counts that a real site would send.
+
+    Numeric columns have counts, missing values, quantiles and a histogram, categorical columns and
+    labels the counts of their levels, and each column its drift between sites.  Images and other
+    arrays are described by mean and standard deviation of each channel.
+
+    Parameters
+    ----------
+    federation : Federation, Dataset, str or Path
+        Federated dataset, or a dataset, or the name or path of one.
+    seed : int, default=0
+        Seed of the partition.
+    least : int, default=10
+        Smallest count that leaves a site (at real sites the setting ``describe.least``).  1 counts
+        every example in its own cell.
+    secure_sum : bool, default=False
+        Whether only sums of all sites are known.  Sites and drift are then not described.
+
+    Returns
+    -------
+    DataDescription
+
+    Examples
+    --------
+    >>> import fallow as fl
+    >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=3)
+    >>> described = fl.describe(federation)
+    >>> described
+    DataDescription(4 columns, 3 sites, least=10)
+    >>> label = described.to_frame().query("column == 'label' and site == ''")
+    >>> int(label["values"].iloc[0])
+    1438
+    """
+    world = federation if isinstance(federation, Federation) else Federation(federation)
+    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+        raise ValueError(f"least is {least!r}; give a whole number, 1 or more")
+    dataset = world.dataset
+    label = DescribedColumn("label", dataset.classes)
+    columns = list_columns(dataset)
+    rows = {site: torch.from_numpy(at) for site, at in world.rows(seed).items()}
+    privacy = Privacy(secure_sum=secure_sum)
+    store = EventLog()
+    model = nn.Linear(1, 1)
+    layout = Layout.of(model)
+    members: dict[SiteId, LocalSite] = {}
+    for site, at in rows.items():
+        own = Describe(columns, label, secure_sum, least, _find_tests(world, at))
+        parts = Parts(
+            model=model,
+            layout=layout,
+            methods=cast(Methods, {"describe": own}),
+            classes=dataset.n_classes,
+            seed=seed,
+            fresh=lambda stream: {},
+            privacy=privacy,
+            noise="seeded",
+        )
+        labels = dataset.y[at]
+        known = dataset.is_labeled[at].nonzero().flatten().tolist()
+        store.write(site, [Label(row, float(labels[row]), -1) for row in known])
+        members[site] = LocalSite(site, take_rows(dataset.x, at), parts, store)
+    executor = build_executor("loop", model, layout, row_loss(dataset.task))
+    method = Describe(columns, label, secure_sum, least)
+    ask = Ask(
+        channel=InProcessChannel(members, executor),
+        journal=store,
+        disclosure=Disclosure(),
+        key=DESCRIBE,
+        owner="describe",
+        masking=SecureSum() if secure_sum else None,
+    )
+    return DataDescription(method.describe(ask), tuple(members), least)
+
+
+def list_columns(dataset: Dataset) -> tuple[DescribedColumn, ...]:
+    """Return the described columns of a dataset; free text is not described."""
+    features = dataset.columns
+    if not features:
+        return list_array_columns(tuple(dataset.x.shape[1:]))
+    if dataset.reading is not None and dataset.reading.columns:
+        kinds = [c for c in dataset.reading.columns if c.kind in ("number", "category")]
+        return list_table_columns([(c.name, c.values) for c in kinds], features)
+    left_out = {mark for mark, _ in dataset.missing.marks} if dataset.missing else set()
+    for column in find_text_columns(features):
+        left_out |= {*name_buckets(column)}
+    return list_table_columns([(n, ()) for n in features if n not in left_out], features)
+
+
+def _find_tests(federation: Federation, rows: Tensor) -> Tensor | None:
+    """Return the labels of the test examples of a natural site, or None for other sites."""
+    dataset = federation.dataset
+    is_natural = federation.partition.name == "natural"
+    if not is_natural or dataset.groups is None or dataset.groups_test is None:
+        return None
+    return dataset.y_test[dataset.groups_test == dataset.groups[int(rows[0])]]
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class DataDescription:
+    """Description of the data of all sites; the result of `describe`.
+
+    Attributes
+    ----------
+    facts : dict
+        Counts, quantiles and drift of each column, as ``fallow coordinate describe --json`` prints
+        them.
+    sites : tuple of str
+        Names of the sites.
+    least : int
+        Smallest count that left a site.
+
+    Examples
+    --------
+    >>> import fallow as fl
+    >>> federation = fl.Federation(fl.load("digits"), fl.IID(), sites=3)
+    >>> list(fl.describe(federation).to_frame())[:5]
+    ['column', 'site', 'values', 'missing', 'missing_share']
+    """
+
+    facts: Description
+    sites: tuple[SiteId, ...]
+    least: int
+
+    def __repr__(self) -> str:
+        columns = count_noun(len(self.facts["columns"]), "column")
+        sites = count_noun(len(self.sites), "site")
+        return f"DataDescription({columns}, {sites}, least={self.least})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a DataFrame with one row for each column and site; site "" is all sites."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                _list_figures(column, facts)
+                for column in self.facts["columns"]
+                for facts in (column["all"], *column["sites"])
+            ]
+        )
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Return the description as a page, and write it to ``path`` if given."""
+        blocks = description_blocks(self.facts, "data")
+        article = Article("data", TITLE, parts=parts_of("data", [("Columns", blocks)]))
+        text = render_page(Page(TITLE, [article]))
+        if path is not None:
+            write_whole(Path(path), text.encode())
+        return text
+
+
+def _list_figures(column: ColumnDescription, facts: CountFacts) -> dict[str, Any]:
+    """Return the figures of a column at a site as a row of a table."""
+    values = facts["values"] + facts["suppressed"]
+    rows = values + facts["missing"]
+    row: dict[str, Any] = {
+        "column": column["name"],
+        "site": facts["site"],
+        "values": values,
+        "missing": facts["missing"],
+        "missing_share": facts["missing"] / rows if rows else np.nan,
+        "drift": facts["drift"],
+        "drift_by_chance": facts["chance"],
+    }
+    for item in facts["quantiles"]:
+        name = f"{100 * item['share']:g}%"
+        row |= {name: item["value"], f"{name} low": item["low"]}
+        row[f"{name} high"] = item["high"]
+    if column["levels"]:
+        row["levels"] = dict(zip(column["levels"], facts["counts"], strict=True))
+    return row

@@ -1,0 +1,336 @@
+"""Description of the data of all sites before a study, from counts in two exchanges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core import client
+from fallow.core.ask import Ask, each_of_all, sum_of_all
+from fallow.core.client import ClientCall
+from fallow.core.composites import Composite, Parts
+from fallow.core.contract import Contract
+from fallow.core.exchange_key import ExchangeKey
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer, SiteId
+from fallow.core.values import Count, Kind, Known, Real
+from fallow.core.view import Rows, View
+from fallow.engine.column_counts import (
+    BINS,
+    CELLS,
+    FIRST_CELLS,
+    DescribedColumn,
+    choose_edges,
+    count_bins,
+    count_first,
+    count_levels,
+    join_labels,
+)
+from fallow.experiment.description import Description, SiteCounts, describe_counts
+
+DESCRIBE = ExchangeKey("describe", "describe")
+LEAST = 10
+"""Default of the smallest count that leaves a site."""
+MOST_COLUMNS = 200
+"""Largest number of described columns; further ones are left out."""
+MOST_NUMBERS = 30
+"""Largest number of unnamed numbers of an example that are described one by one."""
+KINDS: tuple[Rows, ...] = ("pool", "labeled", "validation")
+TESTED = " (test)"
+"""Suffix of the label of the test examples."""
+DISCLOSED = (
+    "counts of each column's values in cells of at least 10 examples, or as the site sets "
+    "(describe.least), if the coordinator requests a description"
+)
+
+
+@final
+@dataclass(frozen=True)
+class ColumnCounts(Composite):
+    """Counts of the cells of columns, and how many examples may be counted in another cell.
+
+    ``n_numbers``, ``cells``: number of numeric columns and of their cells.  ``levels``: number of
+    cells of each categorical column.  No column has more examples than the site.
+    """
+
+    n_numbers: int
+    cells: int
+    levels: tuple[int, ...] = ()
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "joined": Count(of="rows"),
+            "number_counts": Count((self.n_numbers, self.cells), of="rows"),
+            "level_counts": Count(sum(self.levels), of="rows"),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        limit = known.rows * (1 + 1e-6)
+        for counts in (*parts["number_counts"], *self.split(parts["level_counts"])):
+            total = float(counts.sum())
+            if total > limit + known.room * len(counts):
+                return (
+                    f"a column has {total:g} examples, and {known.describe_limit('rows')}"
+                )
+        return None
+
+    def split(self, levels: Tensor) -> Sequence[Tensor]:
+        """Return the counts of each categorical column."""
+        return torch.split(levels, list(self.levels))
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        rows = float(sizes.get("rows", 10**9))
+        faults: dict[str, Answer] = {}
+        for name, cells in (("number_counts", self.cells), ("level_counts", 2)):
+            counts = torch.as_tensor(honest[name])
+            if counts.numel() and cells > 1:
+                faults[f"more examples of {name} than rows"] = {
+                    **honest,
+                    name: counts + rows,
+                }
+        return faults
+
+
+@final
+@dataclass(frozen=True)
+class Describe:
+    """Describe the columns and labels of all sites by counts.
+
+    The first exchange counts numbers between the same edges for every column and study, and the
+    levels of categories.  From the sum, the server side chooses edges of bins of equal width, and
+    the second exchange counts between these.
+
+    Parameters
+    ----------
+    columns : sequence of DescribedColumn
+        Columns of the examples.
+    label : DescribedColumn
+        The label.
+    secure_sum : bool
+        Only sums of all sites leave the sites.
+    least : int
+        At a site: its smallest count (setting ``describe.least``); 0 if it does not describe its
+        data.
+    tests : Tensor, optional
+        At a site: labels of its test examples (m,).
+    """
+
+    columns: tuple[DescribedColumn, ...] = (DescribedColumn("x0"),)
+    label: DescribedColumn = DescribedColumn("label")
+    secure_sum: bool = False
+    least: int = LEAST
+    tests: Tensor | None = field(default=None, compare=False, repr=False)
+
+    contract: ClassVar[Contract] = Contract(title="Description of the data")
+
+    @property
+    def all_columns(self) -> tuple[DescribedColumn, ...]:
+        """The columns, the label, and the label of the test examples."""
+        of_tests = DescribedColumn(self.label.name + TESTED, self.label.values)
+        return (*self.columns, self.label, of_tests)
+
+    @property
+    def first_counts(self) -> ColumnCounts:
+        """Declaration of the first reply."""
+        levels = tuple(column.cells for column in self.all_columns if column.values)
+        return ColumnCounts(self._n_numbers, FIRST_CELLS, levels)
+
+    @property
+    def bin_counts(self) -> ColumnCounts:
+        """Declaration of the second reply."""
+        return ColumnCounts(self._n_numbers, CELLS)
+
+    @property
+    def _n_numbers(self) -> int:
+        return sum(not column.values for column in self.all_columns)
+
+    # -- server side ------------------------------------------------------------------------
+
+    def describe(self, ask: Ask) -> Description:
+        """Return the description of all sites, and of each without secure aggregation."""
+        first = self._collect(ask, self.first)
+        total = sum(torch.as_tensor(part["number_counts"]) for part in first.values())
+        rows = torch.as_tensor(total).numpy()
+        edges = np.stack([choose_edges(row) for row in rows] or [np.zeros(BINS + 1)])
+        edges = edges[: self._n_numbers]
+        bins = self._collect(ask, self.bins, edges=torch.from_numpy(edges))
+        counts = {site: self._sort(first[site], bins[site]) for site in first}
+        return describe_counts(
+            self.all_columns, edges, counts, of_sites=not self.secure_sum
+        )
+
+    def _collect(
+        self, ask: Ask, function: ClientCall, **args: Tensor
+    ) -> Mapping[SiteId, Answer]:
+        """Return the replies of all sites, or their sum under an empty name."""
+        if self.secure_sum:
+            return {"": dict(sum_of_all(ask, function, **args))}
+        return each_of_all(ask, function, **args)
+
+    def _sort(self, first: Answer, bins: Answer) -> SiteCounts:
+        """Return the counts of each column in order."""
+        numbers = iter(torch.as_tensor(bins["number_counts"]).double().round())
+        levels = torch.as_tensor(first["level_counts"]).double().round()
+        parts = iter(self.first_counts.split(levels))
+        cells = []
+        for column in self.all_columns:
+            part = next(parts) if column.values else next(numbers)
+            cells.append(part.numpy())
+        joined = round(float(torch.as_tensor(first["joined"])))
+        return SiteCounts(joined=joined, cells=cells)
+
+    # -- client side --------------------------------------------------------------------------
+
+    @client.each(
+        DISCLOSED,
+        returns=lambda self: self.first_counts,
+        takes={},
+        when=lambda self: not self.secure_sum,
+    )
+    @client.sum(
+        f"aggregates of {DISCLOSED}",
+        returns=lambda self: self.first_counts,
+        takes={},
+        when=lambda self: self.secure_sum,
+    )
+    def first(self, view: View) -> Answer:
+        """Count all columns between the first edges."""
+        numbers: list[Tensor] = []
+        levels: list[Tensor] = []
+        n_rows = 0
+        for column, values in zip(self.all_columns, self._read(view), strict=True):
+            n_rows = max(n_rows, len(values))
+            if column.values:
+                n_levels = len(column.values)
+                counts = count_levels(values, n_levels, self._least(view))
+                levels.append(torch.from_numpy(counts))
+            else:
+                counts, _ = count_first(values, self._least(view))
+                numbers.append(torch.from_numpy(counts))
+        return self._answer(view, n_rows, self.first_counts, numbers, levels)
+
+    @client.each(
+        DISCLOSED,
+        returns=lambda self: self.bin_counts,
+        takes=lambda self: {"edges": Real((self.bin_counts.n_numbers, BINS + 1))},
+        when=lambda self: not self.secure_sum,
+    )
+    @client.sum(
+        f"aggregates of {DISCLOSED}",
+        returns=lambda self: self.bin_counts,
+        takes=lambda self: {"edges": Real((self.bin_counts.n_numbers, BINS + 1))},
+        when=lambda self: self.secure_sum,
+    )
+    def bins(self, view: View, edges: Tensor) -> Answer:
+        """Count numbers between the edges (n, BINS + 1)."""
+        if bool((edges.diff(dim=1) <= 0).any()):
+            raise Refusal(f"site {view.site}: the edges of bins do not increase")
+        pairs = zip(self.all_columns, self._read(view), strict=True)
+        columns = [values for column, values in pairs if not column.values]
+        numbers: list[Tensor] = []
+        for values, own in zip(columns, edges.double().numpy(), strict=True):
+            counts = count_bins(values, own, self._least(view))
+            numbers.append(torch.from_numpy(counts))
+        n_rows = max(map(len, columns), default=0)
+        return self._answer(view, n_rows, self.bin_counts, numbers, [])
+
+    def _least(self, view: View) -> int:
+        """Return the smallest count; larger than any number of examples if nothing is sent."""
+        if self.least:
+            return self.least
+        if self.secure_sum:
+            raise Refusal(
+                f"site {view.site} does not describe its data (describe.least = 0 in its "
+                "site.toml), and a sum of fewer sites would show more of each"
+            )
+        return 2**53
+
+    def _answer(
+        self,
+        view: View,
+        n_rows: int,
+        form: ColumnCounts,
+        numbers: Sequence[Tensor],
+        levels: Sequence[Tensor],
+    ) -> Answer:
+        least = self._least(view)
+        shape = (form.n_numbers, form.cells)
+        counts = torch.zeros(0, dtype=torch.int64)
+        return {
+            "joined": float(least - 1) if n_rows >= least else 0.0,
+            "number_counts": torch.cat([counts, *numbers]).double().reshape(shape),
+            "level_counts": torch.cat([counts, *levels]).double(),
+        }
+
+    def _read(self, view: View) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        """Return the values of each column of `all_columns`, NaN for missing ones."""
+        parts: list[list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = []
+        parts += [[] for _ in self.columns]
+        for which in KINDS:
+            for rows in view.blocks(which):
+                if not len(rows):
+                    continue
+                flat = rows.flatten(1)
+                for part, column in zip(parts, self.columns, strict=True):
+                    part.append(column.read(flat))
+        columns = [np.concatenate(part) for part in parts]
+        labels = torch.cat([view.labels.double(), view.validation_labels.double()])
+        tests = torch.zeros(0) if self.tests is None else self.tests
+        return [*columns, join_labels(labels, view.pool), join_labels(tests, 0)]
+
+
+def list_table_columns(
+    levels: Sequence[tuple[str, tuple[str, ...]]], features: Sequence[str]
+) -> tuple[DescribedColumn, ...]:
+    """Return the described columns of a table.
+
+    levels: name and levels (none for numbers) of each column.  features: names of the features, in
+    which a level is ``name=level``.
+
+    >>> list_table_columns([("sex", ("f", "m")), ("age", ())], ["age", "sex=f", "sex=m"])[
+    ...     0
+    ... ].start
+    1
+    """
+    position = {name: at for at, name in enumerate(features)}
+    columns = []
+    for name, values in levels[:MOST_COLUMNS]:
+        start = position[f"{name}={values[0]}" if values else name]
+        columns.append(DescribedColumn(name, values, start, start + max(len(values), 1)))
+    return tuple(columns)
+
+
+def list_array_columns(shape: Sequence[int]) -> tuple[DescribedColumn, ...]:
+    """Return the described numbers of an example without named columns.
+
+    They are the numbers themselves, if there are few, and otherwise mean and standard deviation of
+    each channel (the first dimension) or of the whole example.
+
+    >>> [column.name for column in list_array_columns((1, 28, 28))]
+    ['mean', 'standard deviation']
+    >>> [column.name for column in list_array_columns((2,))]
+    ['x0', 'x1']
+    """
+    size = math.prod(shape)
+    if len(shape) == 1 and size <= MOST_NUMBERS:
+        return tuple(DescribedColumn(f"x{at}", (), at, at + 1) for at in range(size))
+    channels = 1
+    if len(shape) > 1 and shape[0] <= MOST_NUMBERS:
+        channels = shape[0]
+    columns = []
+    step = size // channels
+    for at in range(channels):
+        of = f" of channel {at + 1}" if channels > 1 else ""
+        start, stop = at * step, (at + 1) * step
+        columns.append(DescribedColumn(f"mean{of}", (), start, stop, "mean"))
+        columns.append(
+            DescribedColumn(f"standard deviation{of}", (), start, stop, "deviation")
+        )
+    return tuple(columns)
