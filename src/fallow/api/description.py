@@ -87,7 +87,7 @@ def describe(
     1438
     """
     world = federation if isinstance(federation, Federation) else Federation(federation)
-    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+    if type(least) is not int or least < 1:
         raise ValueError(f"least is {least!r}; give a whole number, 1 or more")
     dataset = world.dataset
     label = DescribedColumn("label", dataset.classes)

@@ -222,7 +222,7 @@ def choose_edges(first: Floats) -> Floats:
     power = 10.0 ** math.floor(math.log10(rough))
     width = next(power * step for step in (1, 2, 5, 10) if power * step >= rough)
     start = math.floor(low / width)
-    return (start + np.arange(BINS + 1)) * width
+    return np.asarray((start + np.arange(BINS + 1)) * width, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -277,13 +277,11 @@ def jensen_shannon(p: Floats, q: Floats) -> Floats:
     for side in (p, q):
         ratio = np.divide(side, middle, out=np.ones_like(half), where=side > 0)
         half = half + side * np.log2(ratio)
-    return np.sqrt(np.clip(half.sum(-1) / 2, 0.0, 1.0))
+    return np.asarray(np.sqrt(np.clip(half.sum(-1) / 2, 0.0, 1.0)), dtype=np.float64)
 
 
-def measure_drift(
-    of_sites: Floats, least: int, is_ordered: bool
-) -> list[tuple[float | None, float | None]]:
-    """Return the distance of each site from all others, and the one that is due to chance.
+def measure_drift(of_sites: Floats, least: int, is_ordered: bool) -> tuple[Floats, Floats]:
+    """Return the distance of each site from all others, and the one that is due to chance, (sites,).
 
     The distance is that of `jensen_shannon` between the shares of levels, or of groups of bins with
     nearly equal numbers of examples.  The second number is the 95 % quantile of the distance if all
@@ -297,12 +295,14 @@ def measure_drift(
         Smallest count of the sites.
     is_ordered : bool
         Whether adjacent cells may be joined to groups.
+
+    Both are NaN for a site without values, and without values at other sites.
     """
     sizes = of_sites.sum(1)
     total = of_sites.sum(0)
     is_known = (sizes > 0) & (total.sum() > sizes)
     if not is_known.any():
-        return [(None, None)] * len(sizes)
+        return np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
     shares = total / total.sum()
     counts = of_sites
     if not is_ordered:
@@ -320,11 +320,8 @@ def measure_drift(
         counts = np.add.reduceat(counts, starts, axis=-1)
         drawn = np.add.reduceat(drawn, starts, axis=-1)
     distances = _distances_from_others(counts)
-    chances = np.nanquantile(_distances_from_others(drawn), 0.95, axis=0)
-    result: list[tuple[float | None, float | None]] = []
-    for known, distance, chance in zip(is_known, distances, chances, strict=True):
-        result.append((float(distance), float(chance)) if known else (None, None))
-    return result
+    chances = np.nanquantile(_distances_from_others(drawn.astype(np.float64)), 0.95, axis=0)
+    return np.where(is_known, distances, np.nan), np.where(is_known, chances, np.nan)
 
 
 def _distances_from_others(counts: Floats) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -167,7 +167,7 @@ class Describe:
         )
 
     def _collect(
-        self, ask: Ask, function: ClientCall, **args: Tensor
+        self, ask: Ask, function: ClientCall, **args: Any
     ) -> Mapping[SiteId, Answer]:
         """Return the replies of all sites, or their sum under an empty name."""
         if self.secure_sum:

@@ -124,9 +124,10 @@ def describe_counts(
         if sites:
             values = np.stack([cells[site][1:] for site in names])
             drifts = measure_drift(values, least, is_ordered=not column.values)
-            for site_facts, (drift, chance) in zip(sites, drifts, strict=True):
-                site_facts["drift"] = drift
-                site_facts["chance"] = chance
+            for site_facts, drift, chance in zip(sites, *drifts, strict=True):
+                if not np.isnan(drift):
+                    site_facts["drift"] = float(drift)
+                    site_facts["chance"] = float(chance)
         described.append(
             ColumnDescription(
                 name=column.name,
