@@ -107,6 +107,8 @@ def test_a_site_with_too_few_annotators_says_so() -> None:
         lines(agreed()),
     ):
         assert "this site has" not in enough
+    with pytest.raises(ValueError, match="adjudicators names 'cy', who has no login"):
+        Settings("north", "x.csv", adjudicators=("cy",), login=login)
 
 
 def test_a_study_with_two_annotations_labels_half_as_many_examples(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.deployment.label_queues import DOSE, ask, close, enter, make_queue, table_rows
@@ -70,6 +71,27 @@ def test_conflicts_say_who_said_what_and_are_decided_there(tmp_path: Path) -> No
         "/resolve", {**form, "value": "0"}
     )
     assert [given.who for given in queue.ledger.history(3)] == ["Ann", "Bo", "Cy"]
+
+
+def test_only_an_adjudicator_decides_and_sees_who_chose_what(tmp_path: Path) -> None:
+    queue = replace(make_queue(tmp_path, asked=(3, 1), answers=2), adjudicators=("Cy",))
+    ann, cy = enter(queue, "Ann"), enter(queue, "Cy")
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, 0.0, "Bo")
+    text = ann.get("/conflicts")
+    assert "They are decided by Cy." in text and "Agreement" not in text
+    assert "Ann chose ill" in text and "Another annotator chose healthy" in text
+    assert "Bo" not in ann.shown.text and 'action="/resolve"' not in ann.shown.text
+    ann.get("/sample/3")
+    assert "Another annotator : healthy" in ann.text and "Bo" not in ann.shown.text
+    text = cy.get("/conflicts")
+    assert "Bo chose healthy" in text and "Agreement of annotators on 1 example" in text
+    form = cy.hidden("/resolve")
+    refused = ann.post("/resolve", {**form, "value": "1"})
+    assert "Conflicts are decided by Cy. Nothing was changed." in refused
+    assert [q.state for q in queue.ledger.tasks()] == ["conflict", "open"]
+    assert "Decided: “ill”" in cy.send("/resolve", value="1")
+    assert queue.ledger.tasks()[0].value == 1.0
 
 
 def test_a_conflict_is_not_decided_from_a_page_that_lacks_an_answer(tmp_path: Path) -> None:

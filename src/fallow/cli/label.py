@@ -139,6 +139,7 @@ def label(
                 guideline=agreement.guideline,
                 space=open_feature_space(folder, ledger),
                 describe_data=partial(describe_own_data, folder),
+                adjudicators=folder.settings.adjudicators,
             )
             if access is not None and login is not None:
                 serve_behind_proxy(queue, notify, access, login.listen)

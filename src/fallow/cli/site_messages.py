@@ -12,6 +12,7 @@ from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.terminal import print_event
 from fallow.core.events import Event
 from fallow.core.wording import count_noun
+from fallow.deployment.annotator_statistics import AnnotatorAgreement
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.clocks import find_start, format_time
@@ -112,6 +113,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         f"coordinator: {status['problem'] or 'reachable'}",
         *describe_restored(status["copied"], status["put_back"]),
         newest,
+        *AnnotatorAgreement(**status["agreement"]).describe(),
         f"labels in all: {status['asked']} asked{describe_limit(status)}",
         noise,
         *(f"note: {line}" for line in status["news"]),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
+
+from fallow.core.wording import count_noun
 
 Value = TypeVar("Value", bound=Hashable)
 SMOOTHING = 0.01
@@ -88,6 +92,123 @@ def estimate_classes(
         if first - second < TIE:
             estimated[task] = None
     return estimated
+
+
+# -- agreement --------------------------------------------------------------------------------
+
+MIN_EXAMPLES = 10
+"""Smallest number of examples with several annotations whose agreement leaves a site."""
+
+
+@final
+@dataclass(frozen=True)
+class AnnotatorAgreement:
+    """Agreement of the annotators of a site.
+
+    Parameters
+    ----------
+    examples
+        Number of examples with several annotations. "Cannot tell" is no annotation.
+    kappa
+        Cohen's kappa, or None unless exactly two annotators chose classes.
+    alpha
+        Krippendorff's alpha, nominal for classes and interval for numbers, or None if all
+        annotations are equal.
+    """
+
+    examples: int
+    kappa: float | None
+    alpha: float | None
+
+    def describe(self) -> list[str]:
+        """Return a sentence, or nothing without several annotations."""
+        if not self.examples:
+            return []
+        values = {"Krippendorff's alpha": self.alpha, "Cohen's kappa": self.kappa}
+        known = [
+            f"{name} {value:.2f}" for name, value in values.items() if value is not None
+        ]
+        size = count_noun(self.examples, "example")
+        measured = ", ".join(known) or "no coefficient, because all labels are equal"
+        return [f"Agreement of annotators on {size}: {measured}."]
+
+
+def measure_agreement(
+    annotations: Sequence[Annotation], *, is_interval: bool
+) -> AnnotatorAgreement:
+    """Return the agreement of annotators, of numbers if ``is_interval`` and else of classes.
+
+    >>> labels = [Annotation(0, "ann", 1), Annotation(0, "bob", 1), Annotation(1, "ann", 0)]
+    >>> measure_agreement([*labels, Annotation(1, "bob", 0)], is_interval=False)
+    AnnotatorAgreement(examples=2, kappa=1.0, alpha=1.0)
+    """
+    times = Counter(label.task for label in annotations)
+    several = [label for label in annotations if times[label.task] > 1]
+    kappa = None
+    if not is_interval:
+        kappa = cohen_kappa(several)
+    tasks = _number(label.task for label in several)
+    return AnnotatorAgreement(
+        len(tasks), kappa, krippendorff_alpha(several, is_interval=is_interval)
+    )
+
+
+def cohen_kappa(annotations: Sequence[Annotation]) -> float | None:
+    """Return Cohen's kappa of two annotators, each of whom labeled every task.
+
+    Returns None for another number of annotators, or if both always chose the same class.
+
+    J. Cohen, "A Coefficient of Agreement for Nominal Scales", Educational and Psychological
+    Measurement 20 (1), 1960, pages 37 to 46.
+    """
+    labels: dict[str, dict[int, float]] = {}
+    for label in annotations:
+        labels.setdefault(label.who, {})[label.task] = label.value
+    if len(labels) != 2:
+        return None
+    first, second = labels.values()
+    n = len(first)
+    observed = sum(first[task] == second[task] for task in first) / n
+    shares, others = Counter(first.values()), Counter(second.values())
+    expected = sum(shares[value] * others[value] for value in shares) / n**2
+    if expected == 1:
+        return None
+    return (observed - expected) / (1 - expected)
+
+
+def krippendorff_alpha(
+    annotations: Sequence[Annotation], *, is_interval: bool
+) -> float | None:
+    """Return Krippendorff's alpha of tasks with several annotations each.
+
+    The difference of two labels is 0 or 1 for classes, and the square of their difference for
+    numbers. Sums over pairs follow from sums of vectors: a class is a one-hot vector. Returns None
+    if all labels are equal.
+
+    K. Krippendorff, "Content Analysis", 4th edition, 2019, section 12.
+    """
+    tasks = _number(label.task for label in annotations)
+    values = torch.tensor([label.value for label in annotations], dtype=torch.float64)
+    if is_interval:
+        vectors = (values - values.mean()).unsqueeze(1)  # (n, 1)
+    else:
+        classes = torch.tensor(sorted(set(values.tolist())), dtype=torch.float64)
+        vectors = (values.unsqueeze(1) == classes).double()  # (n, c)
+    n = len(vectors)
+    index = torch.tensor([tasks[label.task] for label in annotations], dtype=torch.int64)
+    sizes = torch.zeros(len(tasks), dtype=torch.float64).index_add(
+        0, index, torch.ones(n, dtype=torch.float64)
+    )
+    sums = torch.zeros(len(tasks), vectors.shape[1], dtype=torch.float64)
+    sums = sums.index_add(0, index, vectors)
+    squares = torch.zeros(len(tasks), dtype=torch.float64)
+    squares = squares.index_add(0, index, vectors.square().sum(1))
+    of_tasks = sizes * squares - sums.square().sum(1)  # (t,)
+    observed = float((of_tasks / (sizes - 1)).sum())
+    expected = float(n * squares.sum() - sums.sum(0).square().sum()) / max(1, n - 1)
+    if expected <= 0:
+        return None
+    return 1 - observed / expected
 
 
 def _number(values: Iterable[Value]) -> dict[Value, int]:

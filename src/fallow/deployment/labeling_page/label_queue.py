@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+from fallow.core.wording import join_words
 from fallow.data.facts import DataFacts
 from fallow.deployment.labeling_page.texts import label_of
 from fallow.deployment.ledger import Ledger
@@ -50,7 +51,7 @@ class LabelQueue:
     ``study`` and ``site`` are names. ``rows`` are all examples of the site. ``guideline`` is the
     labeling guideline of the study, or None. ``space`` finds similar examples and predictions if
     the study has an encoder. ``describe_data`` reports how the site's files were read and is called
-    once, on first use.
+    once, on first use. ``adjudicators`` decide conflicts (default: every annotator).
     """
 
     study: str
@@ -61,6 +62,7 @@ class LabelQueue:
     guideline: str | None = None
     space: FeatureSpace | None = None
     describe_data: Callable[[], DataFacts] | None = None
+    adjudicators: tuple[str, ...] = ()
 
     @cached_property
     def data(self) -> DataFacts | None:
@@ -236,8 +238,22 @@ class LabelQueue:
                 )
         return undone
 
+    def may_decide(self, who: str) -> bool:
+        """Return whether an annotator decides conflicts and sees the names of other annotators."""
+        return not self.adjudicators or who in self.adjudicators
+
+    def name_author(self, answer: LabelAnswer, who: str) -> str:
+        """Return the author of a label as an annotator sees it."""
+        if answer.who == who or self.may_decide(who):
+            return answer.who
+        return "Another annotator"
+
     def resolve(self, row: int, value: float | None, who: str, seen: str) -> LabelingTask:
         """Resolve a conflict. ``seen`` are the labels that the page showed."""
+        if not self.may_decide(who):
+            raise Outdated(
+                f"Conflicts are decided by {join_words(self.adjudicators)}. Nothing was changed."
+            )
         with self.ledger.transaction():
             asked = self.task(row)
             if asked is None or asked.state != "conflict":

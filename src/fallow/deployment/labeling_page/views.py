@@ -219,7 +219,19 @@ class Views:
         for asked in self.queue.ledger.tasks(state="conflict"):
             details: Context = {"asked": asked, "seen": encode_answers(asked)}
             conflicts.append(details | self._distinct_answers(asked) | self._row(asked.row))
-        return self.page("conflicts", who, status, found=conflicts, **more)
+        may_decide = self.queue.may_decide(who)
+        agreement = ""
+        if may_decide:
+            agreement = " ".join(self.queue.ledger.measure_agreement().describe())
+        return self.page(
+            "conflicts",
+            who,
+            status,
+            found=conflicts,
+            may_decide=may_decide,
+            agreement=agreement,
+            **more,
+        )
 
     def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
         """Render a page of the annotator's labels, newest first. Page numbers start at 1."""

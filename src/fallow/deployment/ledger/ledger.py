@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from fallow.core.types import SiteId
+from fallow.deployment.annotator_statistics import AnnotatorAgreement, measure_agreement
 from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.history import HistoryLine, list_history
 from fallow.deployment.ledger.instructions import Instructions, Traffic
-from fallow.deployment.ledger.label_requests import LabelRequests, load_answers
+from fallow.deployment.ledger.label_requests import (
+    LabelRequests,
+    load_annotations,
+    load_answers,
+)
 from fallow.deployment.ledger.labeling_tasks import (
     EntryKind,
     LabelAnswer,
@@ -198,6 +203,11 @@ class Ledger:
         )
         lines = self._tables.read(sql, row, cycle)
         return [LabelAnswer(*line) for line in lines]
+
+    def measure_agreement(self) -> AnnotatorAgreement:
+        """Return the agreement of the annotators over all runs, before adjudication."""
+        annotations = load_annotations(self._tables)
+        return measure_agreement(annotations, is_interval=not self.classes)
 
     def traffic(self) -> list[Traffic]:
         """Return the size of all replies, by run and client function."""

@@ -203,6 +203,11 @@ class Settings:
         Key("labels.annotators"),
         Field(ge=1, description=SITE["annotators"]),
     ] = 1
+    adjudicators: Annotated[
+        tuple[str, ...],
+        Key("labels.adjudicators"),
+        Field(description=SITE["adjudicators"], examples=[["ann"]]),
+    ] = ()
     epsilon: Annotated[
         Finite | None,
         Key("privacy.limit"),
@@ -281,6 +286,14 @@ class Settings:
             raise ValueError(
                 "own_certificate and own_key belong together: give both or none"
             )
+        if self.login is None:
+            return
+        for name in self.adjudicators:
+            if name not in self.login.annotators:
+                raise ValueError(
+                    f"labels.adjudicators names {name!r}, who has no login; add the name to "
+                    "page.annotators"
+                )
 
 
 def settings_from(tree: Mapping[str, object]) -> Settings:
@@ -321,7 +334,7 @@ def settings_text(settings: Settings, study: str) -> str:
     add_declared(document, settings, "name", "data", "test")
     add_declared(document, settings, *_list_connection(settings), "certificates")
     sections = {
-        "labels": ("limit", "annotators", "shown"),
+        "labels": ("limit", "annotators", "adjudicators", "shown"),
         "privacy": ("epsilon", "delta"),
         "scores": ("scores",),
         "runs": ("runs",),

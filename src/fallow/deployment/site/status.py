@@ -34,6 +34,17 @@ class CountedLabels(TypedDict):
 
 
 @with_config(STRICT)
+class MeasuredAgreement(TypedDict):
+    """Agreement of the annotators over all runs, before adjudication."""
+
+    examples: Annotated[Count, Field(description="examples with several annotations")]
+    kappa: Annotated[
+        float | None, Field(description="Cohen's kappa of two annotators, or null")
+    ]
+    alpha: Annotated[float | None, Field(description="Krippendorff's alpha, or null")]
+
+
+@with_config(STRICT)
 class SentReplies(TypedDict):
     """Replies of one client function that left the site in one run."""
 
@@ -78,7 +89,10 @@ class SiteProgress(TypedDict):
     labels: Annotated[
         CountedLabels, Field(description="labeling progress in the newest cycle")
     ]
-    asked: Annotated[Count, Field(description="requested labels over all runs")]
+    agreement: Annotated[
+        MeasuredAgreement, Field(description="agreement of the annotators")
+    ]
+    asked: Annotated[Count, Field(description="requested annotations over all runs")]
     limit: Annotated[Count | None, Field(description="label budget over all runs")]
     copied: Annotated[
         str | None, Field(description="time of the restored copy of the ledger, or null")
@@ -122,6 +136,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             age = max(0.0, time.time() - ledger.copy.stat().st_mtime)
         labels = ledger.progress()
         waiting = ledger.tasks(state="open")
+        agreement = ledger.measure_agreement()
         sent: list[SentReplies] = []
         for line in ledger.traffic():
             sent.append(
@@ -146,6 +161,11 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
                 "conflicts": labels.conflicts,
                 "open": labels.open,
                 "deadline": waiting[0].deadline if waiting else None,
+            },
+            "agreement": {
+                "examples": agreement.examples,
+                "kappa": agreement.kappa,
+                "alpha": agreement.alpha,
             },
             "asked": ledger.requests.asked,
             "limit": folder.settings.limit,
