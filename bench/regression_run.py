@@ -28,7 +28,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -67,7 +67,7 @@ def seconds(
     chosen = replace(recipe, data=str(table), strategy=Spec(strategy), executor=executor)
     started = CPU()
     journal = EventLog()
-    records = ExperimentRun(build_world(chosen, 0, journal), journal).go()
+    records = ExperimentRun(build_environment(chosen, 0, journal), journal).go()
     mse = records[-1]["mse"]
     assert mse is not None  # the table has regression targets
     return CPU() - started, mse

@@ -43,7 +43,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.models import build_model
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
 from fallow.settings.recipe import Recipe
@@ -141,7 +141,7 @@ def measure_sites(method: str, sites: int) -> Line:
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         journal = EventLog(Path(folder) / "journal.sqlite")
-        records = ExperimentRun(world_of(recipe, 0, rows, journal), journal).go()
+        records = ExperimentRun(environment_of(recipe, 0, rows, journal), journal).go()
         journal.close()
     seconds = time.process_time() - began
     return {
@@ -193,7 +193,7 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
             console.print(line)
             began = now
 
-        world = world_of(recipe, 0, small_rows(sites), journal)
+        world = environment_of(recipe, 0, small_rows(sites), journal)
         records = ExperimentRun(world, journal, notify=tell).go()
         journal.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
@@ -233,7 +233,7 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
             began = now
 
         records = ExperimentRun(
-            world_of(recipe, 0, rows, journal), journal, notify=tell
+            environment_of(recipe, 0, rows, journal), journal, notify=tell
         ).go()
         journal.close()
     console.print(f"accuracy {records[-1]['accuracy']}")

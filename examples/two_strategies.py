@@ -9,7 +9,7 @@ from statistics import fmean
 
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import with_settings
 
@@ -20,7 +20,7 @@ def final_score(strategy: str, seed: int) -> float:
         find_recipe("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
     )
     journal = EventLog()  # in memory; give it a path and the run survives a crash
-    records = ExperimentRun(build_world(recipe, seed, journal), journal).go()
+    records = ExperimentRun(build_environment(recipe, seed, journal), journal).go()
     last = [record for record in records if record["cycle"] == recipe.cycles]
     return fmean(record["accuracy"] for record in last)
 

@@ -17,7 +17,7 @@ from fallow.core.build import names
 from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
-from fallow.encoders.filling import Filling
+from fallow.encoders.imputation import Imputation
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
 from fallow.training import FedAvg, personal
@@ -29,7 +29,13 @@ PAGE = ROOT / "docs" / "what-leaves.md"
 BEGIN = "<!-- begin: scripts/what_leaves.py -->\n"
 END = "<!-- end: scripts/what_leaves.py -->\n"
 STEPS = (
-    *(Annotators(), Scaling(True, True), Filling(Missing()), Retention(FedAvg()), Audit()),
+    *(
+        Annotators(),
+        Scaling(True, True),
+        Imputation(Missing()),
+        Retention(FedAvg()),
+        Audit(),
+    ),
     MinNewLabels(counts_all=True),
 )
 """Steps of a study that are no query strategy, training algorithm or encoder."""

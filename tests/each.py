@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 Test = Callable[..., None]
-Failed = pytest.fail.Exception
+StorageError = pytest.fail.Exception
 
 
 def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
@@ -31,7 +31,7 @@ def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
             for row in table:
                 try:
                     function(**choose_arguments(columns, row), **fixtures)
-                except (Exception, Failed) as error:
+                except (Exception, StorageError) as error:
                     failures.append(f"{str(row)[:80]}: {type(error).__name__}: {error}")
                     cause = cause or error
             if failures:

@@ -24,7 +24,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.engine import Fitted, Job, Loop
 from fallow.recipes.papers import Paper
 from fallow.report.blocks import Blocks, Paragraph
-from fallow.report.section import Place, Section, Sections
+from fallow.report.section import Section, SectionPosition, Sections
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.strategies.base import Budget, Memo, orders
@@ -163,7 +163,7 @@ def count_runs(study: StudyRecords, key: str) -> Blocks:
     return [Paragraph(f"{len(study.cells)} runs of the toy.")]
 
 
-RUNS = Section("Runs", Place.FINDINGS, count_runs)
+RUNS = Section("Runs", SectionPosition.FINDINGS, count_runs)
 
 
 def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:

@@ -13,7 +13,7 @@ import fallow as fl
 from fallow.core.banks import Layout
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.spec import Spec
 from tests.contracts.strategies import FOR_NUMBERS, STRATEGIES, every
 from tests.worlds import tables
@@ -89,7 +89,7 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         **settings,
     )
     journal = EventLog()
-    run = ExperimentRun(world_of(recipe, 3, data, journal), journal)
+    run = ExperimentRun(environment_of(recipe, 3, data, journal), journal)
     run.initial()
     state = run._load_state(run._phase(0, None))
     world = run.world

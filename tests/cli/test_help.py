@@ -13,7 +13,7 @@ from fallow.cli.app import app
 from fallow.deployment.declared import list_declared
 from fallow.deployment.descriptions import FEDERATION, SITE, as_help
 from fallow.deployment.site.settings import Settings
-from fallow.deployment.study_file import Federation
+from fallow.deployment.study_file import Parties
 from fallow.settings.descriptions import MEANINGS
 from fallow.transport.kinds import HTTPS
 from tests.commands import find_commands
@@ -86,7 +86,7 @@ def test_an_option_that_sets_a_setting_has_its_description(
 
 
 def test_files_have_the_descriptions_of_options() -> None:
-    for kind, meanings in ((Settings, SITE), (Federation, FEDERATION)):
+    for kind, meanings in ((Settings, SITE), (Parties, FEDERATION)):
         declared = {setting.field: setting.description for setting in list_declared(kind)}
         assert declared == meanings
     assert HTTPS in FEDERATION["transport"]

@@ -24,7 +24,7 @@ from fallow.core.values import Fill, Known
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.encoders.filling import Filling
+from fallow.encoders.imputation import Imputation
 from fallow.engine.column_counts import DescribedColumn
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
@@ -63,7 +63,7 @@ METHODS += [
     *(ClosedForm(balance="class", passes=2, local_head="own"), ClosedForm(reveal="head")),
     *(ClosedForm(delta=1e-5), ClosedForm(unlabeled="auto")),
     *(Scaling(True, True), Scaling(True, True, of_cells=True)),
-    *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
+    *(Imputation(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
     *(Describe(label=LABEL), Describe(label=LABEL, secure_sum=True)),

@@ -12,7 +12,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
-from fallow.encoders.filling import Filling
+from fallow.encoders.imputation import Imputation
 from fallow.experiment.audit import Audit
 from fallow.sites.replies import answer_step
 from fallow.strategies import FALE, Entropy
@@ -38,7 +38,7 @@ EVERY = [
     for p in (strategies, training, personal, codes)
     for _, cls in sorted(names(p).items())
 ]
-EVERY += [Scaling(), Scaling(of_cells=True), Filling(Missing()), Retention(FedAvg())]
+EVERY += [Scaling(), Scaling(of_cells=True), Imputation(Missing()), Retention(FedAvg())]
 EVERY += [Annotators(), Annotators(secure_sum=True), Audit(), Audit(secure_sum=True)]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
 TRAINERS = (

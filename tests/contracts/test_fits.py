@@ -18,7 +18,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
@@ -48,7 +48,7 @@ def world_for(name: str, **changes: Any) -> tuple[SimulatedEnvironment, EventLog
     if contract.linear:
         recipe = replace(recipe, model=Spec("linear"), validation=0.0)
     journal = EventLog()
-    return world_of(recipe, 0, data_for(contract), journal), journal
+    return environment_of(recipe, 0, data_for(contract), journal), journal
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class Toy:
 TOY = Toy()
 
 
-class Book:
+class NoteStore:
     """Event log in a dictionary."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ Runtime = type[InProcessChannel] | type[SerializingChannel]
 
 def door(
     runtime: Runtime = InProcessChannel,
-    journal: Book | None = None,
+    journal: NoteStore | None = None,
     key: ExchangeKey = QUERY,
     **more: Any,
 ) -> tuple[Ask, dict[SiteId, LocalSite], Disclosure]:
@@ -118,7 +118,7 @@ def door(
     shown = Disclosure()
     ask = Ask(
         channel,
-        journal or Book(),
+        journal or NoteStore(),
         shown,
         key,
         reveals=Toy.contract.verbs,
@@ -158,7 +158,7 @@ def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
 
 
 def test_a_keep_answer_holds_nothing_but_a_count() -> None:
-    book = Book()
+    book = NoteStore()
     ask, _sites, _ = door(journal=book)
     sent = ask.channel.exchange(ask._requests([], ask.key, None))
     assert sent.answers == {}
@@ -292,7 +292,7 @@ def test_an_error_in_a_verb_says_where() -> None:
 
 
 def test_a_journaled_exchange_is_not_sent_again() -> None:
-    book = Book()
+    book = NoteStore()
     first = door(journal=book)[0].sum(TOY.share)
     ask, sites, shown = door(journal=book)
     sites.clear()  # there is no site to reply
@@ -302,7 +302,7 @@ def test_a_journaled_exchange_is_not_sent_again() -> None:
 
 
 def test_the_same_key_with_other_contents_is_refused() -> None:
-    book = Book()
+    book = NoteStore()
     door(journal=book)[0].sum(TOY.share)
     with pytest.raises(ValueError, match="other contents"):
         door(journal=book)[0].sum(TOY.share, scale=2.0)

@@ -16,7 +16,7 @@ from fallow.data import Dataset, open_dataset
 from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
@@ -54,7 +54,7 @@ def begun(found: Dataset, **settings: Any) -> SimulatedEnvironment:
         initial=5,
         **settings,
     )
-    run = ExperimentRun(world_of(recipe, 0, found, MemoryStore()), EventLog())
+    run = ExperimentRun(environment_of(recipe, 0, found, MemoryStore()), EventLog())
     run.initial()
     assert isinstance(run.world, SimulatedEnvironment)
     return run.world

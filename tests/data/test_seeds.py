@@ -11,7 +11,7 @@ from fallow.data.partition.longtail import longtail_counts
 from fallow.data.partition.partitions import ExactDirichlet, LongTail
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -66,7 +66,7 @@ def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dat
         strategy=Spec("entropy"),
         model=Spec("linear"),
     )
-    return world_of(recipe, seed, dataset, journal), dataset
+    return environment_of(recipe, seed, dataset, journal), dataset
 
 
 @pytest.mark.parametrize("seed", range(2))

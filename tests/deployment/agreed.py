@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.schema import Column, Schema
 from fallow.settings.recipe import Recipe, with_settings
 
@@ -34,7 +34,9 @@ def agreed(
     """Return a small agreement, e.g. ``agreed("strategy=entropy", seed=3)``."""
     words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
     recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
-    agreement = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))
+    agreement = Agreement(
+        "hearts", recipe, schema, sites, b"k" * 32, waits=Timeouts(quorum=1)
+    )
     return replace(agreement, **more)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from fallow.cli import main
 from fallow.deployment.ledger import Ledger, tables
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.site.folder import SiteFolder
 from fallow.experiment import event_log
 from tests.deployment.hosts import Leader, folder
@@ -50,7 +50,7 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
             cycle=0,
             allowed=len(rows),
             deadline=None,
-            rows=[ChosenRow(row, answers=answers) for row in rows],
+            rows=[SelectedRow(row, answers=answers) for row in rows],
         )
         return ledger
 

@@ -22,7 +22,7 @@ from fallow.deployment.labeling_page import LabelQueue, create_app
 from fallow.deployment.labeling_page.access import TokenAccess
 from fallow.deployment.labeling_page.local_server import build_server, listen
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.rows import ReadableRow, SiteRows
@@ -79,9 +79,9 @@ def ask(
     later = datetime.now(UTC) + timedelta(days=3, hours=1)
     end = deadline or later.isoformat(timespec="seconds")
     if isinstance(asked, Mapping):
-        lines = [ChosenRow(row, why, answers=answers) for row, why in asked.items()]
+        lines = [SelectedRow(row, why, answers=answers) for row, why in asked.items()]
     else:
-        lines = [ChosenRow(row, answers=answers) for row in asked]
+        lines = [SelectedRow(row, answers=answers) for row in asked]
     ledger.requests.ask(
         RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
     )

@@ -25,7 +25,7 @@ from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
 from fallow.core.view import SelectedExamples, View
-from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.folder import SiteFolder
@@ -88,7 +88,7 @@ def planted(
     recipe: Recipe,
     is_class: bool = True,
     names: tuple[SiteId, ...] = SITES,
-    waits: Waits = WAITS,
+    waits: Timeouts = WAITS,
     first: int = 0,
     policy: NamePolicy = BUILT_IN,
     **chosen: Any,

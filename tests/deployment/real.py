@@ -19,7 +19,7 @@ import torch
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.deployment import coordinator
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
@@ -181,7 +181,9 @@ def real(
     """Create folders of a coordinator and admitted sites. Only the annotators run, and not
     even they with ``people=False``."""
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
-    details = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
+    details = Timeouts(
+        **{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits}
+    )
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
     plan = coordinator.folder.StudyPlan(

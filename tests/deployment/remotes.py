@@ -47,7 +47,7 @@ Change = Callable[[Instruction, Answer], Answer]
 
 
 @dataclass(frozen=True)
-class Waits:
+class Timeouts:
     timeout: float = 10.0
     quorum: int | None = None
     patience: float = 1000.0
@@ -150,7 +150,7 @@ class Federation:
 def federation(
     strategy: Any,
     sites: Tables | None = None,
-    waits: Waits | None = None,
+    waits: Timeouts | None = None,
     privacy: Privacy | None = None,
     transport: Mapping[str, Any] | None = None,
 ) -> Federation:
@@ -190,7 +190,7 @@ def federation(
         keys,
         STUDY,
         RUN,
-        waits or Waits(),
+        waits or Timeouts(),
         output.append,
         border,
         weights,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fallow.core.events import Event
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.building import build_study
 from fallow.deployment.coordinator.absences import (
     can_advance,
@@ -30,7 +30,7 @@ from tests.keys import key_of, step_of
 
 THREE = NAMES[:3]
 ROUNDS = replace(TINY, rounds=3)
-SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
+SHORT = Timeouts(timeout=5.0, patience=60.0, deadline=3600.0)
 
 
 def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fallow.core.streams import stream
-from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.building import build_study
 from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import (
@@ -20,7 +20,7 @@ from fallow.deployment.study_file import (
     read_agreement,
     write_agreement,
 )
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.recipes.find import load_recipes
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
@@ -87,7 +87,7 @@ def test_a_file_names_the_certificate_of_the_coordinators_machine(tmp_path: Path
         agreed(smallest=6),
         agreed(sites=("north", "west")),
         agreed(coordinator=b"l" * 32),
-        agreed(waits=Waits(quorum=2)),
+        agreed(waits=Timeouts(quorum=2)),
         agreed(schema=replace(TABLE, classes=("yes", "no"))),
     ],
 )
@@ -97,7 +97,7 @@ def test_what_changes_results_or_reveals_more_changes_the_digest(other: Agreemen
 
 def test_lengths_of_time_may_change_while_a_study_runs() -> None:
     assert (
-        agreed(waits=Waits(quorum=1, timeout=1, patience=2, deadline=3)).digest
+        agreed(waits=Timeouts(quorum=1, timeout=1, patience=2, deadline=3)).digest
         == agreed().digest
     )
 
@@ -203,7 +203,7 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
             "model": "mlp",
         }
     )
-    world = build_world(recipe, 3, MemoryStore())
+    world = build_environment(recipe, 3, MemoryStore())
     details = agreed("dtype=float64", "model=mlp", seed=3)
     ours = build_study(details)
     assert ours.layout == world.layout

@@ -14,7 +14,7 @@ import torch
 from fallow.core.streams import stream
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.answer_plan import AnswerPlan
-from fallow.deployment.ledger.label_requests import Allowance, ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.site.agreement_text import describe_agreement
 from fallow.deployment.site.settings import PageLogin, Settings
 from fallow.deployment.study_file import read_agreement, write_agreement
@@ -160,8 +160,8 @@ def test_a_limit_counts_annotations_and_only_missing_ones_are_given_back(
         cycle=1,
         allowed=3,
         deadline=None,
-        rows=[ChosenRow(7, answers=2), ChosenRow(8), ChosenRow(9)],
-        allowance=Allowance(shown=8),
+        rows=[SelectedRow(7, answers=2), SelectedRow(8), SelectedRow(9)],
+        allowance=TaskLimits(shown=8),
     )
     assert asked == 1
 

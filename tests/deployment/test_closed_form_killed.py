@@ -17,7 +17,7 @@ import pytest
 
 from fallow.core.events import Event
 from fallow.data import Dataset
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import FEATURES, Host
 from fallow.encoders import Fourier
@@ -34,7 +34,9 @@ from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
 pytest.importorskip("cryptography")
 
 VICTIM = "basel"
-WAITS = Waits(timeout=1e5, patience=1e5, deadline=1e6)  # in the transport's simulated time
+WAITS = Timeouts(
+    timeout=1e5, patience=1e5, deadline=1e6
+)  # in the transport's simulated time
 RECIPE = Recipe(
     "hospitals",
     model=Spec("linear"),

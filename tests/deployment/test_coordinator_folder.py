@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment import coordinator
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.storage.files import write_json
 from tests.deployment.hosts import SCHEMA, SITES, agreement
@@ -20,7 +20,9 @@ def test_the_keys_of_a_coordinator_are_for_its_owner_alone_whatever_the_umask(
     tmp_path: Path,
 ) -> None:
     recipe = agreement("strategy=entropy").recipe
-    plan = coordinator.folder.StudyPlan("hospitals", recipe, SCHEMA, SITES, 0, Waits(), 1)
+    plan = coordinator.folder.StudyPlan(
+        "hospitals", recipe, SCHEMA, SITES, 0, Timeouts(), 1
+    )
     before = os.umask(0)
     try:
         made = CoordinatorFolder.create(tmp_path / "study", plan)
@@ -32,7 +34,9 @@ def test_the_keys_of_a_coordinator_are_for_its_owner_alone_whatever_the_umask(
 
 def test_a_study_that_has_changed_since_a_site_joined_has_no_keys(tmp_path: Path) -> None:
     recipe = agreement("strategy=entropy").recipe
-    plan = coordinator.folder.StudyPlan("hospitals", recipe, SCHEMA, SITES, 0, Waits(), 1)
+    plan = coordinator.folder.StudyPlan(
+        "hospitals", recipe, SCHEMA, SITES, 0, Timeouts(), 1
+    )
     made = CoordinatorFolder.create(tmp_path / "study", plan)
     write_json(made.path / "sites.json", {"north": {"name": "north", "study": "another"}})
     with pytest.raises(ValueError, match="has changed since north joined"):

@@ -17,7 +17,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.types import Answer
 from fallow.core.values import Known
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
 from fallow.deployment.site.agreement_text import describe_agreement, list_disclosures
@@ -339,7 +339,7 @@ def put(
 def test_one_site_with_totals_that_cannot_be_is_named_in_one_sentence(
     lie: Any, why: str, encoder: Spec | None, tmp_path: Path
 ) -> None:
-    waits = Waits(timeout=1.0, patience=2.0)
+    waits = Timeouts(timeout=1.0, patience=2.0)
     world = federation(tmp_path, replace(TINY, encoder=encoder), ward(), waits)
     turn(world, "chur", lie)
     with pytest.raises(RuntimeError, match=rf"site chur: {why}"):

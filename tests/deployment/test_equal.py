@@ -16,7 +16,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -283,7 +283,9 @@ def simulate(world: Federation, folder: Path) -> tuple[ExperimentRun, list[Recor
     agreed = world.agreement
     journal = EventLog()
     run = ExperimentRun(
-        world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
+        environment_of(agreed.recipe, agreed.seed, world.data, journal),
+        journal,
+        folder=folder,
     )
     one = is_one_pass(agreed.recipe)
     return run, run.one_pass(agreed.recipe.cycles) if one else run.go()

@@ -24,7 +24,7 @@ from fallow.core.names import BUILT_IN, OWN, NamePolicy, distribution_digest
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.coordinator.program import Program
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
@@ -239,7 +239,7 @@ def test_a_labeling_tool_of_a_distribution_writes_tasks_and_reads_labels(
             cycle=0,
             allowed=1,
             deadline=None,
-            rows=[ChosenRow(0)],
+            rows=[SelectedRow(0)],
         )
     file = tmp_path / "slips.txt"
     assert (

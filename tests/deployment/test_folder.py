@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fallow.deployment.agreement import Agreement, Waits
+from fallow.deployment.agreement import Agreement, Timeouts
 from fallow.deployment.site.agreement_text import (
     describe_rows,
     describe_study,
@@ -21,7 +21,7 @@ from fallow.deployment.study_file import write_agreement
 from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half
 from fallow.privacy.signing import open_signed, sign
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.agreed import ROWS, agreed, table
 
 pytest.importorskip("cryptography")
@@ -141,7 +141,7 @@ def test_rows_stay_as_they_were_and_labels_may_be_added(tmp_path: Path) -> None:
     assert SiteFolder.open(tmp_path / "SITE").rows.labels == (1.0, 0.0, 0.0, None)
     for rows in (ROWS[::-1], ROWS[:3], [*ROWS[:3], ROWS[3].replace("56", "57")]):
         table(tmp_path / "rows.csv", *rows)
-        with pytest.raises(Failed, match="restore the old file"):
+        with pytest.raises(StorageError, match="restore the old file"):
             _ = SiteFolder.open(tmp_path / "SITE").rows
 
 
@@ -159,7 +159,7 @@ def test_paths_count_from_the_folder_where_they_lie_inside(tmp_path: Path) -> No
 def test_a_damaged_key_is_said(tmp_path: Path) -> None:
     site(tmp_path)
     (tmp_path / "SITE" / "keys" / "site.key").write_text("{}")
-    with pytest.raises(Failed, match="restore it from a backup"):
+    with pytest.raises(StorageError, match="restore it from a backup"):
         _ = SiteFolder.open(tmp_path / "SITE").keys
 
 
@@ -222,7 +222,7 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
     )
     recipe = replace(about.recipe, privacy=Privacy(secure_sum=is_secure))
     disclosures = list_disclosures(
-        site(tmp_path, replace(about, recipe=recipe, waits=Waits()))
+        site(tmp_path, replace(about, recipe=recipe, waits=Timeouts()))
     )
     assert len({(part, verb) for part, verb, *_ in disclosures}) == len(disclosures)
     assert seen.items() <= {verb: who for _, verb, _, who, _ in disclosures}.items()

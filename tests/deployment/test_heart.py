@@ -17,14 +17,14 @@ from fallow.data import Dataset
 from fallow.data.loaders.open import from_table
 from fallow.deployment.agreement import Agreement, at_sites
 from fallow.deployment.building import build_study
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.schema import Schema, schema_of
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import read_rows, read_tests
 from fallow.deployment.study_file import write_agreement
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.recipes.find import find_recipe
@@ -103,7 +103,7 @@ def test_the_script_answers_whatever_is_open(
             cycle=0,
             allowed=2,
             deadline=None,
-            rows=[ChosenRow(5), ChosenRow(3)],
+            rows=[SelectedRow(5), SelectedRow(3)],
         )
     assert script["label"](site, known) == 2
     with closing(site.open_ledger()) as ledger:
@@ -224,7 +224,7 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     assert (table.columns, table.missing) == (agreed.schema.features, agreed.schema.missing)
 
     journal = EventLog()
-    simulated = world_of(agreed.recipe, agreed.seed, table, journal)
+    simulated = environment_of(agreed.recipe, agreed.seed, table, journal)
     run = ExperimentRun(simulated, journal, folder=tmp_path / "simulated")
     records = run.go()
     labeled = {

@@ -13,7 +13,7 @@ import torch
 from fallow.core.messages import Request, Step
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, Value
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.transport.envelope import open_reply, sign_message
 from tests.deployment.hosts import (
     ASK,
@@ -399,7 +399,7 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
 
 
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
-    with pytest.raises(Failed, match=r"another number of rows \(18, not 17\)"):
+    with pytest.raises(StorageError, match=r"another number of rows \(18, not 17\)"):
         leader.ledger.orders.check_rows(ROWS - 1)
 
 

@@ -14,7 +14,7 @@ from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.deployment.agreement import Bounds
-from fallow.deployment.agreement import Waits as AgreedWaits
+from fallow.deployment.agreement import Timeouts as AgreedWaits
 from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.weights import (
@@ -30,14 +30,14 @@ from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import Instruction
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import agreement
-from tests.deployment.remotes import Federation, Waits, federation
+from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.deployment.worlds import tiny
 from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.worlds import tables
 
 FOUR = tables(sites=4)
-QUORUM = Waits(10.0, quorum=3, patience=100.0)
+QUORUM = Timeouts(10.0, quorum=3, patience=100.0)
 ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
 
 

@@ -12,7 +12,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.messages import Masked
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
@@ -25,7 +25,7 @@ from fallow.transport.checks import ResponseCheck
 from fallow.transport.peer_messages import bytes_to_tensor, read_request
 from fallow.transport.sum_keys import SIGNED, find_shown, sign_sum_key
 from tests.deployment.hostile import turn
-from tests.deployment.remotes import RUN, STUDY, Federation, Waits, federation
+from tests.deployment.remotes import RUN, STUDY, Federation, Timeouts, federation
 from tests.deployment.worlds import TINY, tiny
 from tests.keys import key_of
 from tests.privacy.federation import SECURE
@@ -74,7 +74,7 @@ def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
 
 def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on() -> None:
     """Otherwise all other sites would fail to mask and be excluded instead."""
-    there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
+    there = federation(AHFAL(), FOUR, Timeouts(2.0, quorum=3), privacy=SECURE)
 
     def change(order: Any, answer: Any) -> Any:
         if "key" not in answer:
@@ -92,7 +92,7 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
     wrong: str,
 ) -> None:
     """Otherwise all other sites would refuse to contribute and be excluded instead."""
-    there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
+    there = federation(AHFAL(), FOUR, Timeouts(2.0, quorum=3), privacy=SECURE)
     hostile = there.signing["c"]
 
     def change(order: Any, answer: Any) -> Any:
@@ -118,7 +118,7 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
 def test_signatures_outlive_the_process_that_collected_them() -> None:
     """A coordinator may restart between the keys and the contributions of a sum."""
     honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
-    there = federation(AHFAL(), FOUR, Waits(2.0, patience=3.0), privacy=SECURE)
+    there = federation(AHFAL(), FOUR, Timeouts(2.0, patience=3.0), privacy=SECURE)
     away = there.signing["c"]
 
     def change(order: Any, answer: Any) -> Any:
@@ -127,7 +127,7 @@ def test_signatures_outlive_the_process_that_collected_them() -> None:
         return {}
 
     away.change = change
-    with pytest.raises(Halted):
+    with pytest.raises(RunHalted):
         train_round(there)
     away.change = None
     life = replace(there.remote, life="another")

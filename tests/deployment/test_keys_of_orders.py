@@ -15,7 +15,7 @@ from fallow.transport.envelope import Reply, open_instruction, open_reply
 from fallow.transport.peer_messages import bytes_to_tensor, tensor_to_bytes
 from tests.core.test_exchange_key import HOSTILE, name_case
 from tests.deployment.hosts import SECRET, Leader, about, folder, order_picks
-from tests.deployment.remotes import RUN, Waits, federation
+from tests.deployment.remotes import RUN, Timeouts, federation
 from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.worlds import tables
@@ -90,7 +90,7 @@ def test_a_key_as_text_is_refused(leader: Leader) -> None:
 
 
 def test_a_site_whose_replies_have_hostile_fields_does_not_stop_the_others() -> None:
-    there = federation(Asker(), tables(sites=4), Waits(2.0, quorum=3))
+    there = federation(Asker(), tables(sites=4), Timeouts(2.0, quorum=3))
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.sites.store import Label
 from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
 
@@ -52,7 +52,7 @@ def test_an_unknown_class_is_refused_and_named(open_ledger: Open, value: float) 
 def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> None:
     ledger = Ledger(tmp_path / "numbers.sqlite", "north", 0, None)
     ledger.orders.begin(RUN)
-    ledger.requests.ask(RUN, STEP, cycle=0, allowed=1, deadline=None, rows=[ChosenRow(0)])
+    ledger.requests.ask(RUN, STEP, cycle=0, allowed=1, deadline=None, rows=[SelectedRow(0)])
     with pytest.raises(ValueError, match="not a finite number"):
         ledger.answer(0, value, "ann")
     assert ledger.answer(0, -2.75, "ann").value == -2.75
@@ -107,7 +107,7 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(
         cycle=1,
         allowed=1,
         deadline=None,
-        rows=[ChosenRow(5, {}, 2.5, 0.25)],
+        rows=[SelectedRow(5, {}, 2.5, 0.25)],
     )
     ledger.answer(5, 1, "ann")
     ledger.requests.close(
@@ -179,7 +179,7 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
     assert close(ledger) == [] and ledger.requests.find_excluded_rows() == [2]
     assert (
         ledger.requests.ask(
-            RUN, "1/query", cycle=1, allowed=1, deadline=None, rows=[ChosenRow(3)]
+            RUN, "1/query", cycle=1, allowed=1, deadline=None, rows=[SelectedRow(3)]
         )
         == 0
     )

@@ -12,7 +12,7 @@ import torch
 
 from fallow.deployment.ledger import Ledger
 from fallow.sites.store import Label
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.test_ledger_file import by_hand, make_ledger
 
 
@@ -28,7 +28,7 @@ def test_a_file_with_a_damaged_page_is_refused_with_the_way_out(tmp_path: Path) 
     file.write_bytes(content)
     for leftover in ("-wal", "-shm"):
         (tmp_path / f"ledger.sqlite{leftover}").unlink(missing_ok=True)
-    with pytest.raises(Failed, match=r"damaged .* copy ledger-backup.sqlite"):
+    with pytest.raises(StorageError, match=r"damaged .* copy ledger-backup.sqlite"):
         make_ledger(tmp_path)
     os.replace(tmp_path / "ledger-backup.sqlite", file)
     restored = make_ledger(tmp_path)
@@ -90,7 +90,7 @@ def test_a_label_changed_behind_its_back_is_noticed(tmp_path: Path, sql: str) ->
     ledger = make_ledger(tmp_path)
     ledger.store.write("north", [Label(3, 1.0, 0)])
     by_hand(ledger, sql)
-    with pytest.raises(Failed, match="the label of row 3 was changed"):
+    with pytest.raises(StorageError, match="the label of row 3 was changed"):
         ledger.store.load_labels("north")
 
 
@@ -101,25 +101,25 @@ def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         ledger,
         "UPDATE memory SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)",
     )
-    with pytest.raises(Failed, match="the state local has a wrong checksum"):
+    with pytest.raises(StorageError, match="the state local has a wrong checksum"):
         ledger.store.load_states("north")
 
 
 def test_a_ledger_of_another_site_is_refused(tmp_path: Path) -> None:
     make_ledger(tmp_path).close()
-    with pytest.raises(Failed, match=r"another site \(north, not south\)"):
+    with pytest.raises(StorageError, match=r"another site \(north, not south\)"):
         Ledger(tmp_path / "ledger.sqlite", "south", 3, None)
 
 
 def test_a_ledger_of_a_later_version_is_refused(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
     by_hand(ledger, "PRAGMA user_version = 99")
-    with pytest.raises(Failed, match="another version of Fallow"):
+    with pytest.raises(StorageError, match="another version of Fallow"):
         make_ledger(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"cannot be read or written .* free some space"):
+    with pytest.raises(StorageError, match=r"cannot be read or written .* free some space"):
         Ledger(tmp_path / "nowhere" / "ledger.sqlite", "north", 3, None)
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path, rows=2)
     pages = ledger._tables.read("PRAGMA page_count")[0][0]
     ledger._tables.read(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(Failed, match="free some space"):
+    with pytest.raises(StorageError, match="free some space"):
         ledger.store.keep("north", "local", {"w": torch.zeros(100_000)})
     ledger._tables.read("PRAGMA max_page_count = 1000000")
     assert ledger.answer(0, 1, "ann").state == "answered"

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.sites.store import Label
 from tests.deployment.ledgers import RUN, STEP, Open, close, state
 
@@ -20,7 +20,7 @@ def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open
     assert ledger.store.load_labels(
         "north"
     ) == [] and ledger.requests.find_excluded_rows() == [2]
-    lines = [ChosenRow(row) for row in (2, 4, 9, 1)]
+    lines = [SelectedRow(row) for row in (2, 4, 9, 1)]
     assert (
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 2
@@ -120,7 +120,7 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(
             cycle=1,
             allowed=9,
             deadline=None,
-            rows=[ChosenRow(4), ChosenRow(2), ChosenRow(7)],
+            rows=[SelectedRow(4), SelectedRow(2), SelectedRow(7)],
         )
         == 0
     )
@@ -153,7 +153,7 @@ def test_an_open_question_expires_at_the_close_and_is_given_back(open_ledger: Op
         ValueError, match="row 2 of site north expired at the end of cycle 0"
     ):
         ledger.answer(2, 1, "ann")
-    lines = [ChosenRow(row) for row in (2, 9, 1)]
+    lines = [SelectedRow(row) for row in (2, 9, 1)]
     assert (
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 2
@@ -185,7 +185,7 @@ def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
 ) -> None:
     ledger = open_ledger(rows=(2, 4))
     ledger.answer(2, 1, "ann")
-    lines = [ChosenRow(row) for row in (2, 4, 5)]
+    lines = [SelectedRow(row) for row in (2, 4, 5)]
     assert (
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 1

@@ -14,7 +14,7 @@ import torch
 
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.ledger.tables import MARK_OF, mark_of
 from fallow.privacy import Released
 from fallow.sites.store import Label, PeerMessage
@@ -35,7 +35,7 @@ def make_ledger(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger
             cycle=0,
             allowed=rows,
             deadline=None,
-            rows=[ChosenRow(row) for row in range(rows)],
+            rows=[SelectedRow(row) for row in range(rows)],
         )
     return ledger
 
@@ -70,7 +70,7 @@ def test_a_ledger_and_its_copy_are_for_their_owner_alone_whatever_the_umask(
 
 def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
-    lines = [ChosenRow(row) for row in range(5)]
+    lines = [SelectedRow(row) for row in range(5)]
     assert (
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 3
@@ -87,7 +87,7 @@ def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
             cycle=0,
             allowed=9,
             deadline=None,
-            rows=[ChosenRow(row) for row in range(9)],
+            rows=[SelectedRow(row) for row in range(9)],
         )
         == 2
     )
@@ -98,7 +98,7 @@ def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path, limit=3, rows=2)
     ledger.answer(0, 1, "ann")
     ledger.answer(1, 1, "ann")
-    lines = [ChosenRow(row) for row in range(2, 9)]
+    lines = [SelectedRow(row) for row in range(2, 9)]
     assert (
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=5, deadline=None, rows=lines)
         == 1
@@ -112,7 +112,7 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
         ledger.answer(row, 1, "ann")
     assert (
         ledger.requests.ask(
-            RUN, "1/query", cycle=1, allowed=2, deadline=None, rows=[ChosenRow(8)]
+            RUN, "1/query", cycle=1, allowed=2, deadline=None, rows=[SelectedRow(8)]
         )
         == 0
     )
@@ -163,7 +163,7 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
     asked: list[int] = []
 
     def ask(ledger: Ledger, step: str, first: int) -> None:
-        lines = [ChosenRow(row) for row in range(first, first + 3)]
+        lines = [SelectedRow(row) for row in range(first, first + 3)]
         asked.append(
             ledger.requests.ask(
                 RUN, step, cycle=int(step[0]), allowed=3, deadline=None, rows=lines

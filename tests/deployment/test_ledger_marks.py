@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.ledger.tables import MARKED
 from fallow.privacy import Released
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.ledgers import close, values
 
 RUN, STEP = "run", "0/query"
@@ -28,7 +28,7 @@ def fill_ledger(folder: Path) -> Ledger:
             cycle=0,
             allowed=3,
             deadline=None,
-            rows=[ChosenRow(row) for row in range(3)],
+            rows=[SelectedRow(row) for row in range(3)],
         )
         ledger.skip(0, "ann")
         for row in range(3):
@@ -92,7 +92,7 @@ def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
     table = sql.split()[0]
     only = f" WHERE rowid = (SELECT min(rowid) FROM {table})"
     damage(tmp_path / "ledger.sqlite", f"UPDATE {sql}{only}")
-    with pytest.raises(Failed, match=f"of its table {table} was changed"):
+    with pytest.raises(StorageError, match=f"of its table {table} was changed"):
         fill_ledger(tmp_path)
 
 
@@ -103,7 +103,7 @@ def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> Non
     """This also holds if the line changes while the site is running."""
     ledger = fill_ledger(tmp_path)
     damage(ledger.path, f"UPDATE {sql}")
-    with pytest.raises(Failed, match="was changed"):
+    with pytest.raises(StorageError, match="was changed"):
         close(ledger)
     assert ledger.store.load_labels("north") == []
     ledger.close()
@@ -112,7 +112,7 @@ def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> Non
 def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path) -> None:
     ledger = fill_ledger(tmp_path)
     damage(ledger.path, "UPDATE privacy_spending SET epsilon = 0.0")
-    with pytest.raises(Failed, match="of its table privacy_spending was changed"):
+    with pytest.raises(StorageError, match="of its table privacy_spending was changed"):
         ledger.store.spend("north", "1/query/0", Released(0.5, "laplace", {}))
     ledger.close()
 

@@ -17,7 +17,7 @@ from fallow.core.messages import Request, Step
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.releases import NAME
 from fallow.privacy import Released
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.hosts import RUN, SECOND, Leader, agreement, folder
 from tests.experiment.crash import KILLED, start_child, wait_for_child
 from tests.keys import key_of
@@ -395,7 +395,7 @@ def test_a_second_book_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -
     ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0)
     (tmp_path / NAME).unlink()
     (tmp_path / NAME).mkdir()
-    with pytest.raises(Failed, match="nothing was released"):
+    with pytest.raises(StorageError, match="nothing was released"):
         ledger.store.spend("north", "0/query/0", Released(0.5, "d", {}))
     assert ledger.store.sum_spent() == 0
     ledger.close()

@@ -21,7 +21,7 @@ from fallow.transport.envelope import Reply, open_instruction, open_reply, sign_
 from fallow.transport.wire import pack_request, unpack_request
 from tests.deployment.hosts import ROWS, SECOND, SECRET, SITE, Leader, folder
 from tests.deployment.messages import broken, change_one, malformed, nest_deeply, odd_value
-from tests.deployment.remotes import Federation, Waits, federation
+from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.privacy.federation import Asker
 from tests.worlds import tables
 
@@ -120,7 +120,7 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
 def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
     draw: np.random.Generator,
 ) -> None:
-    there = federation(Asker(), THREE, Waits(2.0, quorum=2))
+    there = federation(Asker(), THREE, Timeouts(2.0, quorum=2))
     site = there.signing["b"]
     honest = there.transport.alive["b"]
     taken = 0
@@ -139,7 +139,7 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 
 def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
     """An unexpected error of a check discards one reply; the other sites continue."""
-    there = federation(Asker(), THREE, Waits(2.0, quorum=2))
+    there = federation(Asker(), THREE, Timeouts(2.0, quorum=2))
     fields = Fields({"x": Real("columns"), "n": Count(of="rows")})
     there.remote.border.declared = {
         "query": {"plain": Declaration("plain", "sum", "", returns=fields)}
@@ -151,7 +151,7 @@ def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
 
 
 def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
-    there = federation(Asker(), THREE, Waits(2.0, quorum=2))
+    there = federation(Asker(), THREE, Timeouts(2.0, quorum=2))
     a = there.signing["a"]
     b = there.signing["b"]
 

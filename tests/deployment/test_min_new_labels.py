@@ -17,7 +17,7 @@ from fallow.deployment.site.agreement_text import (
 )
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -104,7 +104,7 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     counted = add_up(heard["1/train/new/1"])  # by a secure sum, before any contribution
     assert round(float(counted["labels"])) == 3 * budget
 
-    simulated = world_of(world.agreement.recipe, 0, world.data, EventLog())
+    simulated = environment_of(world.agreement.recipe, 0, world.data, EventLog())
     theirs = ExperimentRun(simulated, EventLog()).go()
     scores = [record["accuracy"] for record in world.records()]
     # here over all test examples together, there the mean over sites
@@ -158,7 +158,7 @@ def test_a_withdrawal_between_two_attempts_at_one_decision_waits() -> None:
         sites=3,
         privacy=Privacy(secure_sum=True, min_new_labels=2),
     )
-    site = world_of(recipe, 0, rows(NAMES[:3]), store).members["basel"]
+    site = environment_of(recipe, 0, rows(NAMES[:3]), store).members["basel"]
     assert site.count_new_labels() == 4
     site.contribute("0/train/new", 4)
     site.leave([2])

@@ -19,7 +19,7 @@ from fallow.deployment.coordinator.live import Control
 from fallow.deployment.labeling_page.label_queue import NOTHING, LabelQueue
 from fallow.deployment.ledger import Ledger, labeling_tasks
 from fallow.deployment.site.folder import SiteFolder
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
 from tests.deployment.agreed import TABLE
 from tests.deployment.label_queues import RUN, ask
@@ -169,7 +169,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
 
     try:
         world.program(notify).go()
-    except (Failed, RuntimeError) as error:
+    except (StorageError, RuntimeError) as error:
         assert "cannot be written" in str(error) or "cannot be read or written" in str(
             error
         )

@@ -13,7 +13,7 @@ import pytest
 from fallow.core.events import Event
 from fallow.core.names import NamePolicy, distribution_digest
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.folder import SiteFolder
@@ -94,7 +94,7 @@ RECIPE = Recipe(
     cycles=4,
     score_rounds=1,
 )
-WAITS = Waits(timeout=60.0, quorum=2, patience=120.0, deadline=3600.0)
+WAITS = Timeouts(timeout=60.0, quorum=2, patience=120.0, deadline=3600.0)
 FAR = 2**62  # added to a masked number: a quarter of the range
 
 Changes = dict[str, Callable[[Any], Any]]

@@ -23,7 +23,7 @@ from fallow.cli.label import PORT
 from fallow.deployment.labeling_page.local_server import listen
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import write_agreement
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.agreed import agreed, table
 from tests.deployment.label_queues import RUN, ask
 
@@ -128,7 +128,7 @@ def test_the_page_has_the_same_port_every_time(tmp_path: Path) -> None:
         done = CliRunner().invoke(
             app, ["label", str(site.path), "--who", "Ann", "--no-open"]
         )
-    assert isinstance(done.exception, Failed)
+    assert isinstance(done.exception, StorageError)
     assert f"port {PORT} cannot be used" in str(done.exception)
 
 
@@ -136,5 +136,7 @@ def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(Failed, match=r"another process uses it, .* --port 0 for any"):
+        with pytest.raises(
+            StorageError, match=r"another process uses it, .* --port 0 for any"
+        ):
             listen(other.getsockname()[1])

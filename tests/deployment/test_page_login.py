@@ -22,7 +22,7 @@ from fallow.deployment.labeling_page.login import (
     open_proxy_access,
 )
 from fallow.deployment.site.settings import PageLogin, settings_from
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.label_queues import make_queue
 from tests.deployment.test_program_cli import Said, begun, fallow
 
@@ -218,7 +218,7 @@ def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
     assert first.secret not in repr(login)
     (tmp_path / SECRET).write_text("short\n")
-    with pytest.raises(Failed, match="delete it, and a new one is created"):
+    with pytest.raises(StorageError, match="delete it, and a new one is created"):
         open_proxy_access(tmp_path, login)
 
 
@@ -230,13 +230,13 @@ def test_a_secret_that_others_may_read_or_write_is_not_believed(
     login = PageLogin(annotators=("ann",), proxies=("127.0.0.1",), host=HOST)
     first = open_proxy_access(tmp_path, login)
     (tmp_path / SECRET).chmod(rights)
-    with pytest.raises(Failed, match="other accounts can read"):
+    with pytest.raises(StorageError, match="other accounts can read"):
         open_proxy_access(tmp_path, login)
     (tmp_path / SECRET).chmod(0o600)
     assert open_proxy_access(tmp_path, login).secret == first.secret
     (tmp_path / SECRET).rename(tmp_path / "elsewhere")
     (tmp_path / SECRET).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Failed, match="is not a regular file"):
+    with pytest.raises(StorageError, match="is not a regular file"):
         open_proxy_access(tmp_path, login)
 
 

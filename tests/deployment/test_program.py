@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fallow.core.events import Event
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.coordinator.program import is_running
 from fallow.report.live import read_live
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
 from tests.deployment.worlds import NAMES, TINY, Federation, tiny
 
@@ -25,7 +25,7 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
 ) -> None:
     now = [1e9]
     world = tiny(
-        tmp_path, away={"chur"}, waits=Waits(timeout=9.0, patience=9.0, deadline=100.0)
+        tmp_path, away={"chur"}, waits=Timeouts(timeout=9.0, patience=9.0, deadline=100.0)
     )
 
     def notify(event: Event) -> None:
@@ -121,7 +121,7 @@ def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) ->
 
 
 def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
-    waits = Waits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
+    waits = Timeouts(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
     world = tiny(tmp_path, replace(TINY, cycles=2), waits=waits)
 
     def notify(event: Event) -> None:
@@ -148,7 +148,7 @@ def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
 def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
     tmp_path: Path,
 ) -> None:
-    world = tiny(tmp_path, waits=Waits(timeout=5.0, patience=20.0, deadline=3600.0))
+    world = tiny(tmp_path, waits=Timeouts(timeout=5.0, patience=20.0, deadline=3600.0))
 
     def notify(event: Event) -> None:
         world.label(event)
@@ -208,7 +208,7 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
     assert not is_running(world.place)
     with only_one(world.place / "coordinator.lock"):
         assert is_running(world.place)
-        with pytest.raises(Failed, match="coordinator is already running"):
+        with pytest.raises(StorageError, match="coordinator is already running"):
             world.program().go()
 
 

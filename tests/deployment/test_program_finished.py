@@ -17,7 +17,7 @@ from fallow.deployment.monitoring import watch
 from fallow.deployment.site.predict import predict_at
 from fallow.report.live import read_live
 from fallow.report.page import write_report
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree
 from fallow.study.predict import predict_file, predict_with
 from fallow.study.trained import choose_state
@@ -110,7 +110,7 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     with pytest.raises(
-        Failed, match="basel has no model: it is sent at the end of the study"
+        StorageError, match="basel has no model: it is sent at the end of the study"
     ):
         predict_at(world.folder / "basel", tmp_path / "rows.csv")
 

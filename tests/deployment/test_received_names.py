@@ -26,7 +26,7 @@ from fallow.deployment.site.host import Host
 from fallow.deployment.study_file import agreement_text, read_agreement, write_agreement
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.agreed import TABLE, agreed, table
 from tests.packages import METHODS, forget, install
 
@@ -189,7 +189,7 @@ def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) ->
     output = json.loads(joined.read_text())
     for content in ("", "[]", json.dumps({**output, "study": 3})):
         joined.write_text(content)
-        with pytest.raises(Failed, match="restore it from a backup"):
+        with pytest.raises(StorageError, match="restore it from a backup"):
             _ = SiteFolder.open(tmp_path / "SITE").agreement
     joined.write_text(json.dumps({**output, "study": "0" * 32}))
     with pytest.raises(ValueError, match="has changed since"):

@@ -15,7 +15,7 @@ from fallow.strategies import AHFAL, FALE
 from fallow.transport.envelope import Reply, open_instruction, sign_message
 from fallow.transport.remote import GLANCE
 from tests.deployment.loopback import Faults
-from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.worlds import tables, world
@@ -55,7 +55,7 @@ def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
 def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: int) -> None:
     faults = Faults(lost=0.2, twice=0.3, damaged=0.1, late=4.0)
     there = federation(
-        AHFAL(), FOUR, Waits(500.0), transport={"faults": faults, "seed": seed}
+        AHFAL(), FOUR, Timeouts(500.0), transport={"faults": faults, "seed": seed}
     )
     here = world(FOUR, AHFAL())
     AHFAL().query(there.ask(), dict.fromkeys(FOUR, 3), {})
@@ -66,7 +66,7 @@ def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: in
 def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_from_it() -> (
     None
 ):
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), transport={"down": {"b"}})
+    there = federation(Asker(), FOUR, Timeouts(10.0, quorum=3), transport={"down": {"b"}})
     total = there.ask().sum(Asker().plain)
     assert float(total["sites"]) == 3
     assert 10.0 <= there.transport.seconds < 15.0
@@ -83,7 +83,7 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
 
 
 def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() -> None:
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), transport={"down": {"b"}})
+    there = federation(Asker(), FOUR, Timeouts(10.0, quorum=3), transport={"down": {"b"}})
     ask = there.ask()
     for _ in range(3):
         ask.sum(Asker().plain)
@@ -95,7 +95,7 @@ def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() 
 
 
 def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing() -> None:
-    waits = Waits(10.0, quorum=3, patience=60.0)
+    waits = Timeouts(10.0, quorum=3, patience=60.0)
     there = federation(Asker(), FOUR, waits, transport={"down": {"b", "d"}})
     with pytest.raises(
         RuntimeError, match=r"2 of 4 sites .* 3 are necessary; missing: b, d; .*resume"
@@ -109,7 +109,7 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
 
 def test_a_quorum_that_comes_late_is_enough() -> None:
     there = federation(
-        Asker(), FOUR, Waits(10.0, quorum=4, patience=100.0), transport={"down": {"b"}}
+        Asker(), FOUR, Timeouts(10.0, quorum=4, patience=100.0), transport={"down": {"b"}}
     )
     seen: list[str] = []
 
@@ -139,14 +139,15 @@ def test_a_quorum_says_how_many_of_all_sites_may_be_missing(
     quorum: int | None, asked: int, need: int
 ) -> None:
     assert (
-        federation(Asker(), FOUR, Waits(quorum=quorum)).remote._find_quorum(asked) == need
+        federation(Asker(), FOUR, Timeouts(quorum=quorum)).remote._find_quorum(asked)
+        == need
     )
 
 
 def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_than_it_may() -> (
     None
 ):
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=2, patience=200.0))
+    there = federation(Asker(), FOUR, Timeouts(10.0, quorum=2, patience=200.0))
 
     def wake_when_waited_for(event: Event) -> None:
         if event["event"] == "waiting":
@@ -194,7 +195,7 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
 def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     changes: dict[str, Any], why: str
 ) -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(quorum=3))
     there.remote.border.rows = dict.fromkeys(FOUR, 20)
     one_is(there, "c", **changes)
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
@@ -206,7 +207,7 @@ def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
 
 
 def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(quorum=3))
     for site in "bc":
         one_is(there, site, n=torch.tensor(torch.inf))
     with pytest.raises(
@@ -217,7 +218,7 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
 
 
 def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(quorum=3))
     none: Any = {}  # a site without the algorithms of the study
     site = there.signing["b"].site
     site.parts = replace(site.parts, methods=none)
@@ -226,7 +227,7 @@ def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
 
 
 def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(quorum=3))
     there.signing["b"].secret = new_signing_key()
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert "was not signed with its key" in there.refusals["b"]
@@ -239,7 +240,7 @@ def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
 def test_an_answer_under_another_key_or_of_another_run_is_not_one(
     run: str, key: str
 ) -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(quorum=3))
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:
@@ -256,7 +257,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
 def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
     life: str, answers: int
 ) -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(quorum=3))
     there.remote.life = "now"
     late = Reply(RUN, "b", key_of("0/query/0"), refused="the disk is full", life=life)
     there.transport.comes_late("b", sign_message(there.signing["b"].secret, late))
@@ -264,7 +265,7 @@ def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
 
 
 def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
-    there = federation(Asker(), FOUR, Waits(quorum=None))
+    there = federation(Asker(), FOUR, Timeouts(quorum=None))
     there.signing["a"].public = there.signing["b"].public[::-1]
     with pytest.raises(
         RuntimeError, match=r"site a: a message in the name of the coordinator"
@@ -294,7 +295,7 @@ def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() 
 
 
 def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() -> None:
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=3))
+    there = federation(Asker(), FOUR, Timeouts(10.0, quorum=3))
     ask = there.ask()
     ask.sum(Asker().plain)
     there.transport.down = {"b"}
@@ -314,7 +315,7 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
 
 
 def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> None:
-    there = federation(Asker(), FOUR, Waits(600.0), transport={"down": {"c"}})
+    there = federation(Asker(), FOUR, Timeouts(600.0), transport={"down": {"c"}})
     values = there.remote.progress()
     assert values == {site: {"asked": 3, "open": 1} for site in "abd"}
     assert GLANCE <= there.transport.seconds < GLANCE + 5.0

@@ -27,7 +27,7 @@ from fallow.transport.peer_messages import (
     seal_letters,
     tensor_to_bytes,
 )
-from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.keys import key_of
 from tests.worlds import tables, world
 
@@ -105,7 +105,7 @@ def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
 
 
 def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() -> None:
-    there = federation(Passing(), THREE, Waits(10.0, patience=20.0))
+    there = federation(Passing(), THREE, Timeouts(10.0, patience=20.0))
     there.signing["b"].change = lambda order, answer: {"late": 1.0, "n": -1.0}
     with pytest.raises(RuntimeError, match="site b"):
         there.ask().relay(Passing().model, {"a": ["b"]})
@@ -118,7 +118,7 @@ def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() 
 
 
 def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
-    waits = Waits(10.0, quorum=1, patience=30.0)
+    waits = Timeouts(10.0, quorum=1, patience=30.0)
     there = federation(Passing(), THREE, waits, transport={"down": {"b"}})
     with pytest.raises(RuntimeError, match=r"2 of 3 sites replied to .*missing: b"):
         there.ask().relay(Passing().model, ALL)

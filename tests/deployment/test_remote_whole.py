@@ -11,12 +11,12 @@ from fallow.core.ask import each_of_all, sum_of_all
 from fallow.core.events import Event
 from fallow.privacy import Privacy
 from fallow.strategies import AHFAL
-from tests.deployment.remotes import Federation, Waits, federation
+from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.privacy.federation import SECURE, Asker
 from tests.worlds import tables
 
 FOUR = tables(sites=4)
-WAITS = Waits(10.0, quorum=3, patience=100.0)
+WAITS = Timeouts(10.0, quorum=3, patience=100.0)
 
 
 def comes_back(there: Federation, site: str) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.program import name_run, open_journal
 from fallow.deployment.site.agreement_text import describe_rows
 from fallow.deployment.site.rows import read_rows
@@ -111,7 +111,7 @@ def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
     for site, signing in result.signing.items():
         signing.told["0/train/1/score/0"] = answers[site]
-    result.remote.waits = Waits(result.remote.waits.timeout, quorum=2)
+    result.remote.waits = Timeouts(result.remote.waits.timeout, quorum=2)
     asked = {site: about("score", "0/train/1") for site in result.remote.sites}
     assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
 
@@ -207,7 +207,7 @@ def test_a_coordinators_journal_survives_a_power_cut(
 
 
 def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
-    waits = Waits(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
+    waits = Timeouts(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
     world = tiny(tmp_path, waits=waits)
     world.transport.down = {"davos"}
     with pytest.raises(RuntimeError, match=r"starts with all its sites.*missing: davos"):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
-from fallow.core.refusal import Halted
-from fallow.deployment.agreement import Waits
+from fallow.core.refusal import RunHalted
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.absences import Revocation, load_left, revoke
 from fallow.deployment.coordinator.folder import REVOKED, CoordinatorFolder
 from fallow.deployment.coordinator.live import Control, Live, Revoked, WatchedTransport
@@ -33,7 +33,7 @@ from tests.keys import key_of
 
 GONE = "davos"
 LONGER = replace(TINY, rounds=2, cycles=2)
-WAITS = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
+WAITS = Timeouts(timeout=5.0, patience=60.0, deadline=3600.0)
 MOMENTS = [
     ("met", {}),
     ("labeled", {"step": "0/initial"}),
@@ -202,10 +202,12 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
     agreed = tiny(tmp_path / "a", LONGER).agreement
     journal = EventLog()
     about: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
-    with pytest.raises(Halted, match="a study starts with all its sites"):
+    with pytest.raises(RunHalted, match="a study starts with all its sites"):
         revoke(journal, agreed, {}, key=key_of("0/hello/0"), **about)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
-    with pytest.raises(Halted, match="2 of 3 sites would be left, but the study needs 3"):
+    with pytest.raises(
+        RunHalted, match="2 of 3 sites would be left, but the study needs 3"
+    ):
         revoke(
             journal,
             tiny(tmp_path / "b", masked).agreement,

@@ -22,11 +22,11 @@ import torch
 from fallow.core.events import Event
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import SiteId
-from fallow.deployment.agreement import Waits
+from fallow.deployment.agreement import Timeouts
 from fallow.deployment.building import BuiltStudy, build_study
 from fallow.deployment.coordinator.labels import LabelWait
 from fallow.deployment.coordinator.live import Control
-from fallow.deployment.coordinator.sites import RealSites, greet_sites
+from fallow.deployment.coordinator.sites import RemoteEnvironment, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
@@ -157,7 +157,9 @@ class Coordinator:
         greeted = greet_sites(self.parts, remote, journal)
         clock, control = self.transport.clock, Control(self.path.parent / "control")
         label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
-        sites = RealSites(agreed, self.parts, remote, journal, label_wait, greeted, weights)
+        sites = RemoteEnvironment(
+            agreed, self.parts, remote, journal, label_wait, greeted, weights
+        )
         run = ExperimentRun(sites, journal)
         run.go()
         return journal.load_step(f"{agreed.recipe.cycles}/train")
@@ -183,7 +185,7 @@ class Weather:
 
     def __init__(self, folder: Path, recipe: Recipe, quorum: int | None = None) -> None:
         sites = ("basel", "chur", "davos")
-        waits = Waits(timeout=60.0, patience=1e9, quorum=quorum)
+        waits = Timeouts(timeout=60.0, patience=1e9, quorum=quorum)
         self.world = federation(folder, recipe, rows(sites, each=12), waits)
         self.parts, self.folder, self.numbers = (
             build_study(self.world.agreement),

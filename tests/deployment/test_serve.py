@@ -28,10 +28,10 @@ from fallow.cli.site_messages import SiteLines, describe_end, describe_event
 from fallow.core import events
 from fallow.deployment.ledger.tables import Tables
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.serve import Copies, read_status, serve, unreachable
+from fallow.deployment.site.serve import LedgerBackups, read_status, serve, unreachable
 from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.transport.envelope import Instruction, open_reply, sign_message
 from fallow.transport.factory import Handle, SiteNode
 from fallow.transport.peer_messages import request_body
@@ -156,7 +156,7 @@ def test_a_site_at_work_copies_its_ledger_again_and_again(tmp_path: Path) -> Non
 
 def test_a_copy_is_made_when_there_is_none_that_is_new(tmp_path: Path) -> None:
     with closing(north(tmp_path).open_ledger()) as ledger:
-        copies = Copies(ledger, 3600.0)
+        copies = LedgerBackups(ledger, 3600.0)
         copies.look()
         first = ledger.copy.stat().st_ino
         copies.look()
@@ -172,7 +172,7 @@ def test_a_folder_with_the_copy_alone_is_not_begun_anew(tmp_path: Path) -> None:
         ledger.backup()
     folder.ledger_path.unlink()
     with pytest.raises(
-        Failed, match=r"is missing, but its backup ledger-backup\.sqlite exists"
+        StorageError, match=r"is missing, but its backup ledger-backup\.sqlite exists"
     ):
         folder.open_ledger()
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
@@ -198,7 +198,9 @@ def test_a_ledger_that_was_copied_without_its_log_is_missing(
     way_out = "restore the whole folder"
     if has_copy:
         way_out = r"its backup ledger-backup\.sqlite exists"
-    with pytest.raises(Failed, match=rf"has no tables, .* without its -wal.* {way_out}"):
+    with pytest.raises(
+        StorageError, match=rf"has no tables, .* without its -wal.* {way_out}"
+    ):
         folder.open_ledger()
     if has_copy:
         shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
@@ -210,7 +212,7 @@ def test_an_empty_ledger_beside_its_copy_is_missing(tmp_path: Path) -> None:
     with closing(folder.open_ledger()) as ledger:
         ledger.backup()
     folder.ledger_path.write_bytes(b"")
-    with pytest.raises(Failed, match=r"its backup ledger-backup\.sqlite exists"):
+    with pytest.raises(StorageError, match=r"its backup ledger-backup\.sqlite exists"):
         folder.open_ledger()
 
 
@@ -227,7 +229,7 @@ def test_a_site_that_was_killed_while_it_created_the_ledger_can_start(
     assert first.exitcode == 9
     folder.open_ledger().close()
     folder.ledger_path.write_bytes(b"")  # from now on an empty file is a lost ledger
-    with pytest.raises(Failed, match="has no tables"):
+    with pytest.raises(StorageError, match="has no tables"):
         folder.open_ledger()
 
 
@@ -291,7 +293,9 @@ def test_one_process_serves_a_site(tmp_path: Path) -> None:
     folder = north(tmp_path)
     with (
         serving(folder, []),
-        pytest.raises(Failed, match="site north is already running in another process"),
+        pytest.raises(
+            StorageError, match="site north is already running in another process"
+        ),
     ):
         serve(folder, Event(), lambda event: None)
 

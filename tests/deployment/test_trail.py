@@ -31,7 +31,7 @@ from fallow.deployment.coordinator.arrivals import (
 )
 from fallow.deployment.site.folder import SiteFolder
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.deployment.test_program_cli import Said, begun, fallow
 from tests.deployment.worlds import Federation, federation, rows
@@ -255,7 +255,7 @@ def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
         db.execute("DROP TRIGGER history_stays")
         db.execute("DROP TRIGGER annotation_is_marked_again")
         db.execute("UPDATE annotation SET who = 'Eve' WHERE id = 1")
-    with pytest.raises(Failed, match="line 1 of its table annotation was changed"):
+    with pytest.raises(StorageError, match="line 1 of its table annotation was changed"):
         read_audit_log(copy)
 
 
@@ -342,7 +342,7 @@ def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0
     with file.open("ab") as more:
         more.write(b'{"time": "2026"}\n')
-    with pytest.raises(Failed, match="line 4, was changed"):
+    with pytest.raises(StorageError, match="line 4, was changed"):
         list(read_arrivals(file))
 
 

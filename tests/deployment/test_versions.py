@@ -9,7 +9,7 @@ import pytest
 from fallow.transport.envelope import Reply, open_instruction, sign_message
 from fallow.transport.release import HERE
 from tests.deployment.hosts import Leader, about
-from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.deployment.worlds import tiny
 from tests.privacy.federation import Asker
 from tests.worlds import tables
@@ -48,7 +48,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
 
 
 def test_an_answer_of_another_version_does_not_count_and_is_named() -> None:
-    there = federation(Asker(), tables(sites=4), Waits(quorum=3))
+    there = federation(Asker(), tables(sites=4), Timeouts(quorum=3))
     of_version(there, "b", "9.9.0")
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert f"site b has Fallow 9.9.0 and the coordinator {HERE}" in there.refusals["b"]

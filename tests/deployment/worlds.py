@@ -18,7 +18,7 @@ from fallow.core.events import Event
 from fallow.core.missing import Missing
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
-from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger import Ledger
@@ -35,7 +35,7 @@ from tests.deployment.loopback import Faults, Loopback
 
 NAMES = ("basel", "chur", "davos", "genf")
 FEATURES = 5
-WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
+WAITS = Timeouts(timeout=30.0, patience=60.0, deadline=3600.0)
 EventHandler = Callable[[Event], None]
 
 
@@ -284,7 +284,7 @@ def federation(
     folder: Path,
     recipe: Recipe,
     data: Dataset | None = None,
-    waits: Waits = WAITS,
+    waits: Timeouts = WAITS,
     seed: int = 0,
     labeled: Mapping[str, int] | None = None,
     plan: AnswerPlan = SINGLE,

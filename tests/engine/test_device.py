@@ -26,7 +26,7 @@ from fallow.engine import Fitted, Job, row_loss
 from fallow.engine.device import (
     Device,
     DeviceCopies,
-    Passes,
+    ForwardPasses,
     SitesInFlight,
     describe_failure,
     ignore_bytes,
@@ -231,7 +231,7 @@ def test_predictions_are_made_where_the_model_is(make: Callable[[], nn.Module]) 
     layout = Layout.of(model)
     state = layout.flatten(model)
     x = torch.randn(9, *SHAPES.get(make, (6,)), dtype=torch.float64)
-    there = Passes(model, layout, META)
+    there = ForwardPasses(model, layout, META)
     for way in (there.predict, there.look, there.forward):
         with pytest.raises(NotImplementedError, match=COMES_BACK):
             way(state, x)
@@ -242,7 +242,7 @@ def test_a_pass_with_dropout_draws_what_it_draws_on_the_processor() -> None:
     layout = Layout.of(model)
     state = layout.flatten(model)
     x = torch.randn(9, 2, 5, 5, dtype=torch.float64)
-    ours = Passes(model, layout, Placement.open(DEVICE))
+    ours = ForwardPasses(model, layout, Placement.open(DEVICE))
     wanted = forward(model, layout, state, x, stream(0, "draws"))
     values = ours.forward(state, x, stream(0, "draws"))
     assert_close(values, wanted, rtol=0, atol=1e-10)
@@ -262,7 +262,7 @@ def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
     model = mlp()
     layout = Layout.of(model)
     x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
-    outputs = Passes(model, layout, Placement()).forward(layout.flatten(model), x)
+    outputs = ForwardPasses(model, layout, Placement()).forward(layout.flatten(model), x)
     (slope,) = torch.autograd.grad(outputs.sum(), x)
     model.eval()
     (wanted,) = torch.autograd.grad(model(x).sum(), x)
@@ -460,7 +460,7 @@ def test_predictions_are_never_made_in_bfloat16() -> None:
     layout = Layout.of(model)
     state = layout.flatten(model)
     x = torch.randn(5, 6)
-    ours = Passes(model, layout, Placement(torch.device("cpu"), "bf16"))
-    fine = Passes(model, layout, Placement())
+    ours = ForwardPasses(model, layout, Placement(torch.device("cpu"), "bf16"))
+    fine = ForwardPasses(model, layout, Placement())
     assert torch.equal(ours.predict(state, x), fine.predict(state, x))
     assert torch.equal(ours.look(state, x)[1], fine.look(state, x)[1])

@@ -18,7 +18,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Audited, Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
@@ -321,7 +321,7 @@ def places(rows: int = 150, is_number: bool = False) -> Dataset:
 def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[Record]:
     journal = EventLog()
     return ExperimentRun(
-        world_of(recipe, seed, places(is_number=is_number), journal), journal
+        environment_of(recipe, seed, places(is_number=is_number), journal), journal
     ).go()
 
 

@@ -24,7 +24,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.stopping import StopRule, parse_stop
@@ -161,7 +161,7 @@ def record(cycle: int, **more: object) -> Record:
 
 def run_of(recipe: Recipe, journal: EventLog | None = None) -> ExperimentRun:
     journal = journal or EventLog()
-    return ExperimentRun(world_of(recipe, 0, places(), journal), journal)
+    return ExperimentRun(environment_of(recipe, 0, places(), journal), journal)
 
 
 def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> None:

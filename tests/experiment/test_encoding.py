@@ -15,7 +15,7 @@ from fallow.encoders.base import encode_rows
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.store import SeenRows
@@ -56,7 +56,7 @@ def begin_run(
 ) -> ExperimentRun:
     """Start a run whose sites see features."""
     journal = EventLog()
-    run = ExperimentRun(world_of(recipe, 0, found, journal, kept=kept), journal)
+    run = ExperimentRun(environment_of(recipe, 0, found, journal, kept=kept), journal)
     run.initial()
     return run
 
@@ -153,11 +153,11 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
     tmp_path: Path,
 ) -> None:
     result = photos()
-    small = ExperimentRun(world_of(TINY, 0, result, journal := EventLog()), journal)
+    small = ExperimentRun(environment_of(TINY, 0, result, journal := EventLog()), journal)
     records = small.go()
     kept = FeatureStore(tmp_path / "features", memory=0)
     large = ExperimentRun(
-        world_of(TINY, 0, result, journal := EventLog(), kept=kept), journal
+        environment_of(TINY, 0, result, journal := EventLog(), kept=kept), journal
     )
     again = large.go()
     assert isinstance(large.world, SimulatedEnvironment)
@@ -198,12 +198,14 @@ def test_more_features_than_can_be_solved_for_are_refused_with_a_way_out() -> No
 
 def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:
     result = photos()
-    whole = ExperimentRun(world_of(TINY, 0, result, journal := EventLog()), journal).go()
+    whole = ExperimentRun(
+        environment_of(TINY, 0, result, journal := EventLog()), journal
+    ).go()
     journal = EventLog(tmp_path / "journal.sqlite")
-    ExperimentRun(world_of(TINY, 0, result, journal), journal).first_phase()
+    ExperimentRun(environment_of(TINY, 0, result, journal), journal).first_phase()
     journal.close()
     journal = EventLog(tmp_path / "journal.sqlite")
-    again = ExperimentRun(world_of(TINY, 0, result, journal), journal).go()
+    again = ExperimentRun(environment_of(TINY, 0, result, journal), journal).go()
     assert [r["accuracy"] for r in again] == [r["accuracy"] for r in whole]
     journal.close()
 
@@ -213,10 +215,10 @@ def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> 
     recipe = replace(TINY, encoder=Spec("identity"))
     path = tmp_path / "journal.sqlite"
     journal = EventLog(path)
-    ExperimentRun(world_of(recipe, 0, result, journal), journal).initial()
+    ExperimentRun(environment_of(recipe, 0, result, journal), journal).initial()
     journal.close()
     journal = EventLog(path)
-    run = ExperimentRun(world_of(recipe, 0, result, journal), journal)
+    run = ExperimentRun(environment_of(recipe, 0, result, journal), journal)
     run.initial()
     assert isinstance(run.world, SimulatedEnvironment)
     assert next(iter(run.world.members.values())).seen[:].shape[1] == 3 * 9 * 9
@@ -230,13 +232,15 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
     for strategy in ("entropy", "random", "entropy"):
         recipe = replace(TINY, strategy=Spec(strategy))
         run = ExperimentRun(
-            world_of(recipe, 0, result, journal := EventLog()), journal, phases
+            environment_of(recipe, 0, result, journal := EventLog()), journal, phases
         )
         records.append([r["accuracy"] for r in run.go()])
     assert records[0] == records[2]
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
     other = replace(TINY, encoder=Spec("fourier", {"features": 12}))
-    ExperimentRun(world_of(other, 0, result, journal := EventLog()), journal, phases).go()
+    ExperimentRun(
+        environment_of(other, 0, result, journal := EventLog()), journal, phases
+    ).go()
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
@@ -245,7 +249,9 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
 
 def finish_study(recipe: Recipe, folder: Path) -> tuple[ExperimentRun, Path]:
     journal = EventLog(folder / "journal.sqlite")
-    run = ExperimentRun(world_of(recipe, 0, photos(), journal), journal, folder=folder)
+    run = ExperimentRun(
+        environment_of(recipe, 0, photos(), journal), journal, folder=folder
+    )
     run.go()
     journal.close()
     return run, folder / "model.safetensors"
@@ -316,7 +322,7 @@ def test_rows_that_an_encoder_cannot_take_are_refused_before_anything_is_done() 
         classes=("a", "b"),
     )
     with pytest.raises(ValueError, match="encodes images"):
-        world_of(TINY, 0, table, EventLog())
+        environment_of(TINY, 0, table, EventLog())
 
 
 def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> None:

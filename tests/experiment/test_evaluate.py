@@ -16,7 +16,7 @@ from fallow.experiment.evaluate import collaborators, pseudo_labels, redundancy
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.recipe import recipe_from
 from fallow.sites.view import SiteView
 from tests.experiment.test_personal_environment import run_recipe, scores_of_sites
@@ -36,7 +36,7 @@ TINY = {
 def records(**changes: object) -> list[Record]:
     recipe = recipe_from({**TINY, **changes})
     journal = EventLog()
-    return ExperimentRun(build_world(recipe, 0, journal), journal).go()
+    return ExperimentRun(build_environment(recipe, 0, journal), journal).go()
 
 
 def test_one_model_for_all_has_no_scores_by_site() -> None:
@@ -57,7 +57,7 @@ def test_with_statistics_that_stay_at_sites_each_site_is_scored() -> None:
 def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
     journal = EventLog()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1})
-    world = build_world(recipe, 0, journal)
+    world = build_environment(recipe, 0, journal)
     run = ExperimentRun(world, journal)
     run.first_phase()
     hits = 0
@@ -87,7 +87,7 @@ def test_where_nothing_is_trained_before_rows_are_chosen_there_are_no_pseudo_lab
 ):
     journal = EventLog()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1, "strategy": "typical"})
-    world = build_world(recipe, 0, journal)
+    world = build_environment(recipe, 0, journal)
     row = ExperimentRun(world, journal).one_pass(1)[0]
     assert row["labeled"] > 0
     assert row["pseudo_labels"] is None

@@ -12,7 +12,7 @@ import torch
 
 from fallow.experiment.event_log import EventLog
 from fallow.sites.store import Label
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from tests.keys import key_of
 
 
@@ -41,7 +41,7 @@ def test_an_exchange_is_recalled_under_its_key_and_contents(journal: EventLog) -
 def test_the_same_key_with_other_contents_is_refused(journal: EventLog) -> None:
     journal.record(key_of("0/query/0"), "one", {})
     with pytest.raises(
-        Failed, match=r"exchange 0/query/0 of .* was recorded with other contents"
+        StorageError, match=r"exchange 0/query/0 of .* was recorded with other contents"
     ):
         journal.recall(key_of("0/query/0"), "two")
 
@@ -96,7 +96,7 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
 
 def test_a_row_is_never_labeled_twice(journal: EventLog) -> None:
     journal.write("a", [Label(3, 1.0, 0)])
-    with pytest.raises(Failed, match="UNIQUE constraint"):
+    with pytest.raises(StorageError, match="UNIQUE constraint"):
         journal.write("a", [Label(3, 2.0, 1)])
 
 
@@ -123,7 +123,7 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
     db.close()
     again = EventLog(path)
     with pytest.raises(
-        Failed, match=r"damaged .*: delete the folder .* run again with --resume"
+        StorageError, match=r"damaged .*: delete the folder .* run again with --resume"
     ):
         again.recall(key_of("1/train/0/0"), "d")
         again.load_step("0/train")
@@ -149,7 +149,7 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
         damaged.write_bytes(whole[:at] + b"\xa5" * 64 + whole[at + 64 :])
         try:
             again = EventLog(damaged)
-        except Failed:
+        except StorageError:
             noticed += 1
             continue
         try:
@@ -158,7 +158,7 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
                 values = again.load_step(f"{step}/train")
                 assert values is not None
                 assert torch.equal(values["state"], torch.full((400,), float(step)))
-        except Failed as error:
+        except StorageError as error:
             assert "damaged" in str(error) or "cannot be written" in str(error)
             noticed += 1
         finally:
@@ -173,12 +173,12 @@ def test_a_file_that_is_no_journal_is_reported_as_damage(
     path: Path, content: bytes
 ) -> None:
     path.write_bytes(content)
-    with pytest.raises(Failed, match=r"journal\.sqlite is damaged"):
+    with pytest.raises(StorageError, match=r"journal\.sqlite is damaged"):
         EventLog(path)
 
 
 def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"cannot be written .*: free some space"):
+    with pytest.raises(StorageError, match=r"cannot be written .*: free some space"):
         EventLog(tmp_path / "nowhere" / "journal.sqlite")
 
 
@@ -195,5 +195,5 @@ def test_a_file_that_would_run_something_is_refused(path: Path, hidden: str) -> 
         EventLog(path).close()
     with closing(sqlite3.connect(path)) as received:
         received.execute(hidden)
-    with pytest.raises(Failed, match="which no event log has"):
+    with pytest.raises(StorageError, match="which no event log has"):
         EventLog(path)

@@ -10,7 +10,7 @@ import torch
 from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -44,7 +44,7 @@ def places(rows: int = 180) -> Dataset:
 
 def begin_run(recipe: Recipe, seed: int = 0) -> ExperimentRun:
     journal = EventLog()
-    run = ExperimentRun(world_of(recipe, seed, places(), journal), journal)
+    run = ExperimentRun(environment_of(recipe, seed, places(), journal), journal)
     run.initial()
     return run
 

@@ -17,7 +17,7 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.training import FedAvg
@@ -66,7 +66,7 @@ class Counting:
 
 def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
     journal = EventLog()
-    world = build_world(recipe, 0, journal)
+    world = build_environment(recipe, 0, journal)
     method = Counting(recipe.training_config)
     for site in world.members.values():
         site.parts = replace(site.parts, methods={**world.methods, "training": method})
@@ -105,5 +105,5 @@ def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> N
     recipe = replace(
         FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
     )
-    found = ExperimentRun(build_world(recipe, 0, EventLog()), EventLog()).go()
+    found = ExperimentRun(build_environment(recipe, 0, EventLog()), EventLog()).go()
     assert found[-1]["labeled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10

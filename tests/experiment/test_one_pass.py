@@ -18,7 +18,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -63,7 +63,9 @@ def recipe(tmp_path: Path) -> Recipe:
 
 def run_query(recipe: Recipe, strategy: str, seed: int = 0) -> list[Record]:
     journal = EventLog()
-    run = ExperimentRun(build_world(variant(recipe, strategy), seed, journal), journal)
+    run = ExperimentRun(
+        build_environment(variant(recipe, strategy), seed, journal), journal
+    )
     return run.go()
 
 
@@ -177,7 +179,7 @@ def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
 def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
     journal = EventLog()
     run = ExperimentRun(
-        build_world(replace(recipe, queries_per_cycle=3), 0, journal), journal
+        build_environment(replace(recipe, queries_per_cycle=3), 0, journal), journal
     )
     assert [row["labeled"] for row in run.go()] == [6, 21, 36]
     steps = ("0/query", "0/query-1", "0/query-2", "1/query", "1/query-1", "1/query-2")
@@ -188,7 +190,7 @@ def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
 
 def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> None:
     journal = EventLog()
-    run = ExperimentRun(build_world(recipe, 0, journal), journal)
+    run = ExperimentRun(build_environment(recipe, 0, journal), journal)
     run.initial()
     raw = open_data(recipe, 0)
     assert isinstance(run.world, SimulatedEnvironment)
@@ -206,7 +208,7 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
 
 def test_units_of_numbers_come_from_labels_that_were_bought(recipe: Recipe) -> None:
     journal = EventLog()
-    run = ExperimentRun(build_world(recipe, 0, journal), journal)
+    run = ExperimentRun(build_environment(recipe, 0, journal), journal)
     run.first_phase()
     bought = [label.value for i in range(3) for label in journal.load_labels(f"site-{i}")]
     targets = run.world.targets

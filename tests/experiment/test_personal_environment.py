@@ -19,7 +19,11 @@ from fallow.experiment.metrics import of_accuracy
 from fallow.experiment.record import Record
 from fallow.experiment.rows import split_rows, split_tests
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world, partition_of
+from fallow.experiment.simulation import (
+    SimulatedEnvironment,
+    build_environment,
+    partition_of,
+)
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -45,7 +49,7 @@ TINY = {
 
 def run_recipe(seed: int = 0, **changes: Any) -> tuple[SimulatedEnvironment, list[Record]]:
     journal = EventLog()
-    world = build_world(recipe_from({**TINY, **changes}), seed, journal)
+    world = build_environment(recipe_from({**TINY, **changes}), seed, journal)
     return world, ExperimentRun(world, journal).go()
 
 

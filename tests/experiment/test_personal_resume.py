@@ -16,7 +16,7 @@ import fallow.training.personal
 from fallow.core.build import names
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import raw
@@ -54,7 +54,7 @@ def hash_retained_models(world: SimulatedEnvironment) -> str:
 def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
     """Return the hash of the kept models at the end, and the last record."""
     journal = EventLog()
-    world = build_world(recipe, seed, journal, **more)
+    world = build_environment(recipe, seed, journal, **more)
     rows = ExperimentRun(world, journal).go()
     return hash_retained_models(world), {
         k: v for k, v in rows[-1].items() if k != "seconds"

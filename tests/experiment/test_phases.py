@@ -13,7 +13,7 @@ from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.first_phase import phase_key
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
@@ -95,7 +95,7 @@ def recipe(tmp_path: Path) -> Recipe:
 
 def key(recipe: Recipe, seed: int = 0, **more: Any) -> str:
     journal = EventLog()
-    world = build_world(recipe, seed, journal, **more)
+    world = build_environment(recipe, seed, journal, **more)
     ExperimentRun(world, journal).initial()
     journal.close()
     return phase_key(world)

@@ -20,7 +20,7 @@ from fallow.experiment.simulation import Runtime
 from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
 from fallow.study.study import run_one, run_study
 from fallow.study.study_run import Setup, StudyRun
@@ -210,7 +210,7 @@ def test_a_second_process_on_the_same_run_is_refused(
 ) -> None:
     setup = Setup(recipe, tmp_path)
     folder = CELL.folder(tmp_path)
-    refused = pytest.raises(Failed, match="another process uses")
+    refused = pytest.raises(StorageError, match="another process uses")
     with only_one(folder / "run.lock"), refused:
         run_one(setup, CELL)
     assert not (folder / "journal.sqlite").exists()

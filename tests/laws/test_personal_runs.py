@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from fallow.core.types import State
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
 
@@ -64,7 +64,7 @@ class Ended(NamedTuple):
 def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Ended:
     journal = EventLog()
     recipe = replace(OWN, training=Spec(training, fields or {}), **changes)
-    world = build_world(recipe, 0, journal)
+    world = build_environment(recipe, 0, journal)
     rows = ExperimentRun(world, journal).go()
     done = journal.load_step(f"{recipe.cycles}/train")
     assert done is not None

@@ -15,7 +15,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.engine import Job, Loop, row_loss
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -111,7 +111,7 @@ def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None
         training_config=TrainingConfig(batch_size=8, optimizer=Optimizer(lr=0.01)),
     )
     journal = EventLog()
-    made = build_world(recipe, 0, journal)
+    made = build_environment(recipe, 0, journal)
     run = ExperimentRun(made, journal)
     run.initial()
     state = run.train(0, None)["state"]

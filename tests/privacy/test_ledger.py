@@ -13,7 +13,7 @@ from scipy import stats
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, Released
 from fallow.sites.in_process import InProcessChannel
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.strategies import AHFAL
 from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
@@ -161,12 +161,12 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
     assert again.load_releases("b") == {} and again.load_secret("b") is None
     assert again.load_secret("a") == {"name": "l"}
     again._write("UPDATE privacy_spending SET key = '1/query/0'")
-    with pytest.raises(Failed, match="is stored under another key"):
+    with pytest.raises(StorageError, match="is stored under another key"):
         again.load_releases("a")
     again._write(
         "UPDATE privacy_spending SET line = CAST(X'00' || substr(line, 2) AS BLOB)"
     )
-    with pytest.raises(Failed, match="damaged"):
+    with pytest.raises(StorageError, match="damaged"):
         again.load_releases("a")
     again.close()
 

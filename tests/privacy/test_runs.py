@@ -15,7 +15,7 @@ import torch
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.privacy import Privacy
 from fallow.report.costs import MASKED, MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
@@ -48,7 +48,7 @@ def run_all(recipe: Recipe, **change: Any) -> tuple[ExperimentRun, list[Record]]
     journal = EventLog()
     runtime = change.pop("runtime", "inprocess")
     run = ExperimentRun(
-        build_world(replace(recipe, **change), 0, journal, runtime=runtime), journal
+        build_environment(replace(recipe, **change), 0, journal, runtime=runtime), journal
     )
     return run, run.go()
 

@@ -14,7 +14,7 @@ from fallow.core.view import Release
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.ledger import add_up, as_written
@@ -69,7 +69,7 @@ def simulate(**more: object) -> tuple[SimulatedEnvironment, list[Record]]:
         **more,
     }
     journal = EventLog()
-    world = build_world(recipe_from(tiny), 0, journal)
+    world = build_environment(recipe_from(tiny), 0, journal)
     return world, ExperimentRun(world, journal).go()
 
 

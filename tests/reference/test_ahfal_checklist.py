@@ -16,7 +16,7 @@ from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.rows import split_rows
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -153,7 +153,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         budget=0.1,
     )
     journal = EventLog()
-    records = ExperimentRun(world_of(recipe, 0, dataset, journal), journal).go()
+    records = ExperimentRun(environment_of(recipe, 0, dataset, journal), journal).go()
     journal.close()
     assert [row["labeled"] for row in records] == [50, 100]
     assert sum(low for row in records for low in row["notes"].get("low", ())) == 100

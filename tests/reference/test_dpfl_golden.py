@@ -35,7 +35,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.training.personal.parts.graphs import share_from
@@ -112,7 +112,7 @@ class Ended(NamedTuple):
 
 def ran(training: Spec, seed: int, flip: int) -> Ended:
     journal, recipe = EventLog(), replace(RECIPE, training=training, flip=flip)
-    world = world_of(recipe, seed, ground(seed), journal)
+    world = environment_of(recipe, seed, ground(seed), journal)
     row = ExperimentRun(world, journal).go()[-1]
     done = journal.load_step("0/train")
     assert done is not None

@@ -17,7 +17,7 @@ from fallow.data import load
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -140,7 +140,7 @@ LINE = Recipe(
 
 def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], SimulatedEnvironment, EventLog]:
     journal = EventLog()
-    world = build_world(recipe, 0, journal, **more)
+    world = build_environment(recipe, 0, journal, **more)
     return ExperimentRun(world, journal).go(), world, journal
 
 

@@ -15,7 +15,7 @@ from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import world_of
+from fallow.experiment.simulation import environment_of
 from fallow.recipes.find import find_recipe
 
 SITES, CLASSES = 10, 10
@@ -46,7 +46,7 @@ def records(name: str) -> tuple[Record, ...]:
         local_training_config=replace(full.local_training_config, stages=once),
     )
     journal = EventLog()
-    found = ExperimentRun(world_of(recipe, 0, images(), journal), journal).go()
+    found = ExperimentRun(environment_of(recipe, 0, images(), journal), journal).go()
     journal.close()
     return tuple(found)
 

@@ -12,7 +12,7 @@ from fallow.report import side_by_side as over_all
 from fallow.report.blocks import Block
 from fallow.report.general import GENERAL
 from fallow.report.render import Article, Page, parts_of, render_blocks, render_page
-from fallow.report.section import Place, sections_of
+from fallow.report.section import SectionPosition, sections_of
 from fallow.study import reading
 from fallow.study.records import StudyRecords
 
@@ -33,7 +33,7 @@ def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> li
     offered = [*GENERAL, *OF_PAPERS.of_one]
     shown = []
     for section in offered:
-        if section.position is Place.FINDINGS and section.title not in without:
+        if section.position is SectionPosition.FINDINGS and section.title not in without:
             shown.append((section.title, section.blocks(study, key)))
     parts = parts_of(key, shown)
     if not parts:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.variants import variant
@@ -72,7 +72,7 @@ def test_a_whole_number_is_labels_per_site_under_every_allocation() -> None:
 
 def test_a_site_never_buys_more_than_its_pool(tmp_path: Path) -> None:
     recipe = replace(tiny(tmp_path), initial=19, budget=1, cycles=1)
-    world = build_world(recipe, 0, MemoryStore())
+    world = build_environment(recipe, 0, MemoryStore())
     bought = world.cap_budget(world.budget_for(recipe.initial))
     assert bought == {site: min(19, n) for site, n in world.sizes.items()}
     assert min(world.sizes.values()) < 19
@@ -83,7 +83,7 @@ def test_an_allocation_that_rounds_every_budget_to_nothing_is_refused(
 ) -> None:
     recipe = replace(tiny(tmp_path), budget_allocation="equal_rounded", initial=0.01)
     with pytest.raises(ValueError, match="is less than one label per site"):
-        build_world(recipe, 0, MemoryStore()).budget_for(recipe.initial)
+        build_environment(recipe, 0, MemoryStore()).budget_for(recipe.initial)
 
 
 @pytest.mark.parametrize(

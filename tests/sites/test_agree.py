@@ -18,7 +18,7 @@ from fallow.core.types import State
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -57,7 +57,9 @@ class Ending(NamedTuple):
 
 def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -> Ending:
     journal = EventLog()
-    world = build_world(replace(recipe, executor=executor), 0, journal, runtime=runtime)
+    world = build_environment(
+        replace(recipe, executor=executor), 0, journal, runtime=runtime
+    )
     records = ExperimentRun(world, journal).go()
     last = journal.load_step(f"{recipe.cycles}/train")
     assert last is not None

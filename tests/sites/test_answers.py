@@ -26,7 +26,7 @@ ROWS = 6
 
 
 @dataclass(frozen=True)
-class Choosing:
+class CollaboratorSelection:
     """Picks the rows that it was made with."""
 
     rows: tuple[int, ...] = (0, 1)
@@ -44,7 +44,9 @@ class Choosing:
         return {"rows": view.rows()}
 
 
-def ask(strategy: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSite, Answer]:
+def ask(
+    strategy: CollaboratorSelection, kind: Any, verb: str, **args: Any
+) -> tuple[LocalSite, Answer]:
     model = mlp()
     methods = cast(
         Methods,
@@ -64,14 +66,14 @@ def ask(strategy: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSit
 
 
 def test_picks_stay_at_the_site_and_their_number_leaves() -> None:
-    site, answer = ask(Choosing((4, 2)), "keep", "select", n=2)
+    site, answer = ask(CollaboratorSelection((4, 2)), "keep", "select", n=2)
     assert answer == {"count": 2}
     assert site.memory["picks"]["rows"].tolist() == [4, 2]
 
 
 def test_what_is_kept_stays_at_the_site_and_how_many_fields_it_has_leaves() -> None:
     kept = Contract("Keeping", "a test", 2024, keep={"total": "a count"})
-    keeping = type("Keeping", (Choosing,), {"contract": kept})()
+    keeping = type("Keeping", (CollaboratorSelection,), {"contract": kept})()
     site, answer = ask(keeping, "keep", "total")
     assert answer == {"count": 1}
     assert site.memory["total"].keys() == {"n"}
@@ -84,7 +86,7 @@ def test_picks_that_are_none_of_the_pool_or_not_as_many_are_refused(
     with pytest.raises(
         ValueError, match=r"are selected and 2 are|selected 2 times|outside the pool of"
     ):
-        ask(Choosing(rows), "keep", "select", n=2)
+        ask(CollaboratorSelection(rows), "keep", "select", n=2)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +94,4 @@ def test_picks_that_are_none_of_the_pool_or_not_as_many_are_refused(
 )
 def test_a_function_that_no_contract_lists_so_is_not_run(kind: str, verb: str) -> None:
     with pytest.raises(ValueError, match=f"does not answer '{verb}' by {kind}"):
-        ask(Choosing(), kind, verb)
+        ask(CollaboratorSelection(), kind, verb)

@@ -73,7 +73,7 @@ class Distilling:
 
 @final
 @dataclass(frozen=True)
-class Choosing:
+class CollaboratorSelection:
     """A query without a step of its own."""
 
     contract: ClassVar[Contract] = Contract(
@@ -141,7 +141,7 @@ def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
 
 
 def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
-    strategy, plain = Distilling(), Choosing()
+    strategy, plain = Distilling(), CollaboratorSelection()
     theirs, ours = world(strategy), world(plain)
     for channel in (theirs, ours):
         order_fit(channel, "local", SCRATCH, **initial_model())
@@ -153,7 +153,7 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
 
 
 def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
-    channel = world(Choosing())
+    channel = world(CollaboratorSelection())
     order_fit(channel, "other", CONFIG, **initial_model())
     order_fit(channel, "local", CONFIG, "training", **initial_model())
     for site in channel.members.values():  # other batches, but the same kind of training
@@ -180,7 +180,7 @@ def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None
 
 
 def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
-    site = world(Choosing()).members["a"]
+    site = world(CollaboratorSelection()).members["a"]
     stats = torch.tensor([3.0], dtype=torch.float64)
     kept = slot({"w": stats[:0], "stats": stats}, CONFIG.optimizer)
     site.remember("own/bn", kept._asdict())
@@ -213,7 +213,7 @@ def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -
 
 
 def test_a_model_of_another_name_has_streams_of_its_own() -> None:
-    channel = world(Choosing())
+    channel = world(CollaboratorSelection())
     for name in ("one", "two"):
         order_fit(channel, name, SCRATCH, **initial_model())
     site = channel.members["a"]
@@ -221,7 +221,7 @@ def test_a_model_of_another_name_has_streams_of_its_own() -> None:
 
 
 def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None:
-    channel = world(Choosing())
+    channel = world(CollaboratorSelection())
     for site in channel.members.values():
         site.parts.methods["training"] = ServerSolve()
     with pytest.raises(
@@ -255,7 +255,7 @@ class Doubling:
 
 
 def doubling(kind: type = InProcessChannel) -> Any:
-    channel = world(Choosing(), kind)
+    channel = world(CollaboratorSelection(), kind)
     for site in channel.members.values():
         site.parts.methods["training"] = Doubling()
     return channel
@@ -277,11 +277,16 @@ def test_training_cannot_start_at_a_model_that_the_site_has_not() -> None:
     with pytest.raises(
         ValueError, match=r"site a has no model 'best' .* stored models and states: none"
     ):
-        order_fit(world(Choosing()), "local", replace(CONFIG, start="best"), "training")
+        order_fit(
+            world(CollaboratorSelection()),
+            "local",
+            replace(CONFIG, start="best"),
+            "training",
+        )
 
 
 def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewhere() -> None:
-    site = world(Choosing()).members["a"]
+    site = world(CollaboratorSelection()).members["a"]
     site.remember("own", kept := site.parts.fresh(stream(7)))
     step = Step("fit", "local", dict(initial_model()), replace(CONFIG, start="own"))
     job = site.job(step, Request(key_of("0/query/0"), "training", 1, 0, (step,)))
@@ -292,7 +297,7 @@ def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewher
 def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
     None
 ):
-    channel, plain = doubling(), world(Choosing())
+    channel, plain = doubling(), world(CollaboratorSelection())
     order_fit(channel, "local", CONFIG, "training", **initial_model())
     before = {name: dict(site.memory) for name, site in channel.members.items()}
     for item in (channel, plain):

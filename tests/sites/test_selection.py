@@ -16,7 +16,7 @@ from fallow.engine.device import SelectionDevice, ignore_bytes
 from fallow.engine.placement import Placement
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.spec import Spec
 from tests.engine.jobs import DEVICE
 from tests.sites.test_agree import TINY, check, ending, on_device
@@ -56,7 +56,7 @@ def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) 
     recipe = replace(SMALL, strategy=Spec(strategy), device="cpu", executor="auto")
     recipe = replace(recipe, **PRODUCTS[strategy])
     journal = EventLog()
-    world = build_world(recipe, 0, journal)
+    world = build_environment(recipe, 0, journal)
     there = Placement(torch.device("meta"))
     for site in world.members.values():
         assert site.parts.selection is not None
@@ -75,7 +75,9 @@ def test_large_clusters_that_a_device_finds_are_those_of_the_processor(
 
 
 def test_where_no_device_is_named_products_are_taken_where_the_rows_are() -> None:
-    world = build_world(SMALL, 0, EventLog())
+    world = build_environment(SMALL, 0, EventLog())
     assert all(site.parts.selection is None for site in world.members.values())
-    placed = build_world(replace(SMALL, device=DEVICE, executor="auto"), 0, EventLog())  # type: ignore[arg-type]
+    placed = build_environment(
+        replace(SMALL, device=DEVICE, executor="auto"), 0, EventLog()
+    )  # type: ignore[arg-type]
     assert all(site.parts.selection is not None for site in placed.members.values())

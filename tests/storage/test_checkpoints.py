@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, only_one, save_tree, write_whole
 from fallow.storage.packing import pack
 
@@ -26,7 +26,7 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_older_one(
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", full)
         with pytest.raises(
-            Failed, match=r"a cannot be written \(No space left on device\)"
+            StorageError, match=r"a cannot be written \(No space left on device\)"
         ):
             write_whole(tmp_path / "a", b"newer")
     assert (tmp_path / "a").read_bytes() == b"older"
@@ -47,7 +47,7 @@ def test_a_checkpoint_that_the_journal_does_not_name_is_refused(tmp_path: Path) 
     file = tmp_path / "model.safetensors"
     newest = save_tree(file, TREE)
     save_tree(file, {**TREE, "round": 1})
-    with pytest.raises(Failed, match="not the file named in the event log"):
+    with pytest.raises(StorageError, match="not the file named in the event log"):
         load_tree(file, tmp_path, newest)
 
 
@@ -56,14 +56,14 @@ def test_a_checkpoint_whose_values_are_not_those_that_were_written_is_refused(
 ) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(pack({"tree": TREE, "digest": "0" * 64}))
-    with pytest.raises(Failed, match="wrong checksum"):
+    with pytest.raises(StorageError, match="wrong checksum"):
         load_tree(file, tmp_path)
 
 
 def test_a_lock_is_had_once(tmp_path: Path) -> None:
     with (
         only_one(tmp_path / "lock", wait=False),
-        pytest.raises(Failed, match="another process uses"),
+        pytest.raises(StorageError, match="another process uses"),
         only_one(tmp_path / "lock", wait=False),
     ):
         pass

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fallow.storage import features
-from fallow.storage.errors import Damaged, Failed, Unwritable
+from fallow.storage.errors import DamagedFileError, StorageError, UnwritableFileError
 from fallow.storage.features import BLOCK, DATA, JOURNAL, FeatureFile, FeatureStore
 
 KEY = "e" * 32
@@ -178,7 +178,7 @@ def test_a_file_that_was_cut_while_it_was_in_use_is_no_row_of_zeros(
     assert isinstance(result, FeatureFile)
     os.truncate(result.path, 39 * 16)
     assert torch.equal(result.take(torch.tensor([38])), Doubled()(rows(40)[38:39]))
-    with pytest.raises(Damaged, match="ends before example 39"):
+    with pytest.raises(DamagedFileError, match="ends before example 39"):
         result.take(torch.tensor([3, 39]))
 
 
@@ -199,7 +199,7 @@ def test_a_link_in_the_place_of_a_file_leads_to_no_other_file(
     precious.write_text("labels of a year")
     (place_of(folder) / name).unlink()
     (place_of(folder) / name).symlink_to(precious)
-    with pytest.raises(Failed, match="is a link, so it is not used") as refused:
+    with pytest.raises(StorageError, match="is a link, so it is not used") as refused:
         store(folder).features(KEY, rows(3), 4, Doubled())
     assert str(place_of(folder)) in str(refused.value)
     assert precious.read_text() == "labels of a year"
@@ -219,7 +219,7 @@ def test_a_file_of_another_owner_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "features"
     store(folder).features(KEY, rows(3), 4, Doubled())
     os.chown(place_of(folder) / DATA, 12345, 12345)
-    with pytest.raises(Failed, match="belongs to another owner"):
+    with pytest.raises(StorageError, match="belongs to another owner"):
         store(folder).features(KEY, rows(3), 4, Doubled())
 
 
@@ -227,7 +227,7 @@ def test_a_folder_of_features_that_is_a_link_is_refused(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "features").symlink_to(elsewhere)
-    with pytest.raises(Failed, match="is a link"):
+    with pytest.raises(StorageError, match="is a link"):
         store(tmp_path / "features").features(KEY, rows(3), 4, Doubled())
     assert [path.name for path in elsewhere.iterdir()] in ([], ["features.lock"])
 
@@ -245,7 +245,7 @@ def test_a_file_that_becomes_a_link_while_it_is_in_use_is_not_read(tmp_path: Pat
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "features").write_text("in the way")
-    with pytest.raises(Unwritable, match="cannot be written"):
+    with pytest.raises(UnwritableFileError, match="cannot be written"):
         store(tmp_path / "features").features(KEY, rows(3), 4, Doubled())
 
 

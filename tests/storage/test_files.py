@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, only_one, save_tree, write_whole
 
 DiskCalls = list[tuple[str, str]]
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_renamed_leaves_the_old_one_and_no_draft(
 def test_a_link_in_the_place_of_a_lock_makes_no_file_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "study.lock").symlink_to(tmp_path / "elsewhere")
     with (
-        pytest.raises(Failed, match="cannot be written"),
+        pytest.raises(StorageError, match="cannot be written"),
         only_one(tmp_path / "study.lock"),
     ):
         pass

@@ -13,7 +13,7 @@ from fallow.data.partition.base import Partition
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL, Entropy, LeastConfidence, Margin
@@ -152,7 +152,7 @@ def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
         strategy=Spec("ahfal"),
     )
     journal = EventLog()
-    records = ExperimentRun(build_world(recipe, 0, journal), journal).go()
+    records = ExperimentRun(build_environment(recipe, 0, journal), journal).go()
     journal.close()
     exchanges = {row["verb"]: row["exchanges"] for row in records[-1]["revealed"]}
     first = 1  # the random initial labels are selected by the same interface

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -31,7 +31,7 @@ TINY = Recipe(
 def bought(strategy: str) -> dict[str, list[int]]:
     """Return the labeled examples of each site at the end of a run of ``strategy``."""
     journal = EventLog()
-    world = build_world(variant(TINY, strategy), seed=0, store=journal)
+    world = build_environment(variant(TINY, strategy), seed=0, store=journal)
     list(ExperimentRun(world, journal).go())
     return {name: site.labeled.tolist() for name, site in world.members.items()}
 

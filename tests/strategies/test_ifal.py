@@ -19,7 +19,7 @@ from fallow.core.training_config import TrainingStage
 from fallow.core.view import View
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.models import build_model
 from fallow.settings.recipe import with_settings
 from fallow.sites import LocalSite, Parts
@@ -283,7 +283,7 @@ def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
         {"strategy": strategy, "model": "mlp", "executor": executor, "dtype": "float64"},
     )
     journal = EventLog()
-    federation = build_world(recipe, 0, journal)
+    federation = build_environment(recipe, 0, journal)
     run = ExperimentRun(federation, journal)
     run.initial()
     state = run.train(0, None)["state"]

@@ -17,7 +17,7 @@ from fallow.core.methods import Budget, Memo
 from fallow.core.view import SelectedExamples, View
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.models.scores import entropy
 from fallow.settings.recipe import with_settings
 from fallow.sites.store import MemoryStore
@@ -157,9 +157,9 @@ def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path: Path) -> N
     recipe = tiny(tmp_path)
     for name in ("random", "entropy", "ahfal"):
         asked = with_settings(recipe, {"strategy": name})
-        site = build_world(asked, 0, MemoryStore()).members["site-0"]
+        site = build_environment(asked, 0, MemoryStore()).members["site-0"]
         assert site.parts.hidden == {}
-    made = build_world(
+    made = build_environment(
         with_settings(recipe, {"strategy": "oracle-histogram"}), 0, MemoryStore()
     )
     assert made.members["site-0"].parts.hidden == made.oracle.hidden
@@ -170,7 +170,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
 ) -> None:
     recipe = with_settings(tiny(tmp_path), {"strategy": "oracle-histogram", "cycles": "1"})
     journal = EventLog()
-    made = build_world(recipe, 0, journal)
+    made = build_environment(recipe, 0, journal)
     records = ExperimentRun(made, journal).go()
     shown = {row["verb"]: row["what"] for row in records[-1]["revealed"]}
     assert shown["histogram"].startswith("simulation only")

@@ -19,10 +19,10 @@ from fallow.core.names import OWN
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import Scale
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree
 from fallow.study.predict import outputs_of, predict_file
 from fallow.study.preparation import open_study
@@ -197,7 +197,7 @@ def test_a_model_with_one_changed_bit_is_not_used(trained: Path, tmp_path: Path)
     whole = model.read_bytes()
     model.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
     try:
-        with pytest.raises(Failed, match=r"model\.safetensors is damaged"):
+        with pytest.raises(StorageError, match=r"model\.safetensors is damaged"):
             predict_file(trained, table(tmp_path / "new.csv", label=False))
     finally:
         model.write_bytes(whole)
@@ -310,7 +310,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     )  # each has seen a single class
     journal = EventLog()
     recipe = replace(recipe_from(read_study(done).study.recipe), strategy=Spec("random"))
-    world = build_world(recipe, 0, journal)
+    world = build_environment(recipe, 0, journal)
     ExperimentRun(world, journal).go()
     for name, site in world.members.items():
         assert torch.equal(saved["sites"][name]["w"], site.memory["best"]["w"])

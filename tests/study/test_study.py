@@ -13,7 +13,7 @@ from fallow.core.events import Event
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.study.preparation import open_study, prepare_study
 from fallow.study.reading import read_study
 from fallow.study.study import find_context, list_runs, run_one, run_study
@@ -127,7 +127,9 @@ def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
 def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None:
     open_new_study(setup)
     (setup.out / "study.json").write_bytes(content)
-    with pytest.raises(Failed, match=r"study\.json is damaged .*: choose another folder"):
+    with pytest.raises(
+        StorageError, match=r"study\.json is damaged .*: choose another folder"
+    ):
         open_new_study(setup, resume=True)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from fallow.core.methods import Tunable
+from fallow.core.methods import TunableEncoder
 from fallow.core.missing import filled
 from fallow.core.refusal import Refusal
 from fallow.core.types import State
@@ -19,7 +19,7 @@ from fallow.encoders import Fourier
 from fallow.encoders.fourier import GAMMAS
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
@@ -64,7 +64,7 @@ def begin_run(
     recipe: Recipe, found: Dataset, journal: EventLog | None = None
 ) -> ExperimentRun:
     journal = journal or EventLog()
-    run = ExperimentRun(world_of(recipe, 0, found, journal), journal)
+    run = ExperimentRun(environment_of(recipe, 0, found, journal), journal)
     run.initial()
     return run
 
@@ -84,7 +84,10 @@ def chosen_gamma(run: ExperimentRun) -> float:
 
 
 def lose_by_refitting(
-    run: ExperimentRun, encoder: Tunable, candidate: State, penalties: Sequence[float]
+    run: ExperimentRun,
+    encoder: TunableEncoder,
+    candidate: State,
+    penalties: Sequence[float],
 ) -> float:
     """Return the least squared leave-one-out loss over penalties, by refitting."""
     assert isinstance(run.world, SimulatedEnvironment)
@@ -171,7 +174,7 @@ def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
     waves = draw_waves(3.0)
     journal = EventLog()
     begun = begin_run(RECIPE, waves, journal)
-    again = ExperimentRun(world_of(RECIPE, 0, waves, journal), journal)
+    again = ExperimentRun(environment_of(RECIPE, 0, waves, journal), journal)
     again.initial()
     assert chosen_gamma(again) == chosen_gamma(begun)
     assert again.go()[-1]["mse"] == ExperimentRun(begun.world, journal).go()[-1]["mse"]
@@ -181,12 +184,14 @@ def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
     private = replace(RECIPE, training=Spec("fedavg"), model=Spec("linear"))
     private = replace(private, privacy=replace(private.privacy, epsilon=1.0))
     with pytest.raises(ValueError, match=r"fourier.*does not support local privacy"):
-        world_of(private, 0, draw_waves(3.0, is_class=True), EventLog())
+        environment_of(private, 0, draw_waves(3.0, is_class=True), EventLog())
 
 
 def test_first_rows_are_not_chosen_by_features_that_wait_for_labels() -> None:
     with pytest.raises(ValueError, match="initial_by is 'typical', which needs encoded"):
-        world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), EventLog())
+        environment_of(
+            replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), EventLog()
+        )
 
 
 def test_records_say_of_how_many_features_a_head_is() -> None:

@@ -24,12 +24,12 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
 from fallow.experiment.first_phase import restore
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.spec import Spec
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore, Store
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.transport.serialized import SerializingChannel
 from tests.experiment.crash import tiny
 
@@ -180,7 +180,9 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
         db.execute(sql)
     db.close()
     again = EventLog(path)
-    with pytest.raises(Failed, match=r"damaged \(model/b of site a has a wrong checksum\)"):
+    with pytest.raises(
+        StorageError, match=r"damaged \(model/b of site a has a wrong checksum\)"
+    ):
         members(again)
     again.close()
 
@@ -221,7 +223,7 @@ def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
     journal = EventLog()
-    (*_, last) = ExperimentRun(build_world(dpfl, 0, journal), journal).go()
+    (*_, last) = ExperimentRun(build_environment(dpfl, 0, journal), journal).go()
     sent = last["relayed"]["sent"]
     received = last["relayed"]["received"]
     assert sum(sent.values()) == sum(received.values()) > 0
@@ -229,14 +231,17 @@ def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) ->
     assert row["sent"] == sent
     plain = replace(dpfl, training=Spec("fedavg"))
     journal = EventLog()
-    assert "relayed" not in ExperimentRun(build_world(plain, 0, journal), journal).go()[-1]
+    assert (
+        "relayed"
+        not in ExperimentRun(build_environment(plain, 0, journal), journal).go()[-1]
+    )
 
 
 def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     dpfl: Any, tmp_path: Path
 ) -> None:
     journal = EventLog()
-    world = build_world(dpfl, 0, journal)
+    world = build_environment(dpfl, 0, journal)
     ExperimentRun(world, journal).go()
     memory = {name: site.memory for name, site in world.members.items()}
     assert any(name.startswith("model/") for kept in memory.values() for name in kept)
@@ -245,7 +250,7 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     phases.save("key", done, memory)
     result = phases.load("key")
     assert result is not None
-    fresh = build_world(dpfl, 0, EventLog()).members
+    fresh = build_environment(dpfl, 0, EventLog()).members
     restore(fresh, result["memory"])
     for name, site in fresh.items():
         assert site.memory.keys() == memory[name].keys()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow_flower import Flower, new_node_key
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -50,5 +50,5 @@ def test_a_site_without_the_key_is_told_so(tmp_path: Path) -> None:
     Flower.make_key(tmp_path)
     Flower.check_site(tmp_path)
     (tmp_path / "node").unlink()
-    with pytest.raises(Failed, match="node is missing: restore it from a backup"):
+    with pytest.raises(StorageError, match="node is missing: restore it from a backup"):
         Flower.check_site(tmp_path)

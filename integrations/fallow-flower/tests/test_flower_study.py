@@ -17,7 +17,7 @@ from fallow.core.names import OWN, distribution_digest
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import read_agreement
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.transport.kinds import HTTPS
 from tests.deployment.children import processes, wait_until
 from tests.deployment.real import LEADER, Real, assert_as_undisturbed, real
@@ -67,7 +67,7 @@ def test_the_folders_of_both_parties_have_what_flower_needs(tmp_path: Path) -> N
     assert office.end.transport_keys == {"north": site.joined["transport_key"]}
     site.check_machine()
     (keys / "node").unlink()
-    with pytest.raises(Failed, match="node is missing"):
+    with pytest.raises(StorageError, match="node is missing"):
         site.check_machine()
 
 

@@ -24,7 +24,7 @@ import pytest
 from labeling_sites import TOKEN, Studio, site, sync
 
 from fallow.core.names import distribution_digest
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow_labeling_tools.label_studio_server import (
     SERVER,
     TAKEN,
@@ -312,7 +312,7 @@ def test_a_server_that_is_away_changes_nothing_and_says_so(tmp_path: Path) -> No
     pytest.importorskip("httpx")
     queue = make_queue(tmp_path, HEART)
     folder = site(queue, tmp_path, Studio("http://127.0.0.1:9", TOKEN))
-    with pytest.raises(Failed, match="was not reached"):
+    with pytest.raises(StorageError, match="was not reached"):
         sync(folder, queue)
     assert len(queue.ledger.tasks(state="open")) == 3
 

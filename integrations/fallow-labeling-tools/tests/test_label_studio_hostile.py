@@ -17,7 +17,7 @@ import pytest
 from labeling_sites import TOKEN, Studio, site, sync
 
 from fallow.deployment.labeling_page import LabelQueue
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow_labeling_tools import label_studio_server
 from fallow_labeling_tools.label_studio_server import SERVER
 from tests.deployment.label_queues import HEART, make_queue
@@ -87,7 +87,10 @@ def test_the_token_goes_to_no_machine_that_a_redirection_names(
             to.send_header("Content-Length", "0")
             to.end_headers()
 
-        with studio(lead_away) as (first, _), pytest.raises(Failed, match="302 to GET"):
+        with (
+            studio(lead_away) as (first, _),
+            pytest.raises(StorageError, match="302 to GET"),
+        ):
             sync(site(queue, tmp_path, first), queue)
     assert heard == []
 
@@ -103,7 +106,7 @@ def test_an_answer_that_is_packed_many_times_is_not_unpacked(
         send_bytes(to, content, "gzip, gzip")
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with studio(pack) as (there, _), pytest.raises(Failed, match="200 to GET"):
+    with studio(pack) as (there, _), pytest.raises(StorageError, match="200 to GET"):
         sync(site(queue, tmp_path, there), queue)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 1 << 15  # KiB
@@ -122,7 +125,7 @@ def test_an_answer_without_an_end_is_read_to_the_bound(
             to.wfile.write(b" " * (1 << 14))
             sent.append(1 << 14)
 
-    with studio(pour) as (there, _), pytest.raises(Failed, match="200 to GET"):
+    with studio(pour) as (there, _), pytest.raises(StorageError, match="200 to GET"):
         sync(site(queue, tmp_path, there), queue)
     assert sum(sent) < 1 << 26  # data in the buffers of the system
 
@@ -140,7 +143,10 @@ def test_an_answer_of_a_byte_now_and_then_is_cut_off(
             time.sleep(0.02)
 
     began = time.monotonic()
-    with studio(trickle) as (there, _), pytest.raises(Failed, match="was not reached"):
+    with (
+        studio(trickle) as (there, _),
+        pytest.raises(StorageError, match="was not reached"),
+    ):
         sync(site(queue, tmp_path, there), queue)
     assert time.monotonic() - began < 3
 
@@ -152,7 +158,7 @@ def test_a_list_of_projects_without_an_end_is_left(
     more = {"results": [{"id": 1, "title": "another"}], "next": "http://evil.example/"}
     with (
         studio(lambda to: send(to, more)) as (there, asked),
-        pytest.raises(Failed, match="200 to GET /api/projects"),
+        pytest.raises(StorageError, match="200 to GET /api/projects"),
     ):
         sync(site(queue, tmp_path, there), queue)
     assert len(asked) == 3

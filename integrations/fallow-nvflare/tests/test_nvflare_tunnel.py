@@ -37,7 +37,7 @@ from fallow_nvflare.app.fallow_tunnel.tunnel import (
 from fallow_nvflare.app.keep import (
     AGAIN,
     SELDOM,
-    Absence,
+    MissingSites,
     choose_pause,
     find_missing,
 )
@@ -320,7 +320,7 @@ def test_a_site_that_is_connected_without_the_job_has_it_begun_anew_ever_more_se
     None
 ):
     now = 0.0
-    absence = Absence({"anna", "bert"}, lambda: now)
+    absence = MissingSites({"anna", "bert"}, lambda: now)
     begun = []
     for now in range(0, 1000, 5):
         if absence.is_too_long({"anna"}):
@@ -330,7 +330,7 @@ def test_a_site_that_is_connected_without_the_job_has_it_begun_anew_ever_more_se
 
 def test_only_an_absence_without_a_break_of_a_site_of_the_study_counts() -> None:
     now = 0.0
-    absence = Absence({"anna", "bert"}, lambda: now)
+    absence = MissingSites({"anna", "bert"}, lambda: now)
     for now in range(0, 1000, 5):
         missing = {"carl"}
         if now % 25 == 0:

@@ -17,7 +17,7 @@ from torch import nn
 from fallow.core.names import Classes
 from fallow.data import Dataset
 from fallow.models.custom import Template
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, raw, write_json
 from fallow.study.preparation import open_study
 from fallow.study.study_run import Setup, StudyRun
@@ -71,7 +71,7 @@ def _read(path: Path) -> MadeFrom:
         result = json.loads(path.read_bytes())
         return {"data": result["data"], "classes": dict(result["classes"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise Failed(f"{path} is damaged ({error}): choose another folder") from error
+        raise StorageError(f"{path} is damaged ({error}): choose another folder") from error
 
 
 def digest_of_rows(dataset: Dataset) -> str:

@@ -26,7 +26,7 @@ from fallow.api.saved_model import read_rows_for, save_run
 from fallow.api.settings import read_request
 from fallow.core.banks import Layout
 from fallow.core.events import name_run
-from fallow.core.methods import Predicting
+from fallow.core.methods import CustomPrediction
 from fallow.core.names import OWN, Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
@@ -480,7 +480,7 @@ class Run:
         """Return the weights as flat vectors: those of the global model, or of one site."""
         with lend(self._classes):
             trained_by = methods_of(self.recipe)["training"]
-        if isinstance(trained_by, Predicting):
+        if isinstance(trained_by, CustomPrediction):
             raise ValueError(
                 f"{self.recipe.training} predicts with the labeled examples of a site, "
                 "which a run does not store; the scores are in run.records"

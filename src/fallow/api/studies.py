@@ -39,7 +39,7 @@ from fallow.report.page import write_report as write_page
 from fallow.report.sentences import summary
 from fallow.report.tables import to_latex
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cite import cite_study
@@ -228,7 +228,7 @@ def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
         f"{first.cell.seed}: {first.why}"
     )
     if len(failures) == len(cells):
-        error = Failed(output)
+        error = StorageError(output)
         error.add_note(first.trace)
         raise error
     warnings.warn(output, RuntimeWarning, stacklevel=3)

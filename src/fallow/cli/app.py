@@ -34,7 +34,7 @@ from fallow.cli import (
     studies,
 )
 from fallow.cli.paths import leave_current_folder
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.storage.errors import Stopped, sentence
 from fallow.storage.plain import plain
 
@@ -133,7 +133,7 @@ def main() -> None:
         _leave(INTERRUPTED, sentence(error))
     except ValueError as error:
         _leave(2, sentence(error))
-    except (Halted, OSError) as error:
+    except (RunHalted, OSError) as error:
         _leave(1, sentence(error))
     except MemoryError:
         _leave(1, LACKS_MEMORY)

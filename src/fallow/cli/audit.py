@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fallow.cli import options as opt
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 
 audit = typer.Typer(
     name="audit",
@@ -88,7 +88,7 @@ def verify(
 
     checked = verify_audit(folder, read_key(key))
     if checked.faults:
-        raise Failed(
+        raise StorageError(
             f"{folder} was changed after it was signed: {'; '.join(checked.faults)}"
         )
     result = checked.summary

@@ -17,7 +17,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_strategies
 from fallow.cli.terminal import print_lines, show_table
-from fallow.storage.errors import Failed, Stopped
+from fallow.storage.errors import Stopped, StorageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +118,7 @@ def benchmark(
     _show(console, tasks, scores, [*others, *wanted], wanted, order.out, as_json=as_json)
     if failures:
         first = failures[0]
-        raise Failed(
+        raise StorageError(
             f"{len(failures)} runs failed; the first was {first.cell.strategy} with seed "
             f"{first.cell.seed}: {first.why}"
         )
@@ -207,7 +207,7 @@ def _run_task(
     order: BenchmarkOrder,
 ) -> list[Failure]:
     """Run or resume strategies on a task, and return the failed runs."""
-    from fallow.cli.progress import Watch
+    from fallow.cli.progress import ProgressWatcher
     from fallow.study.preparation import open_study, prepare_study
     from fallow.study.study import list_runs, run_study
     from fallow.study.study_run import Setup
@@ -219,7 +219,7 @@ def _run_task(
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, order.resume and folder.exists())
-        with Watch(setup.recipe, cells, console) as watch:
+        with ProgressWatcher(setup.recipe, cells, console) as watch:
             return run_study(setup, cells, order.jobs, watch)
     except KeyboardInterrupt as error:
         raise Stopped(

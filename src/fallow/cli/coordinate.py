@@ -80,7 +80,7 @@ def init(
     check_arguments(recipe, opt.strategies_set(set_))
     from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
     from fallow.cli.objects import NewFederation
-    from fallow.deployment.agreement import Waits, read_guideline
+    from fallow.deployment.agreement import Timeouts, read_guideline
     from fallow.deployment.answer_plan import AnswerPlan
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
@@ -110,7 +110,7 @@ def init(
         texts=opt.split_names(text),
         notify=left_out.append,
     )
-    waits = Waits(
+    waits = Timeouts(
         timeout=seconds_of(timeout, "timeout"),
         patience=seconds_of(patience, "patience"),
         deadline=seconds_of(deadline, "deadline"),

@@ -39,14 +39,14 @@ def monitor(
     """
     from fallow.core.optional import import_optional
     from fallow.deployment.monitoring import create_app, metrics_text, watch
-    from fallow.storage.errors import Failed
+    from fallow.storage.errors import StorageError
 
     opt.for_a_real_site()
     watched = watch(folder)
     if check:
         health = watched.check()
         if not health.is_well:
-            raise Failed(health.why)
+            raise StorageError(health.why)
         typer.echo(health.why)
         return
     import_optional("prometheus_client", "fallow[deploy]", "fallow monitor")

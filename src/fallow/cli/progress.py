@@ -27,7 +27,7 @@ QUIET = 10.0  # seconds between plain lines, unless a run ends
 
 
 @dataclass
-class Watch:
+class ProgressWatcher:
     """Progress display of a study."""
 
     recipe: Recipe
@@ -50,7 +50,7 @@ class Watch:
         )
         self.task = self.bar.add_task("starting", total=self.progress.total)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ProgressWatcher:
         if self.console.is_terminal:
             self.bar.start()
         return self

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
     from fallow.deployment.site.budget import Proposal
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labeling_tools import LabelingTool, Shown, ShowRow
+    from fallow.deployment.site.labeling_tools import (
+        DisplayedContent,
+        LabelingTool,
+        ShowRow,
+    )
     from fallow.deployment.site.settings import Settings
 
 site = typer.Typer(
@@ -528,7 +532,7 @@ def sync(
 def _open_images(site_folder: SiteFolder) -> ShowRow:
     """Return a function that reads the image of a row for a labeling tool."""
 
-    def show(row: int) -> Shown | None:
+    def show(row: int) -> DisplayedContent | None:
         from fallow.core.optional import import_optional
 
         import_optional("fastapi", "fallow[deploy]", "reading images for a labeling tool")

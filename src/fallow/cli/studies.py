@@ -17,7 +17,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
 from fallow.cli.terminal import print_lines
-from fallow.storage.errors import Failed, Stopped
+from fallow.storage.errors import Stopped, StorageError
 
 if TYPE_CHECKING:
     from fallow.settings.recipe import Recipe
@@ -217,7 +217,7 @@ def _study(
     ``named`` are the requested strategies.  None means ``usual``, which defaults to those of the
     configuration, or others that support the data.  ``at_sites`` as in `prepare_study`.
     """
-    from fallow.cli.progress import Watch
+    from fallow.cli.progress import ProgressWatcher
     from fallow.cli.terminal import Spinner
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
     from fallow.recipes.own_data_strategies import describe_change, suit_strategies
@@ -285,7 +285,7 @@ def _study(
                 console.print(f"look at this: {output}", markup=False, soft_wrap=True)
         _print_notes(console, setup.recipe.data, world.dataset.notes)
         with CallbackList(trackers, setup.recipe, cells, opt.warn) as callbacks:
-            with Watch(setup.recipe, cells, console) as watch:
+            with ProgressWatcher(setup.recipe, cells, console) as watch:
                 notify = callbacks.beside(watch)
                 if options.cluster is None:
                     failures = run_study(setup, cells, jobs, notify)
@@ -313,7 +313,7 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> Non
     """Raise Failed if a run failed."""
     if failures:
         first = failures[0]
-        error = Failed(
+        error = StorageError(
             f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with "
             f"seed {first.cell.seed}: {first.why}"
         )

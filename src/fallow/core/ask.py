@@ -26,7 +26,7 @@ from fallow.core.messages import (
     To,
     digest_exchange,
 )
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 
@@ -369,7 +369,7 @@ class _OfAll:
 
 def _check(there: int, wanted: int, verb: str) -> None:
     if there < wanted:
-        raise Halted(
+        raise RunHalted(
             f"{there} of {wanted} sites replied to {verb!r}, and all are needed; run "
             "again with --resume when they are connected (coordinate start resumes "
             "without the option)"

@@ -6,10 +6,10 @@ are declared here.  `Query` and `TrainingAlgorithm` are required.  The others ar
 most of them are for personalized algorithms:
 
 * `LocalTraining`: sites train with its step, if its server side sends training configurations.
-* `Predicting`: a site predicts by more than a forward pass of the deployed model.
-* `Finishing`: local work after the last round of a phase.
-* `Choosing`: sites select whose models to average.
-* `Normalizing`: batch-norm statistics may stay at the sites.
+* `CustomPrediction`: a site predicts by more than a forward pass of the deployed model.
+* `FinalTraining`: local work after the last round of a phase.
+* `CollaboratorSelection`: sites select whose models to average.
+* `BatchNormSetting`: batch-norm statistics may stay at the sites.
 
 A query strategy with the three functions of `LocalTraining` trains its additional models with them.
 """
@@ -87,7 +87,7 @@ class TrainingAlgorithm(Method, Protocol):
 
 
 @runtime_checkable
-class Predicting(Protocol):
+class CustomPrediction(Protocol):
     """A training algorithm with a prediction beyond a forward pass of the deployed model."""
 
     def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class Predicting(Protocol):
 
 
 @runtime_checkable
-class Finishing(Protocol):
+class FinalTraining(Protocol):
     """A training algorithm with local work after the last round of a phase, such as fine-tuning.
 
     The result of `deploy` is then evaluated.
@@ -117,7 +117,7 @@ class Load(NamedTuple):
 
 
 @runtime_checkable
-class Choosing(Protocol):
+class CollaboratorSelection(Protocol):
     """An algorithm whose sites select whose models to average."""
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
@@ -127,7 +127,7 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
-class Normalizing(Protocol):
+class BatchNormSetting(Protocol):
     """A training algorithm with a setting for batch-norm statistics.
 
     They are averaged with the weights (``"average"``, the default), or stay at the sites
@@ -139,7 +139,7 @@ class Normalizing(Protocol):
 
 
 @runtime_checkable
-class Showing(Protocol):
+class ContributionDisclosure(Protocol):
     """An algorithm whose contributions disclose much about single examples
     (``contract.parts_show``).
 
@@ -153,7 +153,7 @@ class Showing(Protocol):
 # -- algorithms of a run ------------------------------------------------------------------------
 
 
-class Standardizing(Method, Protocol):
+class Standardizer(Method, Protocol):
     """Feature scaling, and scaling of regression targets, across sites."""
 
     def of_features(
@@ -185,7 +185,7 @@ class Encoder(Method, Protocol):
 
 
 @runtime_checkable
-class Tunable(Encoder, Protocol):
+class TunableEncoder(Encoder, Protocol):
     """An encoder with a field that the initial labeled set may select."""
 
     @property
@@ -206,19 +206,19 @@ class Tunable(Encoder, Protocol):
         ...
 
 
-class Tunes(Method, Protocol):
+class EncoderTuner(Method, Protocol):
     """Selection of a field of such an encoder."""
 
     def tune(self, ask: Ask, state: State) -> State: ...
 
 
-class Imputing(Method, Protocol):
+class Imputer(Method, Protocol):
     """Imputation of empty cells across sites, before encoding."""
 
     def agree(self, ask: Ask) -> Tensor: ...
 
 
-class Handing(Method, Protocol):
+class EncoderSender(Method, Protocol):
     """Distribution of the fitted state of an encoder to sites."""
 
     def hand_over(self, ask: Ask, state: State) -> None: ...
@@ -227,7 +227,7 @@ class Handing(Method, Protocol):
         ...
 
 
-class Solving(Method, Protocol):
+class LastLayerSolver(Method, Protocol):
     """Closed-form solution for the last layer of a trained model."""
 
     def solve(self, state: State, ask: Ask) -> State:
@@ -235,7 +235,7 @@ class Solving(Method, Protocol):
         ...
 
 
-class Auditing(Method, Protocol):
+class EvaluationSampler(Method, Protocol):
     """Random evaluation set in addition to a query, and the error of the model on it."""
 
     def divide(self, budget: Budget, draw: Generator) -> dict[SiteId, int]: ...
@@ -243,14 +243,14 @@ class Auditing(Method, Protocol):
     def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]: ...
 
 
-class Retaining(Method, Protocol):
+class BestModelStore(Method, Protocol):
     """Storage of the model of each site with the best validation score."""
 
     @property
     def best(self) -> SiteFunction: ...
 
 
-class Labeling(Method, Protocol):
+class LabelingFunctions(Method, Protocol):
     """Registration of real sites, labeling tasks, scores and the final model."""
 
     @property
@@ -271,7 +271,7 @@ class Describing(Method, Protocol):
     def describe(self, ask: Ask) -> Mapping[str, Any]: ...
 
 
-class Deciding(Method, Protocol):
+class ContributionDecision(Method, Protocol):
     """Decision of sites whether exact statistics cover newer labels."""
 
     def decide(self, ask: Ask) -> None: ...
@@ -288,24 +288,24 @@ class Methods(TypedDict):
     """Selects the initial labeled set."""
     encoder: NotRequired[Encoder]
     """Encodes examples, from aggregates over them."""
-    filling: NotRequired[Imputing]
+    filling: NotRequired[Imputer]
     """Imputes empty cells for an encoder, from aggregates over them."""
-    encoding: NotRequired[Handing]
+    encoding: NotRequired[EncoderSender]
     """Sends the fitted state of the encoder to the sites."""
-    tuning: NotRequired[Tunes]
+    tuning: NotRequired[EncoderTuner]
     """Selects a field of the encoder by the initial labeled set."""
-    scaling: NotRequired[Standardizing]
-    head: NotRequired[Solving]
+    scaling: NotRequired[Standardizer]
+    head: NotRequired[LastLayerSolver]
     """Replaces the last layer of a model after the last round."""
-    audit: NotRequired[Auditing]
+    audit: NotRequired[EvaluationSampler]
     """Draws the evaluation set in addition to the query."""
-    contribution: NotRequired[Deciding]
+    contribution: NotRequired[ContributionDecision]
     """Decides before each training phase which labels exact statistics cover."""
-    retention: NotRequired[Retaining]
+    retention: NotRequired[BestModelStore]
     """Keeps the model of each site with the best validation score."""
     describe: NotRequired[Describing]
     """Describes the data before a study, by counts."""
-    annotators: NotRequired[Labeling]
+    annotators: NotRequired[LabelingFunctions]
     """In a federation: labeling tasks for annotators, and scores."""
 
 

@@ -16,7 +16,7 @@ class Refusal(ValueError):
     """
 
 
-class Halted(RuntimeError):
+class RunHalted(RuntimeError):
     """A run cannot continue for an external reason, which the message explains.
 
     Examples are too few replies, masks that do not cancel, or a killed process.

@@ -55,7 +55,7 @@ SHARE = Limits(gt=0, le=1, advice=", which is no bound")
 
 
 @dataclass(frozen=True)
-class Waits:
+class Timeouts:
     """Timeouts of the coordinator in seconds, and the quorum.
 
     An exchange waits ``timeout`` for all sites, then until ``patience`` for ``quorum`` of them.
@@ -119,7 +119,7 @@ class Agreement:
     sites: tuple[SiteId, ...]
     coordinator: bytes
     seed: NonNegativeInt = 0
-    waits: Waits = Waits()
+    waits: Timeouts = Timeouts()
     smallest: PositiveInt = 5
     authority: str | None = None
     bounds: Bounds = Bounds()

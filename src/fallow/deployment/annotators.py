@@ -14,7 +14,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.methods import Finishing
+from fallow.core.methods import FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
@@ -30,7 +30,7 @@ from fallow.deployment.annotator_values import (
     SquaredErrors,
 )
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.label_requests import Allowance, ChosenRow
+from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
 from fallow.deployment.test_counts import count_hits, count_scores_of_many, sum_errors
@@ -87,7 +87,7 @@ class LabelingView:
     run: str
     seal: bytes
     path: Path
-    bounds: Allowance
+    bounds: TaskLimits
 
 
 @final
@@ -174,7 +174,7 @@ class Annotators:
             taken = at.ledger.requests.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
-        lines: list[ChosenRow] = []
+        lines: list[SelectedRow] = []
         if picks is not None:
             lines = list(_explain_picks(at, step, cycle, picks))
         asked = at.ledger.requests.ask(
@@ -245,7 +245,7 @@ class Annotators:
     def finish(self, at: LabelingView, **common: Tensor) -> Answer:
         """Write the final model of this site and its model card."""
         training = at.site.parts.methods["training"]
-        has_last_word = isinstance(training, Finishing)
+        has_last_word = isinstance(training, FinalTraining)
         retained = at.agreement.recipe.validation > 0 and not has_last_word
         used = _find_used(at, common, retained)
         deployed = training.deploy(common, at.site.memory)
@@ -366,7 +366,7 @@ def _find_used(at: LabelingView, common: State, retained: bool) -> State:
 
 def _explain_picks(
     at: LabelingView, step: str, cycle: int, picks: State
-) -> Iterator[ChosenRow]:
+) -> Iterator[SelectedRow]:
     """Yield the selected examples with the reasons that are shown to annotators."""
     rows = picks["rows"].tolist()
     reasons = _predict(at, cycle, picks["rows"])
@@ -383,7 +383,7 @@ def _explain_picks(
     draw = stream(at.agreement.seed, "answers", step, at.site.id)
     answers = at.agreement.plan.draw_answers(len(rows), draw)
     for i, row in enumerate(rows):
-        yield ChosenRow(
+        yield SelectedRow(
             row=row,
             why=reasons[i],
             weight=weights[i],

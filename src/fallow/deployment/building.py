@@ -17,7 +17,13 @@ from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.client import declared
-from fallow.core.methods import Encoder, Method, Methods, Showing, methods_by_owner
+from fallow.core.methods import (
+    ContributionDisclosure,
+    Encoder,
+    Method,
+    Methods,
+    methods_by_owner,
+)
 from fallow.core.names import own_class
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
@@ -116,7 +122,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     )
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies disclose only means of several examples
-    if isinstance(methods["query"], Showing):
+    if isinstance(methods["query"], ContributionDisclosure):
         _check_shown(agreement, methods["query"], "strategy", recipe.strategy)
     _check_tuned(agreement, methods)
     return BuiltStudy(
@@ -221,7 +227,7 @@ def _check_declared(agreement: Agreement, methods: Methods) -> None:
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:
     """Raise ValueError if the coordinator would see data whose disclosure was not agreed."""
-    is_agreed = isinstance(method, Showing) and method.shown == "parts"
+    is_agreed = isinstance(method, ContributionDisclosure) and method.shown == "parts"
     if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
         return
     showing = Spec(spec.name, {**spec.fields, "shown": "parts"})
@@ -236,7 +242,7 @@ def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec)
 def _check_tuned(agreement: Agreement, methods: Methods) -> None:
     """Raise ValueError if encoder selection would disclose data without an agreement."""
     training = methods["training"]
-    is_agreed = isinstance(training, Showing) and training.shown == "parts"
+    is_agreed = isinstance(training, ContributionDisclosure) and training.shown == "parts"
     if "tuning" not in methods or agreement.recipe.privacy.secure_sum or is_agreed:
         return
     encoder = agreement.recipe.encoder

@@ -1,6 +1,6 @@
 """Descriptions of the settings of a federation, for files, pages and command-line options.
 
-The commands read them without the models (`study_file.Federation`, `site.settings.Settings`), which
+The commands read them without the models (`study_file.Parties`, `site.settings.Settings`), which
 load PyTorch.
 """
 

@@ -19,7 +19,7 @@ from fallow.deployment.agreement import (
     SHARE,
     Agreement,
     Bounds,
-    Waits,
+    Timeouts,
     at_sites,
     describe_distributions,
 )
@@ -90,7 +90,7 @@ def duration_of(setting: str) -> AfterValidator:
 
 
 @dataclass(frozen=True)
-class Federation:
+class Parties:
     """Section ``[federation]`` of ``study.toml``: parties, timeouts and limits."""
 
     name: Annotated[
@@ -145,7 +145,7 @@ class Federation:
             description=FEDERATION["timeout"],
             examples=["10m"],
         ),
-    ] = duration(Waits.timeout)
+    ] = duration(Timeouts.timeout)
     patience: Annotated[
         str | float,
         Key("federation.patience"),
@@ -155,7 +155,7 @@ class Federation:
             description=FEDERATION["patience"],
             examples=["1w"],
         ),
-    ] = duration(Waits.patience)
+    ] = duration(Timeouts.patience)
     deadline: Annotated[
         str | float,
         Key("federation.deadline"),
@@ -165,7 +165,7 @@ class Federation:
             description=FEDERATION["deadline"],
             examples=["2w"],
         ),
-    ] = duration(Waits.deadline)
+    ] = duration(Timeouts.deadline)
     farthest: Annotated[
         float,
         Key("federation.farthest"),
@@ -253,7 +253,7 @@ def agreement_from(
     """Build an agreement from the settings of its file. ``names`` as in `read_agreement`."""
     section = _find_section(settings, "federation")
     schema = schema_from(_find_section(settings, "schema"))
-    parties = Federation(**read_settings(Federation, {"federation": section}, COMPLETE))
+    parties = Parties(**read_settings(Parties, {"federation": section}, COMPLETE))
     sites = tuple(sorted(parties.sites))
     recipe = _read_recipe(settings, parties.name)
     return Agreement(
@@ -263,7 +263,7 @@ def agreement_from(
         sites=sites,
         coordinator=base64.b64decode(parties.coordinator),
         seed=parties.seed,
-        waits=Waits(
+        waits=Timeouts(
             timeout=seconds_of(parties.timeout, "federation.timeout"),
             patience=seconds_of(parties.patience, "federation.patience"),
             deadline=seconds_of(parties.deadline, "federation.deadline"),
@@ -342,7 +342,7 @@ def names_secure_sum(recipe: str) -> bool:
 def study_schema() -> JsonSchema:
     """Return the JSON schema of ``study.toml``."""
     schema = configuration_schema()
-    sections = describe_file(Federation)["properties"]
+    sections = describe_file(Parties)["properties"]
     columns = build_schema(Schema)
     schema["$defs"] |= columns.pop("$defs")
     schema["properties"] |= {**sections, "schema": columns}
@@ -387,7 +387,7 @@ def _federation_section(agreement: Agreement) -> Table:
     """Return the section ``[federation]``: parties, timeouts and limits."""
     waits = agreement.waits
     bounds = agreement.bounds
-    parties = Federation(
+    parties = Parties(
         name=agreement.name,
         sites=agreement.sites,
         coordinator=base64.b64encode(agreement.coordinator).decode(),
@@ -407,7 +407,7 @@ def _federation_section(agreement: Agreement) -> Table:
         distributions=describe_distributions(agreement.distributions),
     )
     section = tomlkit.table()
-    for setting in list_declared(Federation):
+    for setting in list_declared(Parties):
         text = getattr(parties, setting.field)
         is_long = setting.field in ("authority", "guideline")
         if setting.field == "distributions":
@@ -421,7 +421,7 @@ def _federation_section(agreement: Agreement) -> Table:
     return section
 
 
-def _add_distributions(section: Table, parties: Federation, description: str) -> None:
+def _add_distributions(section: Table, parties: Parties, description: str) -> None:
     """Add the agreed distributions, if there are any."""
     if not parties.distributions:
         return

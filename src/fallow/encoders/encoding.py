@@ -23,7 +23,7 @@ from fallow.encoders.base import (
     encode_rows,
     encoder_digest,
 )
-from fallow.encoders.filling import check_fill
+from fallow.encoders.imputation import check_fill
 
 
 @final

@@ -100,7 +100,7 @@ def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
     return torch.split(order(job, epoch).to(job.y.device), size)
 
 
-class Mix(NamedTuple):
+class Mixup(NamedTuple):
     """Examples of the pool for mixup in one epoch.
 
     For each labeled example in order, there is an example of the pool, the position in the
@@ -112,7 +112,7 @@ class Mix(NamedTuple):
     beta: Tensor  # (n,) float64
 
 
-def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
+def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mixup:
     """Draw the examples of the pool for one epoch.
 
     The pool has a new order in every epoch, and is repeated if it is too small. Partners
@@ -131,7 +131,7 @@ def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
     with drawing_from(job.streams("shares", epoch.number)):
         a = torch.tensor(concentration, dtype=torch.float64)
         beta = torch.distributions.Beta(a, a).sample((n,))
-    return Mix(rows, mate, beta)
+    return Mixup(rows, mate, beta)
 
 
 def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tensor:

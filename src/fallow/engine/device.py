@@ -324,7 +324,7 @@ def bring_back(done: Fitted) -> Fitted:
 
 @final
 @dataclass(frozen=True)
-class Passes:
+class ForwardPasses:
     """Forward passes in evaluation mode on a device, in full precision.
 
     Results are on the CPU, where all selections are made.

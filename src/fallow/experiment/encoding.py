@@ -10,14 +10,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Encoder, Methods, Tunable
+from fallow.core.methods import Encoder, Methods, TunableEncoder
 from fallow.core.missing import Missing, find_text_columns
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
-from fallow.encoders.filling import Filling
+from fallow.encoders.imputation import Imputation
 from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
@@ -74,10 +74,10 @@ def with_encoder(
     if encoder is None:
         return result
     if missing is not None:
-        result["filling"] = Filling(missing)
+        result["filling"] = Imputation(missing)
     result["encoder"] = encoder
     result["encoding"] = Encoding(encoder, shape, fills=missing is not None)
-    if isinstance(encoder, Tunable) and encoder.is_tuned:
+    if isinstance(encoder, TunableEncoder) and encoder.is_tuned:
         result["tuning"] = Tuning(encoder)
     return result
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from fallow.core.methods import Finishing, Predicting
+from fallow.core.methods import CustomPrediction, FinalTraining
 from fallow.core.types import Answer, SiteId, State
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
@@ -98,7 +98,7 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     used = {name: _deployed_model(world, name, state, retained) for name in sites}
     is_common = world.tests is None and all(model is state for model in used.values())
     test = world.dataset
-    if is_common and not isinstance(world.methods["training"], Predicting):
+    if is_common and not isinstance(world.methods["training"], CustomPrediction):
         outputs = _predict(world, state, world.x_test.to(state["w"].dtype))
         scores = _score_common_model(world, _finite(outputs, "the model"))
         if names:
@@ -150,9 +150,9 @@ def one_model(world: Simulation, state: State) -> State | None:
 def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
     """Return the final model of each site, or none if all are equal or prediction needs more."""
     training = world.methods["training"]
-    if isinstance(training, Predicting):
+    if isinstance(training, CustomPrediction):
         return {}
-    is_retained = world.recipe.validation > 0 and not isinstance(training, Finishing)
+    is_retained = world.recipe.validation > 0 and not isinstance(training, FinalTraining)
     models = {}
     for name in world.members:
         used = _deployed_model(world, name, state, is_retained)
@@ -282,7 +282,7 @@ def measure_training_loss(world: Simulation, state: State) -> float | None:
     gradient steps.
     """
     training = world.methods["training"]
-    if isinstance(training, Predicting) or "least-squares" in training.contract.tags:
+    if isinstance(training, CustomPrediction) or "least-squares" in training.contract.tags:
         return None
     total = 0.0
     scale = 0.0

@@ -15,7 +15,7 @@ from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
 from fallow.sites.store import Contribution, Label, PeerMessages
 from fallow.storage.database import Database, DatabaseErrors, Durability
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
 
@@ -87,15 +87,15 @@ class EventLog:
             if kind not in ("table", "index"):
                 raise self._damaged(f"it has a {kind}, {name:.40}, which no event log has")
 
-    def _unwritable(self, why: str) -> Failed:
-        return Failed(
+    def _unwritable(self, why: str) -> StorageError:
+        return StorageError(
             f"{self.path} cannot be written ({why}): free some space or make the folder "
             "writable, then run again with --resume (coordinate start: without); "
             "finished steps are kept"
         )
 
-    def _damaged(self, why: str) -> Failed:
-        return Failed(
+    def _damaged(self, why: str) -> StorageError:
+        return StorageError(
             f"event log {self.path} is damaged ({why}): delete the folder "
             f"{self.path and self.path.parent} and run again with --resume (coordinate "
             "start: without); other runs are not affected"
@@ -136,7 +136,7 @@ class EventLog:
             return None
         digest_then, blob = rows[0]
         if digest_then != digest:
-            raise Failed(
+            raise StorageError(
                 f"exchange {key} of {self.path} was recorded with other contents, because "
                 "the run was changed since; start it in a new folder"
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from fallow.core.methods import Memo
 from fallow.core.types import Answer, SiteId, State
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, save_tree, sweep
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Phases:
             return None
         try:
             phase: SharedPhase = load_tree(path, path.parent)
-        except Failed:
+        except StorageError:
             return None
         return phase
 

@@ -24,7 +24,7 @@ from fallow.data.reading import ColumnRead, OmittedExamples, Reading
 from fallow.experiment.methods import versions
 from fallow.settings.recipe import Recipe
 from fallow.storage.arrays import is_own_file, map_array, save_array
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import FILE, load_tree, only_one, save_tree, sweep
 
 LARGE = 8_000_000  # size of files in bytes above which reading takes as long as a short run
@@ -168,7 +168,12 @@ def _load(folder: Path, name: str) -> Dataset | None:
         if x is None or x_test is None:
             return None
         return _from_kept(kept, torch.from_numpy(x), torch.from_numpy(x_test))
-    except (Failed, KeyError, TypeError, ValueError):  # damaged, or from another dataset
+    except (
+        StorageError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # damaged, or from another dataset
         return None
 
 

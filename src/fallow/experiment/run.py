@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey, StepName
-from fallow.core.methods import Finishing, Memo, methods_by_owner, select_sent
+from fallow.core.methods import FinalTraining, Memo, methods_by_owner, select_sent
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import EMPTY_CELLS
@@ -515,7 +515,7 @@ class ExperimentRun:
                 stats=state["stats"],
                 turn=r,
             )
-        if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
+        if r == self.recipe.rounds - 1 and isinstance(training, FinalTraining):
             ask = ask_as("training", "last", shown)
             training.last(state, ask)
             ask.flush()

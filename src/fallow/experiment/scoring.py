@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from fallow.core.banks import Layout
 from fallow.core.disclosure import payload
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.methods import Finishing
+from fallow.core.methods import FinalTraining
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate, measure_training_loss, score_of_majority
@@ -71,7 +71,7 @@ def describe_round(
     """
     is_last = r == world.recipe.rounds - 1
     methods = world.methods
-    ends = isinstance(methods["training"], Finishing) or "head" in methods
+    ends = isinstance(methods["training"], FinalTraining) or "head" in methods
     is_retained = world.recipe.validation > 0 and not (ends and is_last)
     measured = scores(is_retained)
     point = "post_agg"

@@ -28,7 +28,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset, Task
 from fallow.engine import row_loss
-from fallow.engine.device import Passes, SelectionDevice
+from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.engine.executors import Device, Executor, build_executor
 from fallow.engine.forward import check_draws
 from fallow.experiment.contribution import with_min_new_labels
@@ -290,7 +290,7 @@ class SimulatedEnvironment:
         return h.hexdigest()
 
 
-def build_world(
+def build_environment(
     recipe: Recipe,
     seed: int,
     store: Store,
@@ -299,10 +299,10 @@ def build_world(
 ) -> SimulatedEnvironment:
     """Create sites, oracle and model of a configuration and a seed."""
     data = open_data(recipe, seed, data_dir)
-    return world_of(recipe, seed, data, store, runtime=runtime)
+    return environment_of(recipe, seed, data, store, runtime=runtime)
 
 
-def world_of(
+def environment_of(
     recipe: Recipe,
     seed: int,
     dataset: Dataset,
@@ -419,7 +419,7 @@ def _place(
     if placement is None or not isinstance(engine, Device):
         return engine, parts
     check_draws(parts.model, shape)
-    passes = Passes(parts.model, parts.layout, placement)
+    passes = ForwardPasses(parts.model, parts.layout, placement)
     selection = SelectionDevice(placement, tell, engine.free)
     return engine, replace(parts, passes=passes, selection=selection)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fallow.core.aggregation import align_answers, check_addend
 from fallow.core.messages import Masked
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode, encode_any
 from fallow.privacy.masks import mask
@@ -37,7 +37,7 @@ class SecureSum:
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
         """Raise Halted if too few sites are left."""
         if len(sites) < SMALLEST:
-            raise Halted(
+            raise RunHalted(
                 f"the aggregation of {verb!r} has {len(sites)} sites left "
                 f"({', '.join(sites)}) but needs {SMALLEST}; nothing was unmasked: "
                 "run again with --resume when more sites are connected"
@@ -69,7 +69,7 @@ def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]
         name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names
     }
     if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
-        raise Halted(
+        raise RunHalted(
             f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a "
             "contribution is missing, damaged or of another exchange; nothing was "
             "unmasked: run again with --resume"

@@ -105,7 +105,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Fold:
+class CollapsibleBlock:
     """Blocks that are collapsed below a title."""
 
     title: str
@@ -113,7 +113,7 @@ class Fold:
     kind: ClassVar[str] = "fold"
 
 
-Block = Table | Figure | Paragraph | Note | Notes | Command | Fold
+Block = Table | Figure | Paragraph | Note | Notes | Command | CollapsibleBlock
 Blocks = Sequence[Block]
 
 

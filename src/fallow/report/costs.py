@@ -17,10 +17,10 @@ from fallow.core.methods import methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.names import BUILT_IN
 from fallow.core.wording import count_noun, duration, join_words, size, was_or_were
-from fallow.encoders.filling import Filling
+from fallow.encoders.imputation import Imputation
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.methods import methods_of
-from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
+from fallow.report.blocks import Block, Blocks, CollapsibleBlock, Command, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
@@ -42,7 +42,7 @@ SEEN_BY = {
 }
 """Recipients of disclosed values, by the kind of exchange."""
 
-PROTOCOL = (Filling(Missing()), MinNewLabels(counts_all=True))
+PROTOCOL = (Imputation(Missing()), MinNewLabels(counts_all=True))
 """Algorithms of every study, apart from those that its settings name."""
 
 MOST_NAMED = 12
@@ -348,5 +348,5 @@ def run_details(study: StudyRecords, key: str) -> Blocks:
         blocks.append(Command(one_line(study.study.command)))
     blocks.append(_costs(study))
     blocks += _gaps(study)
-    blocks.append(Fold("Settings", [_settings(study)]))
+    blocks.append(CollapsibleBlock("Settings", [_settings(study)]))
     return blocks

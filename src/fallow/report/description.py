@@ -17,7 +17,15 @@ from fallow.experiment.description import (
     CountFacts,
     Description,
 )
-from fallow.report.blocks import Block, Blocks, Fold, Notes, Table, present, show_figure
+from fallow.report.blocks import (
+    Block,
+    Blocks,
+    CollapsibleBlock,
+    Notes,
+    Table,
+    present,
+    show_figure,
+)
 from fallow.report.figures.study import HEAT
 from fallow.report.figures.style import STYLE, add_tip, new_figure, plain
 from fallow.storage.received import parse_json, read_regular
@@ -88,7 +96,7 @@ def description_blocks(facts: Description, key: str) -> Blocks:
     ]
     if any(column["sites"] for column in columns):
         by_site = [_of_sites(column) for column in columns]
-        blocks.append(Fold("Each column by site", by_site))
+        blocks.append(CollapsibleBlock("Each column by site", by_site))
     return present(blocks)
 
 

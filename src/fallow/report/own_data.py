@@ -6,7 +6,7 @@ from typing import cast
 
 from fallow.core.wording import join_some
 from fallow.data.facts import DataFacts
-from fallow.report.blocks import Block, Blocks, Fold, Notes, Paragraph, Table
+from fallow.report.blocks import Block, Blocks, CollapsibleBlock, Notes, Paragraph, Table
 from fallow.storage.received import parse_json, read_regular
 from fallow.study.preparation import FACTS
 from fallow.study.records import StudyRecords
@@ -42,7 +42,9 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
         )
     blocks.append(_sites(facts))
     if facts["columns"]:
-        blocks.append(Fold("Columns, and their interpretation", [_columns(facts)]))
+        blocks.append(
+            CollapsibleBlock("Columns, and their interpretation", [_columns(facts)])
+        )
     return blocks
 
 

@@ -16,7 +16,7 @@ if (
     from fallow.report.blocks import Blocks
 
 
-class Place(IntEnum):
+class SectionPosition(IntEnum):
     """Position of a section; sections with equal position keep their order, papers last."""
 
     STATE = 0  # state of a run at real sites
@@ -44,7 +44,7 @@ class Section:
     """
 
     title: str
-    position: Place
+    position: SectionPosition
     render: Callable[[StudyRecords, str], Blocks]
     needs: Callable[[StudyRecords], bool] = always
 

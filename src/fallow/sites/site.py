@@ -24,7 +24,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
-from fallow.engine.device import Passes, SelectionDevice
+from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.store import (
@@ -102,7 +102,7 @@ class Parts:
     view: ViewOf | None = None  # view of a site in a cycle; None: `SiteView`
     secret: int | None = None
     encode: Encoded | None = None
-    passes: Passes | None = None  # computes predictions; None: this process
+    passes: ForwardPasses | None = None  # computes predictions; None: this process
     selection: SelectionDevice | None = (
         None  # device for the products of a query; None: as above
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Predicting
+from fallow.core.methods import CustomPrediction
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows, check_rows_kind, refuse_attribute
@@ -208,7 +208,7 @@ class SiteView:
     def outputs(self, state: State, rows: Tensor) -> Tensor:
         """Return the predictions of the training algorithm that deploys ``state``.  (n, c)"""
         method = self._site.method("training")
-        if isinstance(method, Predicting):
+        if isinstance(method, CustomPrediction):
             return method.predict(self, state, rows)
         return self.forward(state, rows)
 

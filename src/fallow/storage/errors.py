@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 
 
-class Failed(Halted):
+class StorageError(RunHalted):
     """A run failed without incorrect use: a full disk, a damaged file, or diverged training.
 
     The command ends with exit code 1, not 2.
     """
 
 
-class Damaged(Failed):
+class DamagedFileError(StorageError):
     """The content of a file differs from the written one."""
 
 
-class Replaced(Failed):
+class ReplacedFileError(StorageError):
     """A file was moved or replaced while it was open."""
 
 
-class Unwritable(Failed):
+class UnwritableFileError(StorageError):
     """A file cannot be read or written, for example because of a full disk or its permissions."""
 
 
-class Stopped(Failed):
+class Stopped(StorageError):
     """The user pressed Ctrl-C; the message describes the saved state and how to resume.
 
     The command ends with exit code 130, as shells expect.

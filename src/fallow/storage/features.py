@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.events import EventHandler, ignore_event
-from fallow.storage.errors import Damaged, Failed
+from fallow.storage.errors import DamagedFileError, StorageError
 from fallow.storage.files import (
     FILE,
     checksum,
@@ -100,7 +100,7 @@ class FeatureFile:
             size = len(run) * self.row_bytes
             content = os.pread(file, size, int(run[0]) * self.row_bytes)
             if len(content) != size:
-                raise Damaged(
+                raise DamagedFileError(
                     f"{self.path} ends before example {int(run[-1])}: it was changed "
                     "while it was in use; delete it, and it is computed again"
                 )
@@ -381,7 +381,7 @@ def check_own(path: Path) -> None:
     elif hasattr(os, "geteuid") and details.st_uid != os.geteuid():
         why = "belongs to another owner"
     if why:
-        raise Failed(
+        raise StorageError(
             f"{path} (features of examples) {why}, so it is not used: find out who "
             "created it, delete it, and start again to compute it"
         )

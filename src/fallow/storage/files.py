@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fallow.storage.errors import Failed, Unwritable
+from fallow.storage.errors import StorageError, UnwritableFileError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,9 +101,9 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def unwritable(path: Path, error: OSError) -> Failed:
+def unwritable(path: Path, error: OSError) -> StorageError:
     """Return the error for a full or read-only disk, with a message of one sentence."""
-    return Unwritable(
+    return UnwritableFileError(
         f"{path} cannot be written ({error.strerror}): free some space, make the "
         "folder writable, or choose another folder; earlier results are unchanged"
     )
@@ -142,7 +142,7 @@ def _lock(file: int, path: Path, wait: bool) -> None:
     try:
         fcntl.flock(file, how)
     except BlockingIOError as error:
-        raise Failed(
+        raise StorageError(
             f"another process uses {path.parent}: wait until it ends, or choose "
             "another folder"
         ) from error
@@ -177,11 +177,11 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise Failed(
+        raise StorageError(
             f"checkpoint {path} cannot be read ({error.strerror}): {way_out}"
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise Failed(
+        raise StorageError(
             f"checkpoint {path} is damaged (it is not the file named in the event "
             f"log): {way_out}"
         )
@@ -190,9 +190,9 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
         tree = saved["tree"]
         digest = saved["digest"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Failed(f"checkpoint {path} is damaged: {way_out}") from error
+        raise StorageError(f"checkpoint {path} is damaged: {way_out}") from error
     if digest_of(tree) != digest:
-        raise Failed(f"checkpoint {path} is damaged (wrong checksum): {way_out}")
+        raise StorageError(f"checkpoint {path} is damaged (wrong checksum): {way_out}")
     return tree
 
 
@@ -245,10 +245,10 @@ def alone(lock: Path, otherwise: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(only_one(lock, wait=False))
-        except Failed as error:
+        except StorageError as error:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
-            raise Failed(otherwise) from error.__cause__
+            raise StorageError(otherwise) from error.__cause__
         yield
 
 
@@ -259,5 +259,5 @@ def is_held(lock: Path) -> bool:
     try:
         with only_one(lock, wait=False):
             return False
-    except Failed as error:
+    except StorageError as error:
         return isinstance(error.__cause__, BlockingIOError)

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, with_config
 
 from fallow.core.disclosure import Disclosure, payload
-from fallow.core.methods import Choosing, Load
+from fallow.core.methods import CollaboratorSelection, Load
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.core.types import State
@@ -28,7 +28,7 @@ from fallow.experiment.methods import local_training_config, methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -277,7 +277,7 @@ class _Total:
 def _choosing_load(recipe: Recipe, cycle: int) -> Load:
     """Return the cost of choosing collaborators in a training phase, if any."""
     method = methods_of(recipe)["training"]
-    if not isinstance(method, Choosing):
+    if not isinstance(method, CollaboratorSelection):
         return Load(0, 0)
     is_continued = recipe.restart == "continue" and cycle > 0
     return method.load(recipe.sites, recipe.rounds, is_continued)
@@ -434,7 +434,7 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     """Time one round of a short configuration, and the other parts of the run."""
     journal = EventLog()
     started = time.perf_counter()
-    run = ExperimentRun(world_of(recipe, seed, dataset, journal), journal)
+    run = ExperimentRun(environment_of(recipe, seed, dataset, journal), journal)
     run.initial()
     # The dataset changes when examples are encoded and scaled, and is still a simulation.
     world = cast(SimulatedEnvironment, run.world)

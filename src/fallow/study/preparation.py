@@ -26,7 +26,7 @@ from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import (
     OUTSIDE,
@@ -38,7 +38,7 @@ from fallow.settings.recipe import (
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.settings.variants import BOUND, check_distinct, variant
 from fallow.sites.store import MemoryStore
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, write_json
 from fallow.storage.received import (
     check_no_link,
@@ -147,7 +147,7 @@ def prepare_study(
         check_task(variant(recipe, strategy), data)
         is_one_pass(variant(recipe, strategy))  # raises if the protocol does not support it
     check_options(recipe, strategies)
-    world = world_of(variant(recipe, strategies[0]), seed, data, MemoryStore())
+    world = environment_of(variant(recipe, strategies[0]), seed, data, MemoryStore())
     return replace(setup, recipe=recipe), world
 
 
@@ -363,7 +363,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             "seeds": list(old["seeds"]),
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Failed(
+        raise StorageError(
             f"{path} is damaged ({error}): choose another folder with --out"
         ) from error
     # a module that only this file names is not imported

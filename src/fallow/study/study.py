@@ -33,7 +33,7 @@ from fallow.experiment.kept_rows import DeviceCache
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import partition_of, world_of
+from fallow.experiment.simulation import environment_of, partition_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import bounds_of, variant
 from fallow.storage.errors import sentence
@@ -367,7 +367,9 @@ def _open_run(
                 "--out"
             )
         kept.notify = notify
-        world = world_of(recipe, cell.seed, dataset, journal, setup.runtime, kept, notify)
+        world = environment_of(
+            recipe, cell.seed, dataset, journal, setup.runtime, kept, notify
+        )
         if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fallow.core.methods import Predicting
+from fallow.core.methods import CustomPrediction
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId, State
@@ -94,7 +94,7 @@ def choose_state(
     state = saved["state"]
     if site is not None:
         state = own.get(site)
-    if isinstance(methods_of(recipe, policy=policy)["training"], Predicting):
+    if isinstance(methods_of(recipe, policy=policy)["training"], CustomPrediction):
         raise ValueError(
             f"{recipe.training} predicts with the labeled examples of a site, which "
             f"{folder} does not store; use another training algorithm"

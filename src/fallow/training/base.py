@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.local import Batch, TrainState
-from fallow.core.methods import Normalizing
+from fallow.core.methods import BatchNormSetting
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Kind, Model, Statistics
 from fallow.core.view import View
@@ -21,7 +21,7 @@ def sends_statistics(training: object) -> bool:
     >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
     (True, False)
     """
-    return not (isinstance(training, Normalizing) and training.bn == "local")
+    return not (isinstance(training, BatchNormSetting) and training.bn == "local")
 
 
 def model_fields(training: object) -> dict[str, Kind]:

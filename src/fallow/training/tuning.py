@@ -18,7 +18,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
-from fallow.core.methods import Tunable
+from fallow.core.methods import TunableEncoder
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.values import NonNegative
@@ -52,7 +52,7 @@ class Tuning:
     initial labeled set, so the selection runs once on that set.
     """
 
-    encoder: Tunable
+    encoder: TunableEncoder
 
     contract: ClassVar[Contract] = Contract(
         title="Selection of the encoder's field",

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from fallow.core.events import Event, EventHandler
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck
@@ -173,13 +173,13 @@ class ReplyCollector:
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
         output = "; ".join(reasons)
         if len(self.accepted) + len(self.missing) < self.need:
-            raise Halted(
+            raise RunHalted(
                 f"{self.key} needs replies from {self.need} of {len(self.orders)} "
                 f"sites, but {len(self.refused)} replies are rejections or invalid: "
                 f"{output}; fix the cause and start again to resume the run"
             )
         if waited >= self.remote.waits.patience:
-            raise Halted(
+            raise RunHalted(
                 f"{len(self.accepted)} of {len(self.orders)} sites replied to "
                 f"{self.key} in {waited:.0f} seconds, but {self.need} are necessary; "
                 f"missing: {', '.join(sorted(self.missing))}; rejected: "

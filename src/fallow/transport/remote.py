@@ -16,7 +16,7 @@ from fallow.core.disclosure import payload
 from fallow.core.events import EventHandler
 from fallow.core.exchange_key import LARGEST, ExchangeKey
 from fallow.core.messages import Delivered, Masked, Request, payload_of
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
@@ -58,7 +58,7 @@ BETWEEN = "; "
 """Separator of notifications in one instruction."""
 
 
-class Book(Protocol):
+class NoteStore(Protocol):
     """Coordinator's state of its sites, written in the transaction of the exchange."""
 
     def read_note(self, name: str) -> str | None: ...
@@ -68,7 +68,7 @@ class Book(Protocol):
 class Weights(Protocol):
     """Comparison of the replies of an exchange, and limits on the weight of a site."""
 
-    def note_sent(self, requests: Iterable[Request], book: Book) -> None:
+    def note_sent(self, requests: Iterable[Request], book: NoteStore) -> None:
         """Store what later replies are compared with."""
 
     def find_outliers(
@@ -117,7 +117,7 @@ class RemoteChannel:
     """
 
     transport: Transport
-    book: Book
+    book: NoteStore
     keys: Keys
     study: str
     run: str
@@ -334,7 +334,7 @@ class RemoteChannel:
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, SealKey]:
         """Return the public keys that encrypt messages to these sites."""
         if unknown := sorted(to - self.keys.seals.keys()):
-            raise Halted(
+            raise RunHalted(
                 f"site {unknown[0]} has no encryption key here, so peer messages "
                 "cannot be sent to it; admit it again"
             )

@@ -36,7 +36,7 @@ CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=
 
 
 @dataclass
-class Watch:
+class ProgressWatcher:
     """Counts the models received by each site, and the most peer models held."""
 
     inner: InProcessChannel | SerializingChannel
@@ -69,7 +69,7 @@ class Federation:
     """Sites with training and validation labels, and the state of their algorithm."""
 
     method: Any
-    watch: Watch
+    watch: ProgressWatcher
     start: State
     state: State
     shown: Disclosure = field(default_factory=Disclosure)
@@ -138,7 +138,7 @@ def federation(
             ]
         )
     engine = Loop(model, layout, row_loss("classification"))
-    return Federation(method, Watch(runtime(members, engine)), first, first)
+    return Federation(method, ProgressWatcher(runtime(members, engine)), first, first)
 
 
 def dpfl(**fields: Any) -> DPFL:

@@ -19,7 +19,7 @@ from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.methods import methods_of
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import SimulatedEnvironment, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -98,7 +98,7 @@ def run_recipe(
     """Return a run's federation, event log and last record."""
     journal = EventLog()
     recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
-    world = world_of(recipe, 0, found, journal)
+    world = environment_of(recipe, 0, found, journal)
     return world, journal, ExperimentRun(world, journal).go()[-1]
 
 
@@ -293,7 +293,7 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     recipe = replace(RECIPE, training=Spec(training), initial=0.5, budget=0.2, cycles=1)
     if training not in TRAINING_ANY_MODEL:
         recipe = replace(recipe, model=Spec("linear"))
-    world = world_of(recipe, 0, odd(), journal)
+    world = environment_of(recipe, 0, odd(), journal)
     ExperimentRun(world, journal, folder=tmp_path).go()
     state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
     contract: Contract = world.methods["training"].contract

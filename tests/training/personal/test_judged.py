@@ -8,7 +8,7 @@ import pytest
 
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
 from tests.training.personal.federation import TRAINING_ANY_MODEL
@@ -30,7 +30,7 @@ OWN = replace(
 @pytest.mark.parametrize("name", OURS)
 def test_every_site_has_a_score_of_its_own_and_remembers_its_best_model(name: str) -> None:
     journal = EventLog()
-    world = build_world(replace(OWN, training=Spec(name)), 0, journal)
+    world = build_environment(replace(OWN, training=Spec(name)), 0, journal)
     last = ExperimentRun(world, journal).go()[-1]
     per_site = last["per_site"]
     assert per_site is not None and set(per_site) == set(world.members)

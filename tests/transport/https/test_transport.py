@@ -37,7 +37,7 @@ WorldOf = Callable[[Path], AbstractContextManager[Served]]
 
 
 @pytest.fixture
-def world_of() -> WorldOf:
+def environment_of() -> WorldOf:
     return served
 
 
@@ -45,9 +45,9 @@ def world_of() -> WorldOf:
 
 
 def test_each_site_gets_its_own_message_and_brings_its_own_answer(
-    tmp_path: Path, world_of: WorldOf
+    tmp_path: Path, environment_of: WorldOf
 ) -> None:
-    with world_of(tmp_path) as world:
+    with environment_of(tmp_path) as world:
         for name in world.secrets:
             world.start_site(name)
         for size in (1, 1000, 1 << 20):
@@ -57,9 +57,9 @@ def test_each_site_gets_its_own_message_and_brings_its_own_answer(
 
 
 def test_a_message_waits_for_a_site_that_is_not_there_yet(
-    tmp_path: Path, world_of: WorldOf
+    tmp_path: Path, environment_of: WorldOf
 ) -> None:
-    with world_of(tmp_path) as world:
+    with environment_of(tmp_path) as world:
         world.transport.send({"anna": b"early"})
         assert world.transport.receive(0.1) == []
         assert world.transport.online() == set()
@@ -93,7 +93,7 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
 
 
 def test_a_site_that_ended_amid_its_work_gets_the_message_again(
-    tmp_path: Path, world_of: WorldOf
+    tmp_path: Path, environment_of: WorldOf
 ) -> None:
     begun = threading.Event()
     never = threading.Event()
@@ -103,7 +103,7 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(
         never.wait(SOON)
         return b"nobody hears this"
 
-    with world_of(tmp_path) as world:
+    with environment_of(tmp_path) as world:
         world.start_site("anna", hang)
         world.transport.send({"anna": b"order"})
         assert begun.wait(SOON)
@@ -135,9 +135,9 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
 
 
 def test_another_process_of_the_coordinator_takes_over_at_the_same_address(
-    tmp_path: Path, world_of: WorldOf
+    tmp_path: Path, environment_of: WorldOf
 ) -> None:
-    with world_of(tmp_path) as world:
+    with environment_of(tmp_path) as world:
         world.start_site("anna")
         assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
         keys = {name: verify_key(secret) for name, secret in world.secrets.items()}
@@ -161,9 +161,9 @@ def test_a_site_that_was_restarted_goes_on_from_its_newest_count(tmp_path: Path)
 
 
 def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
-    tmp_path: Path, world_of: WorldOf
+    tmp_path: Path, environment_of: WorldOf
 ) -> None:
-    with world_of(tmp_path) as world:
+    with environment_of(tmp_path) as world:
         node = world.start_site("anna", lambda message: bytes(2000))
         world.start_site("bert")
         world.transport.limit(lambda site: 1000)
@@ -317,8 +317,10 @@ def test_a_site_that_is_not_admitted_reads_so(tmp_path: Path) -> None:
         assert "send join.json" in str(node.problem)
 
 
-def test_a_revoked_site_is_turned_away_at_once(tmp_path: Path, world_of: WorldOf) -> None:
-    with world_of(tmp_path) as world:
+def test_a_revoked_site_is_turned_away_at_once(
+    tmp_path: Path, environment_of: WorldOf
+) -> None:
+    with environment_of(tmp_path) as world:
         node = world.start_site("anna")
         world.start_site("bert")
         assert world.ask({"anna": b"one", "bert": b"one"}).keys() == {"anna", "bert"}

@@ -10,7 +10,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from fallow.core.events import EventHandler, ignore_event
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import SiteId
 from fallow.transport.tls import Tls
 from fallow_flower.hub import Hub
@@ -142,7 +142,7 @@ class FlowerTransport:
         end = monotonic() + START
         while not self.hub.is_connected and not self._stop.wait(TURN):
             if monotonic() > end or self.superlink.pid is None:
-                raise Halted(
+                raise RunHalted(
                     f"Flower's app did not connect within {START:.0f} seconds; is this machine "
                     "very busy?  It is tried again"
                 )

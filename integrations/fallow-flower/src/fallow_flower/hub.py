@@ -37,7 +37,7 @@ TURN = 0.1
 
 
 @dataclass(frozen=True)
-class Node:
+class ConnectedNode:
     """A connected SuperNode. ``since`` changes when it is restarted."""
 
     number: int
@@ -55,7 +55,7 @@ class Parcel:
     numbers: set[int] = field(
         default_factory=set
     )  # number of the delivery in this connection
-    node: Node | None = None  # receiver of the last delivery
+    node: ConnectedNode | None = None  # receiver of the last delivery
 
     def send_again(self, due: float) -> None:
         """Schedule another delivery, not before ``due``."""
@@ -79,7 +79,7 @@ class Hub:
         self._lock = Lock()
         self._stop = Event()
         self._parcels: dict[SiteId, Parcel] = {}
-        self._nodes: dict[SiteId, Node] = {}
+        self._nodes: dict[SiteId, ConnectedNode] = {}
         self._answers: Answers = Queue()
         self._app: socket.socket | None = None
         self._last = 0  # number of the last delivery
@@ -194,7 +194,7 @@ class Hub:
     def _note_nodes(self, nodes: list[tuple[int, SiteId, str]]) -> None:
         """Record the connected nodes. Messages to a restarted node are lost."""
         newest = sorted(nodes, key=lambda node: node[2])  # the newest node of a site counts
-        self._nodes = {site: Node(number, since) for number, site, since in newest}
+        self._nodes = {site: ConnectedNode(number, since) for number, site, since in newest}
         for site, parcel in self._parcels.items():
             node = self._nodes.get(site)
             if node and parcel.node and node != parcel.node:

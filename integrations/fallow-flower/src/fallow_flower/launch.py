@@ -171,7 +171,7 @@ def _run_client() -> None:
     )
 
 
-class Scope(TypedDict):
+class AsgiScope(TypedDict):
     """Request metadata of a web server (ASGI), as far as it is used here."""
 
     type: str
@@ -182,7 +182,7 @@ class Scope(TypedDict):
 Message = Mapping[str, object]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-WebApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+WebApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
 class Doorkeeper:
@@ -191,7 +191,7 @@ class Doorkeeper:
     def __init__(self, app: WebApp) -> None:
         self.app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or may_pass(scope["path"], scope.get("client")):
             await self.app(scope, receive, send)
         else:

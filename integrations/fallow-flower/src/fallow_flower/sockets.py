@@ -103,7 +103,7 @@ def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Loc
             write(connection, LOST, FAILED)
 
 
-class Node(Protocol):
+class NodeProcess(Protocol):
     """Process that delivers messages to a socket."""
 
     @property
@@ -122,7 +122,7 @@ class SocketNode:
         self,
         folder: Path,
         handle: Callable[[bytes], bytes],
-        make_node: Callable[[Path], Node],
+        make_node: Callable[[Path], NodeProcess],
     ) -> None:
         self._stack = ExitStack()
         self._ended = Event()

@@ -13,7 +13,7 @@ from pathlib import Path
 import tomlkit
 
 from fallow.core.events import EventHandler, ignore_event
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import SiteId, Tree
 from fallow.storage.files import OTHERS, private_folder, write_private
 from fallow.transport.tls import Tls
@@ -176,7 +176,7 @@ class Superlink:
             answer = json.loads(done.stdout[start:])
         if is_needed and not answer.get("success"):
             why = answer.get("error-message") or (done.stderr or done.stdout).strip()[-500:]
-            raise Halted(f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}")
+            raise RunHalted(f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}")
         return answer
 
     def _line(self) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fallow.core.events import EventHandler
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.transport.factory import (
     CoordinatorEnd,
     Handle,
@@ -79,7 +79,7 @@ class Flower(TransportFactory):
         """Raise Failed without the key of the SuperNode."""
         file = keys / NODE
         if not file.is_file():
-            raise Failed(
+            raise StorageError(
                 f"{file} is missing: restore it from a backup, or create the site's folder again "
                 "and send the coordinator its join.json"
             )

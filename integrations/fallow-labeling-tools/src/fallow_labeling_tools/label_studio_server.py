@@ -43,7 +43,7 @@ from fallow.deployment.site.labels_io import (
     import_labels,
     list_open_tasks,
 )
-from fallow.storage.errors import Failed, sentence
+from fallow.storage.errors import StorageError, sentence
 from fallow.storage.files import OTHERS
 from fallow_labeling_tools.label_studio import (
     SHOWN,
@@ -232,7 +232,7 @@ class LabelStudioServer:
             ):
                 content = _read_up_to(response, LARGEST)
         except httpx.HTTPError as error:
-            raise Failed(
+            raise StorageError(
                 f"Label Studio at {where} was not reached ({sentence(error)}): is it running?"
             ) from error
         if response.status_code in (401, 403):
@@ -262,9 +262,9 @@ class LabelStudioServer:
         finally:
             timer.cancel()
 
-    def _odd(self, method: str, path: str, status: int = 200) -> Failed:
+    def _odd(self, method: str, path: str, status: int = 200) -> StorageError:
         plain = path.partition("?")[0]
-        return Failed(
+        return StorageError(
             f"{self._settings.address} does not answer as Label Studio does ({status} to {method} "
             f"{plain}); labels and tasks are as they were before"
         )

@@ -25,7 +25,7 @@ from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.received import read_bytes, read_toml
 from fallow.experiment.methods import versions
 from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import write_whole
 from fallow.storage.validation import Count, adapter_of
 
@@ -271,4 +271,4 @@ def _read(file: Path) -> bytes:
             raise ValueError(f"{file} has more than {LARGEST >> 30} GiB: {AGAIN}")
         return file.read_bytes()
     except OSError as error:
-        raise Failed(f"{file} cannot be read ({error.strerror})") from error
+        raise StorageError(f"{file} cannot be read ({error.strerror})") from error

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import IN_ROUND, STEPS, ExchangeKey, StepName, read_key
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.agreement import Agreement
 from fallow.experiment.event_log import EventLog
@@ -289,7 +289,7 @@ def revoke(
     """
     names = ", ".join(sites)
     if key.phase == "hello":
-        raise Halted(
+        raise RunHalted(
             f"the keys of {names} were revoked, and a study starts with all its "
             "sites: admit new keys with --replace, or agree on a new study without "
             "it"
@@ -297,10 +297,10 @@ def revoke(
     absent = {*load_left(journal), *load_revocations(journal), *sites}
     too_few = explain_too_few(agreement, absent)
     if too_few is not None:
-        raise Halted(f"the keys of {names} were revoked: {too_few}")
+        raise RunHalted(f"the keys of {names} were revoked: {too_few}")
     for contract in contracts.values():
         if contract.everyone:
-            raise Halted(
+            raise RunHalted(
                 f"the keys of {names} were revoked, and {contract.title} needs every "
                 "site: start another study without it, in which the labels of the "
                 "other sites can be used"

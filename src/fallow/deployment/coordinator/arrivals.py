@@ -15,7 +15,7 @@ from typing import Literal
 
 from fallow.core.types import SiteId
 from fallow.storage.database import make_private
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 
 ARRIVALS = "arrivals.jsonl"
 FIELDS = ("time", "what", "site", "run", "key", "n_bytes", "epsilon", "why")
@@ -46,7 +46,7 @@ def add_arrival(file: Path, arrival: Arrival) -> None:
             opened.seek(0, os.SEEK_END)
             opened.write(line)
     except OSError as error:
-        raise Failed(
+        raise StorageError(
             f"{file}, the log of received replies, cannot be written "
             f"({error.strerror}): free some space or make the folder writable, then "
             "start again; nothing is lost"
@@ -74,7 +74,7 @@ def read_arrivals(file: Path) -> Iterator[Arrival]:
             except ValueError:
                 continue  # the process died while it was written
             if not isinstance(arrivals, dict) or set(arrivals) != set(FIELDS):
-                raise Failed(
+                raise StorageError(
                     f"{file}, line {number}, was changed: restore it from a backup"
                 )
             yield Arrival(**arrivals)

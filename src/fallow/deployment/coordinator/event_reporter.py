@@ -22,7 +22,7 @@ from fallow.deployment.coordinator.arrivals import ARRIVALS, Arrival, add_arriva
 from fallow.deployment.coordinator.live import LABELING, Live, read_last, utc
 from fallow.recipes.papers import load_papers
 from fallow.report.page import write_report
-from fallow.storage.errors import Failed, sentence
+from fallow.storage.errors import StorageError, sentence
 
 SELDOM = 30.0  # seconds between report pages during labeling
 LASTING = ("rows", "test", "seen", "labels", "counted")
@@ -247,6 +247,6 @@ class EventReporter:
         self._paged = time.monotonic()
         try:
             write_report([self.folder], papers=load_papers())
-        except (Failed, OSError, ValueError) as error:
+        except (StorageError, OSError, ValueError) as error:
             why = f"the report page is outdated: {sentence(error)}; the run continues"
             self.notify({"event": "page", "why": why})

@@ -14,7 +14,7 @@ from fallow.core.names import BUILT_IN, OWN, NamePolicy, find_distribution, pin_
 from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.address import check_address, check_host, find_bind_problem
-from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.building import build_study
 from fallow.deployment.folders import check_free, private_folder, read_authority
@@ -24,7 +24,7 @@ from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
 from fallow.transport.address import is_loopback
 from fallow.transport.factory import CoordinatorEnd
@@ -47,7 +47,7 @@ class StudyPlan:
     schema: Schema
     sites: tuple[SiteId, ...]
     seed: int = 0
-    waits: Waits = Waits()
+    waits: Timeouts = Timeouts()
     smallest: int = 5
     guideline: str | None = None
     transport: str = USUAL
@@ -306,13 +306,13 @@ class CoordinatorFolder:
             "and you must create a new study"
         )
         if not file.exists():
-            raise Failed(f"{file} is missing: {way_out}")
+            raise StorageError(f"{file} is missing: {way_out}")
         try:
             result = b64decode(file.read_bytes(), validate=False)
         except ValueError:
             result = b""
         if len(result) != KEY:
-            raise Failed(f"{file} is damaged: {way_out}")
+            raise StorageError(f"{file} is damaged: {way_out}")
         return result
 
     @property
@@ -355,12 +355,12 @@ class CoordinatorFolder:
         """
         for file in self._needed:
             if not file.is_file():
-                raise Failed(
+                raise StorageError(
                     f"{file} is missing: restore it from a backup, because sites use it to "
                     "authenticate this machine"
                 )
         if self.agreement.authority not in (None, self._authority):
-            raise Failed(
+            raise StorageError(
                 f"{self.tls.authority} is not the certificate in "
                 f"{self.path / 'study.toml'}: restore both, or the sites will reject "
                 "this machine"
@@ -394,7 +394,7 @@ class CoordinatorFolder:
         except (OSError, ValueError):
             result = None
         if not isinstance(result, dict):
-            raise Failed(f"{file} is missing or damaged: restore it from a backup")
+            raise StorageError(f"{file} is missing or damaged: restore it from a backup")
         return result
 
     @property

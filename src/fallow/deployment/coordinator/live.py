@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId, Tree
 from fallow.report.live import read_live
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import FILE, private_folder, write_json
 from fallow.transport.envelope import Transport
 
@@ -139,7 +139,7 @@ class Live:
         state = self.state | now | {"sites": self.sites, "refusals": self.refusals}
         try:
             write_json(self.path, state)
-        except Failed as error:
+        except StorageError as error:
             if not self._is_unwritable:
                 self.notify({"event": "state", "why": f"{error}; the run continues"})
             self._is_unwritable = True

@@ -14,7 +14,7 @@ import torch
 from fallow.core.aggregation import Implausible
 from fallow.core.ask import Masking
 from fallow.core.events import EventHandler
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.weights import SiteWeights
 
@@ -62,7 +62,7 @@ class PlausibleSums:
         who = ", ".join(sorted(answers))
         output = f"the aggregate of {verb!r} over {who} is impossible: {why}"
         if len(self.failed) >= ATTEMPTS:
-            raise Halted(
+            raise RunHalted(
                 f"{output}; this happened {len(self.failed)} times, and masks hide "
                 "the responsible site: ask the sites to check their examples and "
                 "processes, and start again, or agree on a study without secure "

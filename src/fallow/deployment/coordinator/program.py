@@ -40,7 +40,7 @@ from fallow.deployment.coordinator.live import (
     utc,
 )
 from fallow.deployment.coordinator.notifications import describe_leaving, list_notifications
-from fallow.deployment.coordinator.sites import RealSites, greet_sites
+from fallow.deployment.coordinator.sites import RemoteEnvironment, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.deployment.folders import private_folder, tighten
 from fallow.deployment.model_card import CARD, CardFacts, write_card
@@ -50,7 +50,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import is_standardized
 from fallow.storage import files
-from fallow.storage.errors import Failed, sentence
+from fallow.storage.errors import StorageError, sentence
 from fallow.storage.files import make_folder, sweep, write_json, write_lines
 from fallow.study.study_run import StudyRun
 from fallow.transport.checks import (
@@ -212,7 +212,7 @@ class Program:
             except Revoked as revoked:
                 self._remove(revoked.sites, channel, journal, parts, reporter)
                 return False
-            except (StopRequested, Failed):
+            except (StopRequested, StorageError):
                 raise
             except Exception:
                 self._look_back(channel, journal, reporter)
@@ -336,7 +336,7 @@ class Program:
             clock=self.clock,
             every=self.poll,
         )
-        sites = RealSites(
+        sites = RemoteEnvironment(
             agreement=self.agreement,
             made=parts,
             channel=channel,
@@ -351,7 +351,7 @@ class Program:
             sites,
         )
 
-    def _run(self, run: ExperimentRun, parts: BuiltStudy, sites: RealSites) -> None:
+    def _run(self, run: ExperimentRun, parts: BuiltStudy, sites: RemoteEnvironment) -> None:
         """Run all cycles. A strategy that selects without a model uses the whole budget in one
         cycle.
         """

@@ -17,7 +17,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, select_sent
 from fallow.core.missing import Missing
-from fallow.core.refusal import Halted
+from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_values import ALLOWED, TESTS
@@ -54,7 +54,7 @@ LABELS = "labels"  # event log: number of labels of each site
 MOST = "most labels"  # event log: largest possible number of labels of each site
 
 
-class Greetings(TypedDict):
+class SiteRegistrations(TypedDict):
     """Registration replies of all sites, and what they disclosed."""
 
     sites: dict[SiteId, Answer]
@@ -63,7 +63,7 @@ class Greetings(TypedDict):
 
 @final
 @dataclass(frozen=True)
-class RealSites:
+class RemoteEnvironment:
     """Sites of an agreement, each a process on another machine.
 
     Implements `experiment.environment.Environment`. ``greeted`` has the registration reply of each
@@ -77,7 +77,7 @@ class RealSites:
     channel: Channel
     journal: EventLog
     label_wait: LabelWait
-    greeted: Greetings
+    greeted: SiteRegistrations
     weights: SiteWeights
     encoded_by: State | None = None
     scale: Scale | None = None
@@ -247,15 +247,15 @@ class RealSites:
 
     # -- units of features and targets ---------------------------------------------------------
 
-    def with_encoder(self, state: State) -> RealSites:
+    def with_encoder(self, state: State) -> RemoteEnvironment:
         """Return the same sites with examples encoded by a fitted encoder."""
         return replace(self, encoded_by=state)
 
-    def in_units(self, scale: Scale) -> RealSites:
+    def in_units(self, scale: Scale) -> RemoteEnvironment:
         """Return the same sites with standardized columns."""
         return replace(self, scale=scale)
 
-    def with_targets(self, targets: State | None) -> RealSites:
+    def with_targets(self, targets: State | None) -> RemoteEnvironment:
         """Return the same sites with regression targets in units of the labels bought so far."""
         return replace(self, targets=targets)
 
@@ -456,13 +456,13 @@ def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     return limits
 
 
-def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> Greetings:
+def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> SiteRegistrations:
     """Register all sites, once per run.
 
     A study starts with all sites whatever the quorum, because budgets are shares of each site's
     examples. Raises Halted if a site does not reply.
     """
-    known: Greetings | None = journal.load_step(HELLO.phase_name)
+    known: SiteRegistrations | None = journal.load_step(HELLO.phase_name)
     if known is not None:
         return known
     shown = Disclosure()
@@ -470,10 +470,10 @@ def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> Greeti
     ask = Ask(channel, journal, shown, HELLO, "annotators", reveals=verbs)
     try:
         met = each_of_all(ask, made.methods["annotators"].hello)
-    except Halted as error:
-        raise Halted(
+    except RunHalted as error:
+        raise RunHalted(
             "a study starts with all its sites, even if a smaller quorum is "
             f"sufficient later: {error}"
         ) from error
-    greetings: Greetings = {"sites": met, "revealed": shown.rows()}
+    greetings: SiteRegistrations = {"sites": met, "revealed": shown.rows()}
     return journal.finish(HELLO.phase_name, greetings)

@@ -22,7 +22,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.values import Kind, Model
 from fallow.deployment.agreement import Bounds
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.remote import Book
+from fallow.transport.remote import NoteStore
 
 LONGEST = 2.0
 """Largest mean squared length of a row. It is 1 after standardization, except for later rows and
@@ -61,7 +61,7 @@ class SiteWeights:
     last: dict[str, float] = field(default_factory=dict)
     shared: int | None = None
 
-    def note_sent(self, requests: Iterable[Request], book: Book) -> None:
+    def note_sent(self, requests: Iterable[Request], book: NoteStore) -> None:
         """Store the norms of the models that are sent to sites.
 
         With secure aggregation, a model is sent in the exchange before the sum, and a restart may

@@ -13,7 +13,7 @@ from fallow.deployment.labeling_page.annotators import Nameless, person
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.labeling_page.label_queue import LabelQueue
 from fallow.deployment.labeling_page.views import Views
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 
 
 def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None) -> FastAPI:
@@ -67,8 +67,8 @@ def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None)
     def show_mistake(request: Request, error: ValueError) -> Response:
         return views.page("message", person(request), 400, alert=str(error))
 
-    @app.exception_handler(Failed)
-    def show_failure(request: Request, error: Failed) -> Response:
+    @app.exception_handler(StorageError)
+    def show_failure(request: Request, error: StorageError) -> Response:
         return views.plain(503, str(error))
 
     return app

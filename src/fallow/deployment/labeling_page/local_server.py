@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -36,7 +36,7 @@ def listen(port: int, host: str = HOME) -> socket.socket:
         why = str(error.strerror)
         if error.errno == errno.EADDRINUSE:
             why = "another process uses it, perhaps the page of another site"
-        raise Failed(
+        raise StorageError(
             f"port {port} cannot be used ({why}): choose another with --port, or "
             "--port 0 for any free port"
         ) from error

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from fallow.deployment.labeling_page.access import ENTRANCE, refuse_foreign_form
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.site.settings import PageLogin
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import OTHERS, unwritable, write_whole
 
 SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
@@ -156,15 +156,15 @@ def _find_secret(file: Path) -> str:
             raise unwritable(file.parent, error) from error
     details = file.lstat()
     if not stat.S_ISREG(details.st_mode):
-        raise Failed(f"{file} is not a regular file: delete it, {ANEW}")
+        raise StorageError(f"{file} is not a regular file: delete it, {ANEW}")
     if details.st_mode & OTHERS:
-        raise Failed(
+        raise StorageError(
             f"other accounts can read {file}, and could label under any name: delete "
             f"it, {ANEW}"
         )
     secret = file.read_text(encoding="utf-8").strip()
     if len(secret) < SHORTEST:
-        raise Failed(
+        raise StorageError(
             f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, {ANEW}"
         )
     return secret

@@ -14,7 +14,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.tables import Tables
 from fallow.experiment.event_log import with_checksum
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
 from fallow.transport.envelope import Instruction
@@ -59,7 +59,7 @@ class Instructions:
         self._tables.write(sql, name, value)
         fact = self._tables.read("SELECT value FROM metadata WHERE name = ?", name)[0][0]
         if fact != value:
-            raise Failed(
+            raise StorageError(
                 f"ledger {self._tables.path} was created with another {name} "
                 f"({fact}, not {value}): {way_out}"
             )

@@ -45,7 +45,7 @@ UNION SELECT q.row FROM task AS q JOIN request AS p ON p.id = q.request
 
 
 @dataclass(frozen=True)
-class ChosenRow:
+class SelectedRow:
     """A selected row with the reasons shown to annotators and the data of the query."""
 
     row: int
@@ -56,7 +56,7 @@ class ChosenRow:
 
 
 @dataclass(frozen=True)
-class Allowance:
+class TaskLimits:
     """Limits of a study at a site over all runs (default: unlimited).
 
     Both count the planned annotations of labeling tasks. ``labels`` leaves out those that are
@@ -165,8 +165,8 @@ class LabelRequests:
         cycle: int,
         allowed: int,
         deadline: str | None,
-        rows: Iterable[ChosenRow],
-        allowance: Allowance | None = None,
+        rows: Iterable[SelectedRow],
+        allowance: TaskLimits | None = None,
     ) -> int:
         """Turn rows into labeling tasks within the budget, and return their number.
 
@@ -180,7 +180,7 @@ class LabelRequests:
                 f"step {step} may request at most {allowed} labels from site "
                 f"{self._tables.site}"
             )
-        allowance = allowance or Allowance()
+        allowance = allowance or TaskLimits()
         with self._tables.transaction():
             self._tables.check()
             request = self._find_request(run, step)
@@ -212,7 +212,7 @@ class LabelRequests:
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
     def _add_task(
-        self, chosen: ChosenRow, *, request: int, run: str, cycle: int, position: int
+        self, chosen: SelectedRow, *, request: int, run: str, cycle: int, position: int
     ) -> None:
         try:
             self._tables.write(
@@ -235,7 +235,9 @@ class LabelRequests:
                 f"{chosen.row} in cycle {cycle}: {error}"
             ) from error
 
-    def _count_affordable(self, wanted: Sequence[ChosenRow], allowance: Allowance) -> int:
+    def _count_affordable(
+        self, wanted: Sequence[SelectedRow], allowance: TaskLimits
+    ) -> int:
         """Return how many of the wanted tasks, in order, the limits over all runs permit."""
         most_asked, asked = self._tables.read("SELECT maximum, asked FROM label_budget")[0]
         most_shown, shown = self._tables.read("SELECT maximum, shown FROM display_budget")[

@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, final
 
 from fallow.core.types import SiteId, Tree
 from fallow.storage.database import make_private
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import checksum
 
 NAME = "releases.log"
@@ -159,7 +159,7 @@ class Releases:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield file
         except OSError as error:
-            raise Failed(
+            raise StorageError(
                 f"{self.path}, the release log of site {self._site}, cannot be read or "
                 f"written ({error.strerror}): free some space or make the folder writable; "
                 "nothing was released"

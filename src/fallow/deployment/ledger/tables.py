@@ -11,7 +11,12 @@ from typing import Any, final
 from fallow.core.types import SiteId
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.storage.database import BUSY, Database, DatabaseErrors, Durability, make_private
-from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
+from fallow.storage.errors import (
+    DamagedFileError,
+    ReplacedFileError,
+    StorageError,
+    UnwritableFileError,
+)
 from fallow.storage.files import checksum
 
 SYNCHRONOUS: Durability = "FULL"  # a power failure loses no label
@@ -234,7 +239,7 @@ class Tables:
             self._file.create(TABLES + "".join(marks))
             self.write(f"PRAGMA user_version = {VERSION}")
         elif version != VERSION:
-            raise Failed(
+            raise StorageError(
                 f"ledger {self.path} was written by another version of Fallow: install that one"
             )
 
@@ -256,9 +261,9 @@ class Tables:
         """Return the path of the backup."""
         return copy_of(self.path)
 
-    def damage_error(self, why: str) -> Failed:
+    def damage_error(self, why: str) -> StorageError:
         """Return the error for a damaged file, with instructions for recovery."""
-        return Damaged(
+        return DamagedFileError(
             f"ledger {self.path} of site {self.site} is damaged ({why}): stop the "
             f"site and its page, move {self.path.name} and the files "
             f"{self.path.name}-wal and -shm away, copy {self.copy.name}, which is at "
@@ -266,13 +271,13 @@ class Tables:
             "start the site again"
         )
 
-    def _write_error(self, why: str) -> Failed:
+    def _write_error(self, why: str) -> StorageError:
         if "locked" in why or "busy" in why:
-            return Failed(
+            return StorageError(
                 f"ledger {self.path} has been locked for {BUSY:g} seconds by another "
                 "process: stop that process, or try again; nothing was changed"
             )
-        return Unwritable(
+        return UnwritableFileError(
             f"ledger {self.path} of site {self.site} cannot be read or written ({why}): "
             "free some space or make the folder writable; existing data is kept, and the "
             "coordinator repeats its instruction"
@@ -325,7 +330,7 @@ class Tables:
     def check_in_place(self) -> None:
         """Raise Replaced if the file was replaced by another one since it was opened."""
         if not self._file.is_in_place():
-            raise Replaced(
+            raise ReplacedFileError(
                 f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
                 "was running: end the site and its page, see to it that the right file is there, "
                 "and start the site again"

@@ -22,7 +22,7 @@ from fallow.deployment.site.settings import Settings, settings_from, settings_te
 from fallow.deployment.study_file import read_agreement
 from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import digest_of, only_one, write_json, write_whole
 from fallow.transport.tls import Pair, make_site_context
 
@@ -149,7 +149,7 @@ class SiteFolder:
             return None
         file = self.path / self.settings.certificates
         if not file.is_file():
-            raise Failed(
+            raise StorageError(
                 f"{file} is missing: restore it from a backup, or copy the coordinator's "
                 "keys/authority.pem there"
             )
@@ -175,7 +175,7 @@ class SiteFolder:
                 f"belong to {joined['name']}: restore the name"
             )
         if "study" not in joined:
-            raise Failed(
+            raise StorageError(
                 f"{self.path / 'join.json'}, which identifies the confirmed study, "
                 "is missing or damaged: restore it from a backup, or ask the "
                 "coordinator for the file that this site sent"
@@ -224,12 +224,12 @@ class SiteFolder:
             rows = noted["rows"]
             digest = noted["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Failed(
+            raise StorageError(
                 f"{note}, which detects changed examples, is missing or damaged: "
                 "restore it from a backup"
             ) from error
         if (rows, digest) != (len(result.x), _digest(result)):
-            raise Failed(
+            raise StorageError(
                 f"the examples of {file} are not those with which site {self.name} "
                 f"started ({rows} then, {len(result.x)} now, or other values, names "
                 "or order): restore the old file; labels may be added, but examples "
@@ -352,11 +352,11 @@ def check_not_lost(ledger: Path) -> None:
     if is_there:
         what = f"{ledger} has no tables, as if it was copied without its -wal file"
     if not copy.exists():
-        raise Failed(
+        raise StorageError(
             f"{what}: restore the whole folder from a backup, or move {ledger.name} "
             "away to start without labels"
         )
-    raise Failed(
+    raise StorageError(
         f"{what}, but its backup {copy.name} exists: copy that to {ledger.name}, or "
         "move it away to start without labels"
     )

@@ -27,7 +27,7 @@ from fallow.deployment.building import build_study
 from fallow.deployment.descriptions import RUNS
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
-from fallow.deployment.ledger.label_requests import Allowance
+from fallow.deployment.ledger.label_requests import TaskLimits
 from fallow.deployment.site.clocks import check_run
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.limits import InstructionNotes, SiteLimits
@@ -41,7 +41,7 @@ from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform
 from fallow.sites.site import LocalSite, Parts
 from fallow.sites.store import Label, Source
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.features import FeatureStore
 from fallow.transport.checks import (
     bound_message,
@@ -426,7 +426,7 @@ class Host:
             answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
         if is_closing:
             # the ledger itself is safe, and the next end of labeling repeats the backup
-            with suppress(Failed, OSError):
+            with suppress(StorageError, OSError):
                 self._ledger.backup()
         return answer
 
@@ -572,7 +572,7 @@ class Host:
             bounds=self._allowance(),
         )
 
-    def _allowance(self) -> Allowance:
+    def _allowance(self) -> TaskLimits:
         """Return the limits of the study on annotations over all runs.
 
         The site's own limit replaces the number that one run requests. The limit on
@@ -590,7 +590,7 @@ class Host:
         shown = None
         if self._folder.settings.shown is None and fewest is not None:
             shown = 2 * fewest
-        return Allowance(labels=labels, shown=shown)
+        return TaskLimits(labels=labels, shown=shown)
 
     @contextmanager
     def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:

@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.deployment.folders import private_folder
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import unwritable, write_whole
 from fallow.transport.factory import TransportFactory
 from fallow.transport.sum_keys import sign_seal_key
@@ -73,13 +73,13 @@ def read_keys(folder: Path) -> SiteKeys:
         saved = json.loads(file.read_bytes())
         return SiteKeys(b64decode(saved["sign"]), b64decode(saved["seal"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise Failed(f"{file} is damaged: {AGAIN}") from error
+        raise StorageError(f"{file} is damaged: {AGAIN}") from error
 
 
 def find_key(file: Path) -> Path:
     """Return the path of a key file, which must exist."""
     if not file.is_file():
-        raise Failed(f"{file} is missing: {AGAIN}")
+        raise StorageError(f"{file} is missing: {AGAIN}")
     return file
 
 

@@ -25,7 +25,7 @@ Cells = dict[str, object]
 """Values of one line of a file by column name."""
 
 
-class Shown(Protocol):
+class DisplayedContent(Protocol):
     """An image as it is sent to a browser."""
 
     @property
@@ -34,7 +34,7 @@ class Shown(Protocol):
     def media_type(self) -> str: ...
 
 
-ShowRow = Callable[[int], Shown | None]
+ShowRow = Callable[[int], DisplayedContent | None]
 """Function that returns the image of a row, or None."""
 
 

@@ -21,7 +21,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.fit_declarations import LOCAL
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import (
-    Finishing,
+    FinalTraining,
     Method,
     declared_state,
     methods_by_owner,
@@ -36,7 +36,7 @@ from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.budget import Budget
 from fallow.deployment.site.schedule import InstructionPosition, RunSchedule
-from fallow.encoders.filling import check_fill
+from fallow.encoders.imputation import check_fill
 from fallow.experiment.methods import is_shared, local_training_config
 from fallow.storage.files import digest_of
 
@@ -441,7 +441,7 @@ class SiteLimits:
         recipe = self.agreement.recipe
         is_last = position.round == recipe.rounds - 1
         methods = self.made.methods
-        ends = isinstance(methods["training"], Finishing) or "head" in methods
+        ends = isinstance(methods["training"], FinalTraining) or "head" in methods
         is_retained = recipe.validation > 0 and not (ends and is_last)
         if args.get("retained") is not is_retained:
             raise Refusal(

@@ -11,7 +11,7 @@ from typing import final
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.privacy.signing import is_forgeable
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import write_json
 from fallow.storage.received import parse_json, read_regular
 
@@ -62,9 +62,11 @@ class Peers:
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise Failed(f"{file} cannot be read: {error}") from error
+            raise StorageError(f"{file} cannot be read: {error}") from error
         if not isinstance(known, dict) or not all(
             isinstance(key, str) for key in known.values()
         ):
-            raise Failed(f"{file} is damaged: it must contain the key of each site as text")
+            raise StorageError(
+                f"{file} is damaged: it must contain the key of each site as text"
+            )
         return known

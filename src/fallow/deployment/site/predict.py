@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.site.folder import SiteFolder
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import FILE, load_tree
 from fallow.study.predict import Predicted, predict_with
 from fallow.study.trained import Trained, choose_state
@@ -17,14 +17,14 @@ def read_site_model(folder: Path) -> Trained:
     site = SiteFolder.open(folder)
     model = folder / MODEL
     if not model.exists():
-        raise Failed(
+        raise StorageError(
             f"{folder} has no model: it is sent at the end of the study, to each "
             "site of the last exchange"
         )
     try:
         saved = load_tree(model, folder)
-    except Failed as error:
-        raise Failed(
+    except StorageError as error:
+        raise StorageError(
             f"{model} is damaged or cannot be read; restore it from a backup"
         ) from error
     agreed = site.agreement

@@ -20,7 +20,7 @@ from typing import final
 
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
-from fallow.storage.errors import Damaged, Replaced, Unwritable
+from fallow.storage.errors import DamagedFileError, ReplacedFileError, UnwritableFileError
 from fallow.storage.plain import SENTENCE, plain
 
 LOG = "errors.log"
@@ -87,14 +87,14 @@ def word_for_outside(site: SiteId, what: str, error: BaseException, log: ErrorLo
 def _describe_cause(error: BaseException) -> str | None:
     """Return a message of the fixed list of problems that the site can fix, or None."""
     for cause in _causes(error):
-        if isinstance(cause, Damaged):
+        if isinstance(cause, DamagedFileError):
             return "its ledger is damaged: restore it from a backup"
-        if isinstance(cause, Replaced):
+        if isinstance(cause, ReplacedFileError):
             return (
                 "its ledger was moved or replaced while the site was running: "
                 "restart it with the correct file"
             )
-        if isinstance(cause, Unwritable):
+        if isinstance(cause, UnwritableFileError):
             return "its ledger cannot be read or written: free some space there"
         if isinstance(cause, OSError) and cause.errno in FULL:
             return "its disk is full: free some space there"

@@ -23,7 +23,7 @@ from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.transports import Connect, connect
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.files import alone, is_held, write_json
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import STRICT, Count, find_error
@@ -67,7 +67,9 @@ def serve(
             host = Host(folder, ledger, notify=notify)
             handle = _announce_replies(folder, host.handle, notify)
             with _running(connect(folder, handle)) as node:
-                _watch(folder, node, stop, notify=notify, copies=Copies(ledger, copies))
+                _watch(
+                    folder, node, stop, notify=notify, copies=LedgerBackups(ledger, copies)
+                )
         finally:
             ledger.close()
             with suppress(OSError):
@@ -75,7 +77,7 @@ def serve(
 
 
 @dataclass
-class Copies:
+class LedgerBackups:
     """Periodic backup of a ledger, so that a lost disk loses few labels."""
 
     ledger: Ledger
@@ -86,7 +88,7 @@ class Copies:
         copy = self.ledger.copy
         if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
             with suppress(
-                Failed, OSError
+                StorageError, OSError
             ):  # the ledger itself is safe, and the backup is retried
                 self.ledger.backup()
 
@@ -111,7 +113,12 @@ def _running(node: SiteNode) -> Iterator[SiteNode]:
 
 
 def _watch(
-    folder: SiteFolder, node: SiteNode, stop: Event, *, notify: EventHandler, copies: Copies
+    folder: SiteFolder,
+    node: SiteNode,
+    stop: Event,
+    *,
+    notify: EventHandler,
+    copies: LedgerBackups,
 ) -> None:
     """Report connection changes, update ``live.json``, and back up the ledger."""
     since = now()
@@ -124,7 +131,7 @@ def _watch(
             state = {"pid": os.getpid(), "since": since, "problem": problem}
             try:
                 write_json(folder.path / "live.json", state)
-            except Failed as error:
+            except StorageError as error:
                 notify({"event": "state", "why": f"{error}; this site continues"})
         if stop.wait(min(LOOK, copies.every)):
             return

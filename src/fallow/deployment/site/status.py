@@ -17,7 +17,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
 from fallow.report.live_state import Moment
-from fallow.storage.errors import Failed
+from fallow.storage.errors import StorageError
 from fallow.storage.validation import STRICT, Count
 
 
@@ -186,7 +186,7 @@ def collect_status(folder: SiteFolder) -> SiteStatus:
     data: DataFacts | UnreadableData
     try:
         data = describe_own_data(folder)
-    except (ValueError, Failed) as error:  # the rest of the status is valid
+    except (ValueError, StorageError) as error:  # the rest of the status is valid
         data = {"problem": str(error)}
     progress = collect_progress(folder)
     return {

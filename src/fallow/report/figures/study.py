@@ -19,7 +19,7 @@ from fallow.report.figures.style import (
     FAINT,
     INK,
     STYLE,
-    Look,
+    LineStyle,
     add_tip,
     key_above,
     looks,
@@ -233,7 +233,7 @@ def _draw_dots(
     scored: ClassScores,
     shown: Sequence[int],
     *,
-    look: Look,
+    look: LineStyle,
     shift: float,
     name: str,
 ) -> None:

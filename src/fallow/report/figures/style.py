@@ -117,7 +117,7 @@ STYLE: dict[RcKeyType, Any] = {
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Color and marker of a strategy.
 
     They are the same in every figure of a study. The color is the same on every page unless
@@ -152,7 +152,7 @@ def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
     return tuple(strategy for strategy in study.strategies if strategy in first)
 
 
-def looks(study: StudyRecords) -> dict[str, Look]:
+def looks(study: StudyRecords) -> dict[str, LineStyle]:
     """Return a look for each strategy, the faint ones first, so that the others are drawn
     on top of them.
 
@@ -165,14 +165,14 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     result = {}
     for strategy in study.strategies:
         if strategy not in named:
-            result[strategy] = Look(FAINT, "", width=1)
+            result[strategy] = LineStyle(FAINT, "", width=1)
     for at, strategy in enumerate(named):
         width = 1.8
         if strategy == study.study.reference:
             width = 2.6
-        result[strategy] = Look(colors[strategy], _MARKERS[at % len(_MARKERS)], width)
+        result[strategy] = LineStyle(colors[strategy], _MARKERS[at % len(_MARKERS)], width)
     for strategy in study.bounds:
-        result[strategy] = Look(INK, "_")
+        result[strategy] = LineStyle(INK, "_")
     return result
 
 
@@ -253,7 +253,7 @@ def spread_line(
     axes: Axes,
     x: Sequence[float],
     values: Sequence[Sequence[float]],
-    look: Look,
+    look: LineStyle,
     *,
     band: bool = True,
     name: str = "",

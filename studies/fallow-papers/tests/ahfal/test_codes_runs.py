@@ -7,7 +7,7 @@ import pytest
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import build_world
+from fallow.experiment.simulation import build_environment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -34,7 +34,7 @@ def records(strategy: str, model: str = "mlp") -> list[Record]:
         strategy=Spec.parse(f"fallow_papers.ahfal.codes:{strategy}"),
     )
     journal = EventLog()
-    values = ExperimentRun(build_world(recipe, 0, journal), journal).go()
+    values = ExperimentRun(build_environment(recipe, 0, journal), journal).go()
     journal.close()
     return values
 

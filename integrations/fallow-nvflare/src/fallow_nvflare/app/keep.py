@@ -66,7 +66,7 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
     details = json.loads((job / "meta.json").read_bytes())
     name = details["name"]
     sites = {site for places in details["deploy_map"].values() for site in places}
-    absence = Absence(sites)
+    absence = MissingSites(sites)
     pause = AGAIN
     session = new_secure_session(find_admin(kit), str(kit))
     try:
@@ -88,7 +88,7 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
         session.close()
 
 
-class Absence:
+class MissingSites:
     """Time for which connected sites have not been running the job."""
 
     def __init__(
@@ -122,7 +122,7 @@ def choose_pause(before: float, lasted: float) -> float:
 
 
 def wait_for_end(
-    session: Session, number: str, absence: Absence, is_stopped: Event
+    session: Session, number: str, absence: MissingSites, is_stopped: Event
 ) -> str | None:
     """Wait for the end of the job and return why, or None if this process is stopped."""
     from nvflare.fuel.flare_api.api_spec import JobNotFound

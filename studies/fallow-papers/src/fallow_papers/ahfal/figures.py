@@ -20,7 +20,7 @@ from fallow.report.figures.style import (
     INK,
     PAPER,
     STYLE,
-    Look,
+    LineStyle,
     key_above,
     legend_above,
     looks,
@@ -37,10 +37,10 @@ from fallow_papers.ahfal.families import FAMILIES, Family
 from fallow_papers.ahfal.slopes import Slopes
 from fallow_papers.ahfal.tradeoff import Tradeoff
 
-LOOKS: dict[Family, Look] = {
-    "local": Look("#d55e00", "o"),
-    "global": Look("#56b4e9", "s"),
-    "both": Look("#009e73", "D"),
+LOOKS: dict[Family, LineStyle] = {
+    "local": LineStyle("#d55e00", "o"),
+    "global": LineStyle("#56b4e9", "s"),
+    "both": LineStyle("#009e73", "D"),
 }
 """Color and marker of each family."""
 
@@ -174,7 +174,7 @@ def _threshold(cells: Sequence[RunRecords]) -> float | None:
     return None
 
 
-def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
+def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: LineStyle) -> None:
     """Draw one line per class, and the threshold."""
     sigma = _mean_sigma(cells)
     cycles = list(sigma)

@@ -18,7 +18,7 @@ from fallow.report.comparisons import (
 from fallow.report.conditions import chooses, has_classes
 from fallow.report.final_table import label_of
 from fallow.report.findings.sweeps import alpha_sweeps
-from fallow.report.section import Across, Place, Section, Sections
+from fallow.report.section import Across, Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow_papers.ahfal import figures as draw
 from fallow_papers.ahfal.families import FAMILIES, Family
@@ -209,9 +209,9 @@ def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
 SPREAD = "Class spread and accuracy"
 SECTIONS = Sections(
     of_one=(
-        Section("Routing of classes", Place.CLASSES, routing, has_classes),
-        Section("Gain from known class shares", Place.FINDINGS, oracle, chooses),
-        Section(SPREAD, Place.FINDINGS, spread, chooses),
+        Section("Routing of classes", SectionPosition.CLASSES, routing, has_classes),
+        Section("Gain from known class shares", SectionPosition.FINDINGS, oracle, chooses),
+        Section(SPREAD, SectionPosition.FINDINGS, spread, chooses),
     ),
     of_several=(Across(sweeps, replaces=SPREAD, covers=studies_with_slopes),),
 )

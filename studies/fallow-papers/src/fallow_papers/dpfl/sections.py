@@ -8,7 +8,7 @@ from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING
 from fallow.report.conditions import has_sites
 from fallow.report.final_table import label_of
-from fallow.report.section import Place, Section, Sections
+from fallow.report.section import Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow_papers.dpfl import figures as draw
 from fallow_papers.dpfl import graphs as find
@@ -140,5 +140,5 @@ def _apart(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> str:
 
 
 SECTIONS = Sections(
-    of_one=(Section("Collaboration graphs", Place.SITES, graphs, has_sites),)
+    of_one=(Section("Collaboration graphs", SectionPosition.SITES, graphs, has_sites),)
 )

@@ -17,7 +17,7 @@ from fallow.report.conditions import chooses
 from fallow.report.final_table import digits_of, label_of
 from fallow.report.findings.pairs import StrategyPair, compare_final_scores
 from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
-from fallow.report.section import Across, Place, Section, Sections
+from fallow.report.section import Across, Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison
 from fallow.study.strategy import ParsedStrategy
@@ -140,6 +140,6 @@ def _choice(group: Sequence[StudyRecords]) -> Blocks:
 
 
 SECTIONS = Sections(
-    of_one=(Section("Better query model", Place.FINDINGS, models, chooses),),
+    of_one=(Section("Better query model", SectionPosition.FINDINGS, models, chooses),),
     of_several=(Across(selector),),
 )

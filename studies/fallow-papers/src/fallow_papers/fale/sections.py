@@ -12,7 +12,7 @@ from fallow.report.conditions import has_numbers
 from fallow.report.final_table import label_of
 from fallow.report.findings.checkpoints import checkpoints, is_even
 from fallow.report.findings.pairs import StrategyPair, compare_final_scores
-from fallow.report.section import Across, Place, Section, Sections
+from fallow.report.section import Across, Section, SectionPosition, Sections
 from fallow.study.names import label, training_of_recipe
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
@@ -249,10 +249,10 @@ def controls(study: StudyRecords, key: str) -> Blocks:
 
 SECTIONS = Sections(
     of_one=(
-        Section("Wins, ties and losses", Place.ERRORS, wins, has_numbers),
+        Section("Wins, ties and losses", SectionPosition.ERRORS, wins, has_numbers),
         Section(
             "Effect of the selection with the same training",
-            Place.ERRORS,
+            SectionPosition.ERRORS,
             controls,
             has_numbers,
         ),

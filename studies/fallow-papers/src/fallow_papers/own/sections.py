@@ -6,7 +6,7 @@ from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.comparisons import TESTS, few, tested_cells
 from fallow.report.final_table import digits_of
 from fallow.report.findings.pairs import StrategyPair
-from fallow.report.section import Place, Section, Sections
+from fallow.report.section import Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy
 from fallow_papers.own.crossed import interactions
@@ -44,6 +44,8 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
 
 SECTIONS = Sections(
     of_one=(
-        Section("Interaction of selection and training", Place.FINDINGS, crossed_gains),
+        Section(
+            "Interaction of selection and training", SectionPosition.FINDINGS, crossed_gains
+        ),
     )
 )

@@ -92,8 +92,8 @@ class Connection:
         self._socket.close()
 
 
-class Connections:
-    """Connections of one end by name. ``each`` and ``most`` limit them per site and in total."""
+class TunnelConnections:
+    """TunnelConnections of one end by name. ``each`` and ``most`` limit them per site and in total."""
 
     def __init__(self, per_source: int = EACH, total: int = ALL) -> None:
         self._each = per_source
@@ -179,7 +179,7 @@ class AccessControl:
 
     def __init__(self, carry: Carry, port: int) -> None:
         self._carry = carry
-        self._connections = Connections()
+        self._connections = TunnelConnections()
         self._is_closed = Event()
         self._server = socket.create_server((LOOPBACK, port))
         self.port: int = self._server.getsockname()[1]
@@ -228,7 +228,7 @@ class Exit:
         host, _, port = address.rpartition(":")
         self._place = (host.strip("[]"), int(port))
         self._carry = carry
-        self._connections = Connections()
+        self._connections = TunnelConnections()
 
     def take(self, site: str, fields: Fields) -> bool:
         """Process a message of a site about one of its connections."""

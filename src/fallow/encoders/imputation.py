@@ -23,7 +23,7 @@ from fallow.encoders.rows import CHUNK, KINDS
 
 @final
 @dataclass(frozen=True)
-class Filling:
+class Imputation:
     """Impute empty cells, so that an encoder receives complete examples.
 
     The aggregates are those of `training.scaling.Scaling`, over all examples at the sites, labeled
