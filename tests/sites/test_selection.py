@@ -77,7 +77,6 @@ def test_large_clusters_that_a_device_finds_are_those_of_the_processor(
 def test_where_no_device_is_named_products_are_taken_where_the_rows_are() -> None:
     world = build_environment(SMALL, 0, EventLog())
     assert all(site.parts.selection is None for site in world.members.values())
-    placed = build_environment(
-        replace(SMALL, device=DEVICE, executor="auto"), 0, EventLog()
-    )  # type: ignore[arg-type]
+    recipe = replace(SMALL, device=DEVICE, executor="auto")  # type: ignore[arg-type]
+    placed = build_environment(recipe, 0, EventLog())
     assert all(site.parts.selection is not None for site in placed.members.values())
