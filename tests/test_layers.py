@@ -47,6 +47,7 @@ REQUIRED = {
     *(
         "jinja2",
         "matplotlib",
+        "narwhals",
         "numpy",
         "pandas",
         "pydantic",

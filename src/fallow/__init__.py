@@ -15,7 +15,7 @@ Datasets
 --------
 load                    Load a dataset.
 from_arrays             Create a dataset from arrays, tensors, lists or DataFrame columns.
-from_frame              Create a dataset from a pandas DataFrame.
+from_frame              Create a dataset from a data frame of pandas, polars or Arrow.
 Dataset                 Examples with labels, and a test set with the same columns.
 Federation              Federated dataset: a dataset and its partition into sites.
 describe                Describe the data of each site, from counts that a real site would send.

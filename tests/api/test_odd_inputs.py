@@ -551,7 +551,7 @@ def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
     ("change", "about", "words"),
     [
         ({}, {"label": "sickk"}, "frame has no column 'sickk'; did you mean 'sick'?"),
-        ({}, {"site": "sick"}, "name different columns"),
+        ({}, {"site": "sick"}, "'sick' is both label and site; give two columns"),
         ({"age": [np.inf] + [1.0] * 23}, {}, "column 'age' has 1 infinite values"),
         ({"age": ["old"] + [1.0] * 23}, {}, "column 'age', row 1: 'old' is not a number"),
         (

@@ -245,7 +245,9 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
     values = run.predict(df.sample(frac=1, random_state=0).drop(columns=["clinic"]))
     assert set(values) <= {"yes", "no"}
     assert (run.predict(df) == df["sick"]).mean() > 0.85
-    with pytest.raises(ValueError, match="'cow', none of the texts that the model"):
+    with pytest.raises(
+        ValueError, match="row 1: 'cow' is none of the texts that the model"
+    ):
         run.predict(df.assign(kind="cow"))
     with pytest.raises(ValueError, match="frame has no column 'kind'"):
         run.predict(df[["age"]])

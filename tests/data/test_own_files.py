@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ import torch
 import fallow as fl
 from fallow.data import Dataset, from_npz, open_dataset
 from fallow.data.loaders.dialect import detect
+from fallow.data.loaders.features import read_features
 from fallow.data.loaders.table_files import read_file
 
 ROWS = [(20.5 + i, ("mild", "grave")[i % 2], ("no", "yes")[i // 2 % 2]) for i in range(24)]
@@ -95,28 +98,6 @@ def test_decimal_marks_and_thousands_are_found_out(
     assert float(np.float32(value)) in d.x[:, 0].tolist()
     assert len(d.columns) == 2
     assert said is None or any(said in note for note in d.notes)
-
-
-def test_both_ways_of_reading_a_text_file_give_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyarrow")
-    rng = np.random.default_rng(2)
-    df = pd.DataFrame({f"x{i}": rng.normal(size=300) * 10.0**i for i in range(-3, 4)})
-    df.loc[5:9, "x0"] = np.nan
-    df["kind"] = np.array(["a", "b", " c"])[rng.integers(0, 3, 300)]
-    df["y"] = np.array(["no", "yes"])[rng.integers(0, 2, 300)]
-    df.to_csv(tmp_path / "t.csv", index=False)
-    fast = open_dataset(tmp_path / "t.csv", label="y")
-    monkeypatch.setattr("fallow.data.loaders.table_files.find_spec", lambda name: None)
-    slow = open_dataset(tmp_path / "t.csv", label="y")
-    assert torch.equal(fast.x.nan_to_num(-7), slow.x.nan_to_num(-7))
-    assert (fast.columns, fast.notes, fast.missing) == (
-        slow.columns,
-        slow.notes,
-        slow.missing,
-    )
-    assert torch.equal(fast.y, slow.y)
 
 
 def test_a_text_far_below_among_numbers_is_named_by_its_row(tmp_path: Path) -> None:
@@ -258,13 +239,9 @@ def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
     assert (values.separator, values.decimal, values.thousands) == (";", ",", "")
 
 
-@pytest.mark.parametrize("without_arrow", [False, True])
 def test_reading_says_how_many_bytes_of_the_file_it_has_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_arrow: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if without_arrow:
-        monkeypatch.setattr("fallow.data.loaders.table_files.find_spec", lambda name: None)
-    monkeypatch.setattr("fallow.data.loaders.table_files.BLOCK", 4096)
     monkeypatch.setattr("fallow.data.loaders.table_files.CHUNK", 50)
     path = tmp_path / "rows.csv"
     lines = ["a,b,y", *(f"{i * 37 % 101},{i}.25,{i % 2}" for i in range(4000))]
@@ -311,3 +288,110 @@ def test_a_pipe_is_no_table(ending: str, tmp_path: Path) -> None:
     (tmp_path / f"t.{ending}").symlink_to(os.devnull)  # a pipe would block
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         read_file(tmp_path / f"t.{ending}")
+
+
+def make_frames() -> dict[str, Any]:
+    """Return one table with missing cells as frames of pandas, polars and Arrow."""
+    arrow = pytest.importorskip("pyarrow")
+    polars = pytest.importorskip("polars")
+    columns = {
+        "id": [f"p{row}" for row in range(40)],
+        "age": [None if row == 3 else 20.5 + row for row in range(40)],
+        "visits": [row % 7 for row in range(40)],
+        "smokes": [row % 3 == 0 for row in range(40)],
+        "insured": [None if row == 5 else row % 2 == 0 for row in range(40)],
+        "kind": [None if row == 4 else ("mild", "grave")[row % 2] for row in range(40)],
+        "seen": [datetime(2024, 1, 1 + row % 28) for row in range(40)],
+        "ward": [1 + row % 3 for row in range(40)],
+        "sick": [None if row > 35 else ("no", "yes")[row // 2 % 2] for row in range(40)],
+    }
+    table = arrow.table(columns)
+    frames = {
+        "arrow": table,
+        "pandas": table.to_pandas(),
+        "pandas with types of Arrow": table.to_pandas(types_mapper=pd.ArrowDtype),
+        "polars": polars.DataFrame(columns),
+    }
+    frames["pandas with categories"] = frames["pandas"].astype({"kind": "category"})
+    return frames
+
+
+def test_frames_of_every_library_are_the_same_data_set() -> None:
+    frames = make_frames()
+    first = fl.from_frame(frames["pandas"], "sick", "ward")
+    assert first.columns[:4] == ("age", "visits", "smokes", "insured")
+    for library, frame in frames.items():
+        data = fl.from_frame(frame, "sick", "ward")
+        assert (data.columns, data.classes, data.group_names, data.ids) == (
+            first.columns,
+            first.classes,
+            first.group_names,
+            first.ids,
+        ), library
+        assert (data.notes, data.missing) == (first.notes, first.missing), library
+        for name in ("x", "y", "x_test", "y_test", "groups"):
+            torch.testing.assert_close(
+                getattr(data, name), getattr(first, name), rtol=0, atol=0, equal_nan=True
+            )
+        assert data.missing is not None
+        features = read_features(frame, data.columns, marks=data.missing.marks)
+        assert features.shape == (40, len(data.columns))
+        assert np.isnan(features).sum() == 4  # age, insured, and both levels of kind
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_frames_of_every_library_are_refused_in_the_same_sentences(library: str) -> None:
+    frame = make_frames()[library]
+    with pytest.raises(ValueError, match="frame has no column 'sik'; did you mean 'sick'"):
+        fl.from_frame(frame, "sik")
+    with pytest.raises(ValueError, match="1 rows have no site in column 'kind'; fill"):
+        fl.from_frame(frame, "sick", "kind")
+    with pytest.raises(ValueError, match="'kind', row 1: 'mild' is a text, and the model"):
+        read_features(frame, ["age", "kind"])
+    with pytest.raises(ValueError, match="'kind', row 2: 'grave' is none of the texts"):
+        read_features(frame, ["age", "kind=mild"])
+    with pytest.raises(ValueError, match=r"frame has 0 rows and 9 columns; give some"):
+        fl.from_frame(frame[:0], "sick")
+
+
+def test_a_model_predicts_frames_of_every_library() -> None:
+    frames = make_frames()
+    data = fl.from_frame(frames["pandas"], "sick", "ward", drop=["kind", "seen"])
+    run = fl.run(data, "random", cycles=0, initial=5)
+    expected = run.predict(frames["pandas"])
+    for frame in frames.values():
+        assert run.predict(frame).tolist() == expected.tolist()
+
+
+def test_a_test_frame_may_have_further_columns() -> None:
+    frame = pd.DataFrame({"dose": [0.5, 1.5, 2.0, 3.0], "sick": ["no", "yes"] * 2})
+    test = pd.DataFrame({"more": [1.0], "sick": ["yes"], "dose": [9.0]})
+    data = fl.from_frame(frame, "sick", test=test)
+    assert data.columns == ("dose",) and data.x_test.tolist() == [[9.0]]
+    with pytest.raises(ValueError, match="the test frame of frame has no column 'dose'"):
+        fl.from_frame(frame, "sick", test=test.drop(columns="dose"))
+
+
+def test_a_sheet_is_read_without_empty_rows_and_with_errors_as_empty_cells(
+    tmp_path: Path,
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append([])
+    sheet.append(["age", None, "smokes", "sick"])
+    sheet.append([20, "a", True, "no"])
+    sheet.append([])
+    sheet.append(["#N/A", 1, False, "yes"])
+    book.create_sheet("notes")
+    book.save(tmp_path / "t.xlsx")
+    read = read_file(tmp_path / "t.xlsx")
+    assert list(read.columns) == ["age", "column 2", "smokes", "sick"]
+    np.testing.assert_array_equal(read.columns["age"].numbers, [20, np.nan])
+    np.testing.assert_array_equal(read.columns["smokes"].numbers, [1, 0])
+    assert read.columns["column 2"].texts == ["a", "1"]
+    assert "only the first of 2 sheets, 'Sheet'" in read.notes[0]
+    sheet.append([30, "a", True, "no", "beyond"])
+    book.save(tmp_path / "t.xlsx")
+    with pytest.raises(ValueError, match="row 3 has 5 cells and the header 4"):
+        read_file(tmp_path / "t.xlsx")

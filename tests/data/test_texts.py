@@ -12,8 +12,7 @@ import fallow as fl
 from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
 from fallow.data import open_dataset
 from fallow.data.loaders.columns import hash_texts
-from fallow.data.loaders.features import read_rows
-from fallow.data.loaders.frame import read_features
+from fallow.data.loaders.features import read_features, read_rows
 
 COMPLAINTS = {
     "ill": ["fever", "cough", "rash"],

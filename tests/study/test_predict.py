@@ -159,7 +159,7 @@ def test_no_file_is_written_that_is_not_what_its_ending_says(
     ("text", "sentence"),
     [
         ("age,kin,ward\n3,a,7\n", "has no column 'kind(=a)?'; did you mean 'kin'"),
-        ("age,kind,ward\nold,a,7\n", "column 'age' contains a text"),
+        ("age,kind,ward\nold,a,7\n", "'age', row 1: 'old' is a text, and the model"),
         ("age,kind,ward\n,a,7\n3,,7\n", "bad.csv has no row without missing features"),
         ("age,kind,ward\ninf,a,7\n", "infinite features"),
         ("age,kind,ward\n", "has no rows"),

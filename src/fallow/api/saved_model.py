@@ -28,8 +28,9 @@ from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
-from fallow.data.loaders.frame import read_features
+from fallow.data.loaders.features import read_features
 from fallow.data.loaders.pixels import as_features, bring_to_shape
+from fallow.data.loaders.table_files import is_frame
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
 from fallow.experiment.methods import ModelMaker, versions
@@ -82,10 +83,9 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     columns = example_spec["columns"]
     shape = tuple(example_spec["shape"])
     marks = example_spec.get("marks")
-    is_frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
-    if is_frame and columns:
+    if columns and is_frame(rows):
         rows = read_features(rows, columns, marks=marks or ())
-    elif is_frame:
+    elif hasattr(rows, "to_numpy"):
         rows = rows.to_numpy()
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()

@@ -373,12 +373,6 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
     names += [feature for feature, _ in marks]
     n_plain = len(names)
     names += [feature for column in written for feature in column.features]
-    whole = None
-    if not written:
-        whole = _find_one_array(columns)
-    if whole is not None:  # only numbers, as they were read: no copy is needed
-        columns.clear()
-        return EncodedColumns(whole, tuple(names), (), ())
     x = np.empty((n, len(names)), dtype=np.float32)
     levels: list[tuple[int, int]] = []
     at = 0  # first feature of the next column
@@ -402,31 +396,6 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
         first = n_plain + number * BUCKETS
         hash_texts(column.texts or (), x[:, first : first + BUCKETS])
     return EncodedColumns(x, tuple(names), tuple(levels), marks)
-
-
-def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
-    """Return the array that consists of exactly these columns, in order and without empty
-    cells.
-
-    Return None if there is none. Columns from a file of numbers are views of one array,
-    which can then serve as features, so that a large table is not copied.
-    """
-    first = columns[0].numbers
-    if first is None or not isinstance(first.base, np.ndarray):
-        return None
-    base: Numbers = first.base
-    is_matrix = base.ndim == 2 and base.shape[1] == len(columns)
-    if not is_matrix or base.dtype != np.float32:
-        return None
-    for index, column in enumerate(columns):
-        at = column.numbers
-        if at is None or at.base is not base or column.read.missing:
-            return None
-        # its first number is in the first row of the array, at the index of the column
-        is_there = at.ctypes.data == base.ctypes.data + index * base.itemsize
-        if not is_there or at.strides != base.strides[:1]:
-            return None
-    return base[: len(first)]
 
 
 def explain(column: ColumnRead) -> str:

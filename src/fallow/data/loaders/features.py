@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.missing import find_text_columns, name_buckets
+from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
 from fallow.core.suggestions import nearest
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.columns import hash_texts
 from fallow.data.loaders.images import list_files, read_images
 from fallow.data.loaders.pixels import as_features, bring_to_shape
-from fallow.data.loaders.table import EMPTY, Columns, read_cells
+from fallow.data.loaders.table_files import (
+    EMPTY,
+    ColumnCells,
+    Numbers,
+    ReadTable,
+    cells_of_frame,
+    number_in,
+    read_file,
+)
+
+if TYPE_CHECKING:
+    from narwhals.stable.v2.typing import IntoDataFrame
 
 
 @final
@@ -135,29 +146,111 @@ def _read_table(
     """Read the features of a table, (n, len(columns)), named by its column of IDs if there
     is one.
     """
-    cells = read_cells(path)
-    _check_levels(path, cells, columns)
+    read = read_file(path, lambda name: name == ids or name not in columns)
+    features = _encode_features(read, path.name, columns, marked)
+    x = torch.from_numpy(features)
+    if ids in read.columns:
+        return ids, read.columns[ids].texts, x
+    return "row", None, x
+
+
+def read_features(
+    df: IntoDataFrame,
+    columns: Sequence[str],
+    name: str = "frame",
+    marks: Sequence[Sequence[str]] = (),
+) -> Numbers:
+    """Return the features on which a model was trained: (n, d); NaN for missing values.
+
+    columns: names of features, ``column=level`` for one level of a text column.  Other columns are
+    ignored.  marks: indicator features of empty cells, with their columns.  Raises ValueError for a
+    missing column and for text that the model does not know.
+    """
+    read = cells_of_frame(df, name, lambda column: column not in columns)
+    return _encode_features(read, name, columns, {mark[0]: mark[1] for mark in marks})
+
+
+def _encode_features(
+    read: ReadTable, name: str, columns: Sequence[str], marked: Mapping[str, str]
+) -> Numbers:
+    """Return the features (n, len(columns)) of a table, NaN for empty cells."""
+    cells = read.columns
     written = find_text_columns(columns)
     hashed = {feature for column in written for feature in name_buckets(column)}
-    features = []  # (n,) each
-    for name in columns:
-        if name in hashed:
+    levels_of: dict[str, dict[str, int]] = {}  # column -> level -> index of the feature
+    features = np.empty((read.rows, len(columns)), dtype=np.float32)
+    for index, feature in enumerate(columns):
+        if feature in hashed:
             continue
-        if name in marked:
-            features.append(_mark_empty(path, cells, marked[name]))
+        column, is_level, level = feature.rpartition("=")
+        if feature in marked:
+            cells_marked = _find_column(cells, marked[feature], name)
+            features[:, index] = _find_empty(cells_marked)
+        elif feature in cells or not is_level:
+            cells_of_feature = _find_column(cells, feature, name)
+            features[:, index] = _encode_numbers(cells_of_feature, feature, name)
         else:
-            features.append(_encode_column(path, cells, name))
-    for column in written:  # whose features are the last
-        if column not in cells:
+            levels_of.setdefault(column, {})[level] = index
+    for column, levels in levels_of.items():
+        texts = _find_column(cells, column, name).texts or ()
+        indices = list(levels.values())
+        features[:, indices] = _encode_levels(texts, column, list(levels), name)
+    for number, column in enumerate(written):  # whose features are the last
+        texts = _find_column(cells, column, name).texts or ()
+        plain = ["" if text.lower() in EMPTY else text for text in texts]
+        first = len(columns) - (len(written) - number) * BUCKETS
+        hash_texts(plain, features[:, first : first + BUCKETS])
+    return features
+
+
+def _find_column(cells: Mapping[str, ColumnCells], column: str, name: str) -> ColumnCells:
+    if column not in cells:
+        raise ValueError(f"{name} has no column {column!r}{nearest(column, list(cells))}")
+    return cells[column]
+
+
+def _find_empty(cells: ColumnCells) -> npt.NDArray[np.bool_]:
+    """Return which cells are empty: (n,)."""
+    if cells.numbers is not None:
+        return np.isnan(cells.numbers)
+    return np.array([text.lower() in EMPTY for text in cells.texts or ()], dtype=np.bool_)
+
+
+def _encode_numbers(cells: ColumnCells, column: str, name: str) -> Numbers:
+    """Return the numbers in a column (n,), NaN for an empty cell."""
+    if cells.numbers is not None:
+        return cells.numbers
+    numbers = np.full(len(cells), np.nan)
+    for row, text in enumerate(cells.texts or ()):
+        number = number_in(text)
+        if number is not None:
+            numbers[row] = number
+        elif text.lower() not in EMPTY:
             raise ValueError(
-                f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
+                f"{name}: column {column!r}, row {row + 1}: {text!r} is a text, and the model "
+                "was trained on numbers"
             )
-        texts = ["" if text.lower() in EMPTY else text for text in cells[column]]
-        features += list(hash_texts(texts).T)
-    x = torch.from_numpy(np.stack(features, axis=1))
-    if ids in cells:
-        return ids, cells[ids], x
-    return "row", None, x
+    with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
+        return numbers.astype(np.float32)
+
+
+def _encode_levels(
+    texts: Sequence[str], column: str, levels: Sequence[str], name: str
+) -> Numbers:
+    """Return (n, levels) 1 for cells with a text, else 0; NaN for empty cells."""
+    code_of = {level: code for code, level in enumerate(levels)}
+    block = np.zeros((len(texts), len(levels)), dtype=np.float32)
+    for row, text in enumerate(texts):
+        if text in code_of:
+            block[row, code_of[text]] = 1
+        elif text.lower() in EMPTY:
+            block[row] = np.nan
+        else:
+            raise ValueError(
+                f"{name}: column {column!r}, row {row + 1}: {text!r} is none of the texts "
+                f"that the model was trained with: {', '.join(map(repr, levels))}"
+            )
+    return block
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -165,70 +258,3 @@ def list_images(folder: Path) -> list[Path]:
     if files := list_files(folder, "**/*"):
         return files
     raise ValueError(f"{folder} contains no images; give a folder that contains some")
-
-
-def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
-    """Raise ValueError for a text that did not occur in training."""
-    known: dict[str, list[str]] = {}
-    for column in columns:
-        name, is_level, level = column.rpartition("=")
-        if column not in cells and is_level and name in cells:
-            known.setdefault(name, []).append(level)
-    for name, levels in known.items():
-        for row, cell in enumerate(cells[name]):
-            if cell not in levels and cell.lower() not in EMPTY:
-                raise ValueError(
-                    f"{path.name}: column {name!r}, row {row + 1}: {cell!r} is none of the texts "
-                    f"that the model was trained with: {', '.join(map(repr, levels))}"
-                )
-
-
-def _mark_empty(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
-    """Return (n,) 1 for an empty cell of the column, else 0."""
-    if column not in cells:
-        raise ValueError(
-            f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
-        )
-    is_empty = [cell.lower() in EMPTY for cell in cells[column]]
-    return np.array(is_empty, dtype=np.float32)
-
-
-def _encode_column(path: Path, cells: Columns, feature: str) -> npt.NDArray[np.float32]:
-    """Return (n,) numbers, or 0 and 1 for a text; NaN for an empty cell."""
-    if feature in cells:
-        return _encode_numbers(path, feature, cells[feature])
-    column, is_level, level = feature.rpartition("=")
-    if is_level and column in cells:
-        return _encode_level(cells[column], level)
-    lacking = feature
-    if is_level:
-        lacking = column
-    raise ValueError(
-        f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}"
-    )
-
-
-def _encode_numbers(
-    path: Path, column: str, cells: Sequence[str]
-) -> npt.NDArray[np.float32]:
-    """Return (n,) the numbers in the cells of a column, NaN for an empty cell."""
-    numbers = []
-    for cell in cells:
-        if cell.lower() in EMPTY:
-            numbers.append(np.nan)
-            continue
-        try:
-            numbers.append(float(cell))
-        except ValueError as error:
-            raise ValueError(
-                f"{path.name}: column {column!r} contains a text: {error}"
-            ) from error
-    return np.array(numbers, dtype=np.float32)
-
-
-def _encode_level(cells: Sequence[str], level: str) -> npt.NDArray[np.float32]:
-    """Return (n,) 1 for cells with this text, 0 for another text, NaN for an empty cell."""
-    is_level = np.array([cell == level for cell in cells], dtype=np.float32)
-    is_empty = np.array([cell.lower() in EMPTY for cell in cells], dtype=np.bool_)
-    is_level[is_empty] = np.nan
-    return is_level

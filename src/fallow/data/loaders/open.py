@@ -25,8 +25,8 @@ from fallow.data.loaders.pixels import (
     describe_move,
     has_channels_last,
 )
-from fallow.data.loaders.table import TableArrays, Wanted, read_table
-from fallow.data.loaders.table_files import TABLES, ReportBytes, ignore_bytes
+from fallow.data.loaders.table import Source, TableArrays, Wanted, read_table
+from fallow.data.loaders.table_files import TABLES, ReportBytes, ignore_bytes, read_file
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import Reading, count_at
 
@@ -257,19 +257,19 @@ def from_table(
     equal.
     """
     file = _existing(path)
-    test_file = None
+    wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
+    sources = [Source(file.name, lambda is_text: read_file(file, is_text, notify))]
     if test is not None:
         test_file = _existing(test)
-    wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
-    table, labels, sites = read_table(file, test_file, wanted, notify)
-    groups = None
-    if sites is not None:
-        groups = np.array(sites, dtype=np.str_)
+        sources.append(
+            Source(test_file.name, lambda is_text: read_file(test_file, is_text))
+        )
+    table, labels, sites = read_table(sources, wanted)
     return from_assembled(
         table,
         np.array(labels, dtype=np.str_),
-        groups,
-        has_test=test_file is not None,
+        sites,
+        has_test=test is not None,
         name=file.stem,
         task=task,
         classes=tuple(classes),

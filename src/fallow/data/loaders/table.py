@@ -30,10 +30,9 @@ from fallow.data.loaders.table_files import (
     EMPTY,
     TABLES,
     ColumnCells,
+    IsText,
     Numbers,
     ReadTable,
-    ReportBytes,
-    ignore_bytes,
     number_in,
     read_file,
 )
@@ -98,15 +97,28 @@ class TableArrays:
     missing: Missing | None = None
 
 
-def read_table(
-    path: Path, test: Path | None, wanted: Wanted, notify: ReportBytes = ignore_bytes
-) -> tuple[TableArrays, Sequence[str], Sequence[str] | None]:
-    """Return both files as one table, with labels ("" for none) and sites as texts.
+@final
+@dataclass(frozen=True)
+class Source:
+    """A table that can be read, from a file or a frame.
 
-    Texts become the same columns in both files. Raises ValueError with the file, the
-    column, and the row of an error.
+    read: reads it; its argument returns which columns stay text.
     """
-    parts = _read_both(path, test, wanted, notify)
+
+    name: str
+    read: Callable[[IsText], ReadTable]
+
+
+def read_table(
+    sources: Sequence[Source], wanted: Wanted
+) -> tuple[TableArrays, Sequence[str], npt.NDArray[np.str_] | None]:
+    """Return the table, and the test table if any, as one, with labels and sites as texts.
+
+    Labels are "" for unlabeled examples. Texts become the same columns in both tables. Raises
+    ValueError with the file, the column, and the row of an error.
+    """
+    parts = _read_all(sources, wanted)
+    name = sources[0].name
     rows = parts[0].rows
     dialect = parts[0].dialect
     notes: list[str] = []
@@ -118,47 +130,42 @@ def read_table(
     labels = cells[wanted.label].texts
     assert labels is not None  # noqa: S101 - it was asked for as texts
     sites = None
-    site_of_row = None
     if wanted.site is not None:
-        sites = cells[wanted.site].texts
-        assert sites is not None  # noqa: S101 - it was asked for as texts
-        empty = sum(not site for site in sites)
+        site_texts = cells[wanted.site].texts
+        assert site_texts is not None  # noqa: S101 - it was asked for as texts
+        empty = sum(not site for site in site_texts)
         if empty:
             raise ValueError(
-                f"{path.name}: {empty} rows have no site in column {wanted.site!r}; fill them in"
+                f"{name}: {empty} rows have no site in column {wanted.site!r}; fill them in"
             )
-        site_of_row = np.array(sites, dtype=np.str_)
+        sites = np.array(site_texts, dtype=np.str_)
 
-    table = assemble(cells, wanted, path.name, rows, site_of_row, dialect)
+    table = assemble(cells, wanted, name, rows, sites, dialect)
     table = replace(table, notes=(*notes, *table.notes))
-    if table.kept.all():
-        return table, labels, sites
-    kept_sites = None
     if sites is not None:
-        kept_sites = list(compress(sites, table.kept))
-    return table, list(compress(labels, table.kept)), kept_sites
+        sites = sites[table.kept]
+    return table, list(compress(labels, table.kept)), sites
 
 
-def _read_both(
-    path: Path, test: Path | None, wanted: Wanted, notify: ReportBytes
-) -> list[ReadTable]:
-    """Read the file, and the test file if any; a column that is text in one is text in
+def _read_all(sources: Sequence[Source], wanted: Wanted) -> list[ReadTable]:
+    """Read the table, and the test table if any; a column that is text in one is text in
     both.
     """
-    first = _read_checked(path, wanted, wanted.is_text, notify)
-    if test is None:
-        return [first]
-    second = _read_checked(test, wanted, wanted.is_text, ignore_bytes)
-    _check_same_columns(first, second, path, test)
+    parts = [_read_checked(source, wanted, wanted.is_text) for source in sources]
+    if len(parts) == 1:
+        return parts
+    first, second = parts
+    _check_same_columns(first, second, *sources)
     mixed = _find_mixed_columns(first, second)
     if not mixed:
-        return [first, second]
+        return parts
 
     def is_text(name: str) -> bool:
         return name in mixed or wanted.is_text(name)
 
+    parts.clear()
     del first, second  # a large table must not be in memory twice
-    return [_read_checked(file, wanted, is_text, notify) for file in (path, test)]
+    return [_read_checked(source, wanted, is_text) for source in sources]
 
 
 def read_cells(path: Path) -> Columns:
@@ -188,15 +195,13 @@ def _plain_texts(cells: ColumnCells, dialect: Dialect) -> list[str]:
     return texts
 
 
-def _read_checked(
-    path: Path, wanted: Wanted, is_text: Callable[[str], bool], notify: ReportBytes
-) -> ReadTable:
-    read = read_file(path, is_text, notify)
+def _read_checked(source: Source, wanted: Wanted, is_text: IsText) -> ReadTable:
+    read = source.read(is_text)
     names = list(read.columns)
     for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
         if column is not None and column not in read.columns:
             raise ValueError(
-                f"{path.name} has no column {column!r}{nearest_column(column, names)}"
+                f"{source.name} has no column {column!r}{nearest_column(column, names)}"
             )
     used = [c for c in (wanted.label, wanted.site, wanted.id) if c is not None]
     words = {wanted.label: "label", wanted.site: "site", wanted.id: "id"}
@@ -213,16 +218,16 @@ def _read_checked(
 
 
 def _check_same_columns(
-    first: ReadTable, second: ReadTable, path: Path, test: Path
+    first: ReadTable, second: ReadTable, source: Source, test: Source
 ) -> None:
     for column in first.columns:
         if column not in second.columns:
             hint = nearest(column, list(second.columns))
-            raise ValueError(f"{test.name} has no column {column!r} of {path.name}{hint}")
+            raise ValueError(f"{test.name} has no column {column!r} of {source.name}{hint}")
     for column in second.columns:
         if column not in first.columns:
             raise ValueError(
-                f"{test.name} has a column {column!r} that is not in {path.name}; remove it"
+                f"{test.name} has a column {column!r} that is not in {source.name}; remove it"
             )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import lzma
 import math
+import warnings
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.data.loaders.dialect import BLOCK, Dialect, detect
+from fallow.data.loaders.dialect import Dialect, detect
 from fallow.data.loaders.workbook import check_workbook_fits
 from fallow.storage.received import check_no_pipe, describe_lack
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import narwhals.stable.v2 as nw
+    from narwhals.stable.v2.typing import IntoDataFrame
     from pyarrow.parquet import FileMetaData
 
 TEXT_FILES = (".csv", ".tsv")
@@ -121,24 +122,15 @@ def read_file(
 
 
 def _read_text(path: Path, is_text: IsText, notify: ReportBytes) -> ReadTable:
-    """Read the columns of a text file with pyarrow if the result is the same, else line by
-    line.
-    """
+    """Read the columns of a text file."""
     dialect = detect(path)
     names = _read_header(path, dialect)
-    notes = dialect.notes(path.name)
     numeric = _looks_numeric(path, dialect, names)
     numeric -= {name for name in names if is_text(name)}
-    is_usual = dialect.encoding in ("utf-8", "utf-8-sig") and dialect.is_plain
-    can_be_fast = is_usual and not any("\n" in name for name in names)
-    if can_be_fast and find_spec("pyarrow") is not None:
-        fast = _read_by_arrow(path, dialect, names, numeric, notify)
-        if fast is not None:
-            return ReadTable(fast, notes, dialect)
     while True:
         columns, mistaken = _read_by_lines(path, dialect, names, numeric, notify)
         if not mistaken:
-            return ReadTable(columns, notes, dialect)
+            return ReadTable(columns, dialect.notes(path.name), dialect)
         numeric -= mistaken  # columns with texts among numbers are read again, as text
 
 
@@ -156,11 +148,15 @@ def _read_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
 
 def _read_header(path: Path, dialect: Dialect) -> list[str]:
     """Return the names of the columns; a column without a name gets its number."""
-    header = next(_read_lines(path, dialect), [])
+    return _name_columns(next(_read_lines(path, dialect), []), path.name)
+
+
+def _name_columns(header: Sequence[str], file: str) -> list[str]:
+    """Return the names in a header; ValueError for equal names."""
     names = []
     for index, name in enumerate(header, start=1):
         names.append(name.strip() or f"column {index}")
-    _check_names(names, path.name)
+    _check_names(names, file)
     return names
 
 
@@ -200,87 +196,6 @@ def number_in(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
-
-
-def _read_by_arrow(
-    path: Path,
-    dialect: Dialect,
-    names: Sequence[str],
-    numeric: set[str],
-    notify: ReportBytes,
-) -> dict[str, ColumnCells] | None:
-    """Read the columns of a regular file in blocks; None for an irregular file."""
-    pa = import_optional("pyarrow", "pyarrow", "reading a table fast")
-    arrow_csv = import_optional("pyarrow.csv", "pyarrow", "reading a table fast")
-    empty_words: set[str] = set()
-    for word in EMPTY:
-        empty_words |= {word, word.upper(), word.capitalize()}
-    kinds = dict.fromkeys(names, pa.string())
-    position: dict[str, int] = {}  # index in the matrix below, by column of numbers
-    for name in names:
-        if name in numeric:
-            kinds[name] = pa.float64()
-            position[name] = len(position)
-    total = path.stat().st_size
-    # One array for all numbers.  The unused end is never written, so it takes no memory.
-    matrix = np.empty((_count_lines(path), len(position)), dtype=np.float32)
-    texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
-    known: dict[str, str] = {}  # equal texts share memory
-    rows = 0
-    try:
-        # the header was read and checked above; its names may be stripped
-        reader = arrow_csv.open_csv(
-            path,
-            read_options=arrow_csv.ReadOptions(
-                column_names=list(names), skip_rows=_lines_before(path), block_size=BLOCK
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=dialect.separator,
-                quote_char=dialect.quote,
-                newlines_in_values=True,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=kinds,
-                null_values=sorted(empty_words),
-                strings_can_be_null=False,
-            ),
-        )
-        for batch in reader:
-            end = rows + batch.num_rows
-            notify(total * end // len(matrix), total)  # the header counts as a row
-            for name, at in position.items():
-                with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
-                    matrix[rows:end, at] = batch.column(name).to_numpy(zero_copy_only=False)
-            rows = end
-            for name, cells in texts.items():
-                values = [cell.strip() for cell in batch.column(name).to_pylist()]
-                cells += [known.setdefault(cell, cell) for cell in values]
-    except (pa.ArrowException, OSError):
-        return None
-    notify(total, total)
-    columns: dict[str, ColumnCells] = {}
-    for name in names:
-        if name in numeric:
-            columns[name] = ColumnCells(matrix[:rows, position[name]])
-        else:
-            columns[name] = ColumnCells(texts=texts[name])
-    return columns
-
-
-def _count_lines(path: Path) -> int:
-    """Return an upper bound of the number of rows."""
-    with path.open("rb") as file:
-        blocks = iter(lambda: file.read(BLOCK), b"")
-        return 1 + sum(block.count(b"\n") + block.count(b"\r") for block in blocks)
-
-
-def _lines_before(path: Path) -> int:
-    """Return the number of lines before the header, which may be blank."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip(b"\xef\xbb\xbf \t\r\n"):
-                return number
-    return 0
 
 
 def _join_blocks(blocks: list[Numbers]) -> Numbers:
@@ -381,26 +296,52 @@ def _parse_at_once(column: Sequence[str]) -> npt.NDArray[np.float64] | None:
 
 
 def _read_excel(path: Path, is_text: IsText) -> ReadTable:
-    import pandas as pd
-
-    import_optional("openpyxl", "openpyxl", "reading an Excel file")
+    openpyxl = import_optional("openpyxl", "openpyxl", "reading an Excel file")
     with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # reported later
         check_workbook_fits(path)
     try:
-        with pd.ExcelFile(path, engine="openpyxl") as book:
-            sheets = book.sheet_names
-            # Cells are unchanged: missing values are recognized in one function only.
-            df = pd.read_excel(
-                book, sheet_name=sheets[0], keep_default_na=False, na_values=[""]
-            )
+        with path.open("rb") as opened, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parts without cells, such as styles
+            book = openpyxl.load_workbook(opened, read_only=True, data_only=True)
+            sheets = book.sheetnames
+            sheet = book[sheets[0]]
+            sheet.reset_dimensions()  # those in the file may be wrong
+            rows = [row for row in map(_read_excel_row, sheet.iter_rows()) if row]
     except Exception as error:  # openpyxl raises any error for a damaged archive
         raise ValueError(f"{path.name} could not be read as Excel: {error}") from error
+    if not rows:
+        return ReadTable({})
+    names = _name_columns(
+        ["" if cell is None else str(cell) for cell in rows[0]], path.name
+    )
+    for number, row in enumerate(rows[1:], start=1):
+        if len(row) > len(names):
+            raise ValueError(
+                f"{path.name}: row {number} has {len(row)} cells and the header "
+                f"{len(names)}; name every column in the header"
+            )
+        row += [None] * (len(names) - len(row))
+    columns: dict[str, ColumnCells] = {}
+    for index, name in enumerate(names):
+        cells = [row[index] for row in rows[1:]]
+        columns[name] = cells_of_values(cells, is_text(name))
     notes: tuple[str, ...] = ()
     if len(sheets) > 1:
         notes = (
             f"{path.name}: only the first of {len(sheets)} sheets, {sheets[0]!r}, was read",
         )
-    return ReadTable(cells_of_frame(df, path.name, is_text), notes)
+    return ReadTable(columns, notes)
+
+
+def _read_excel_row(row: Sequence[Any]) -> list[object]:  # cells of openpyxl
+    """Return the values of a row up to the last one, with None for errors and empty cells."""
+    values: list[object] = []
+    for cell in row:
+        is_empty = cell.data_type == "e" or cell.value == ""
+        values.append(None if is_empty else cell.value)
+    while values and values[-1] is None:
+        values.pop()
+    return values
 
 
 def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
@@ -421,22 +362,7 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
         table = reader.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
-    names = [str(name) for name in table.column_names]
-    _check_names(names, path.name)
-    columns: dict[str, ColumnCells] = {}
-    for index, name in enumerate(names):
-        column = table.column(index)
-        try:
-            if is_text(name):
-                texts = [_format_value(value) for value in column.to_pylist()]
-                columns[name] = ColumnCells(texts=texts)
-            else:
-                columns[name] = cells_of_series(column.to_pandas())
-        except (arrow.ArrowException, OverflowError) as error:  # such as dates after 9999
-            raise ValueError(
-                f"{path.name}: column {name!r} cannot be read: {error}; omit it"
-            ) from error
-    return ReadTable(columns)
+    return cells_of_frame(table, path.name, is_text)
 
 
 def _estimate_bytes(metadata: FileMetaData) -> int:
@@ -459,60 +385,76 @@ def _check_fits(path: Path, n_bytes: int) -> None:
         raise ValueError(f"{path.name} {lack}")
 
 
-def _format_value(value: object) -> str:
-    """Return a value of a typed file as text; "" for a missing value."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(value).strip()
+def is_frame(value: object) -> bool:
+    """Return whether a value is a table in memory: of pandas, polars or Arrow, among others."""
+    if not hasattr(value, "columns"):  # before narwhals is imported
+        return False
+    import narwhals.stable.v2 as nw
+
+    native = nw.from_native(value, eager_only=True, pass_through=True)
+    return isinstance(native, nw.DataFrame)
 
 
-def cells_of_frame(
-    df: pd.DataFrame, name: str, is_text: IsText = no_text
-) -> dict[str, ColumnCells]:
-    """Return the columns of a frame by their names as text; ValueError for equal names."""
-    names = [str(column) for column in df.columns]
+def cells_of_frame(df: IntoDataFrame, name: str, is_text: IsText = no_text) -> ReadTable:
+    """Return the columns of a frame by their names as text.
+
+    Raises ValueError for equal names, and for a column that cannot be read.
+    """
+    import narwhals.stable.v2 as nw
+
+    frame = nw.from_native(df, eager_only=True)
+    names = [str(column) for column in frame.columns]
     _check_names(names, name)
     columns: dict[str, ColumnCells] = {}
     for index, column in enumerate(names):
-        columns[column] = cells_of_series(df.iloc[:, index], is_text(column))
-    return columns
+        try:
+            columns[column] = cells_of_series(frame[:, index], is_text(column))
+        except (ArithmeticError, ValueError) as error:  # such as dates after 9999
+            raise ValueError(
+                f"{name}: column {column!r} cannot be read: {error}; omit it"
+            ) from error
+    return ReadTable(columns)
 
 
-def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> ColumnCells:
-    """Return a column of a frame, interpreted by its type, or for "object" by its cells.
+def cells_of_series(values: nw.Series[Any], as_texts: bool = False) -> ColumnCells:
+    """Return a column of a frame, interpreted by its type, or by its cells if it has none.
 
     as_texts: numbers become text too, integers without a decimal point.
     """
-    from pandas.api import types
+    import narwhals.stable.v2 as nw
 
     dtype = values.dtype
-    is_date = types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype)
-    is_number = types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype)
-    if is_number and not as_texts:
-        with np.errstate(over="ignore"):
-            wide: npt.NDArray[np.float64] = values.to_numpy(np.float64, na_value=np.nan)
-            return ColumnCells(wide.astype(np.float32))
+    if not as_texts and (dtype.is_numeric() or dtype == nw.Boolean):
+        return _narrow(values.cast(nw.Float64).to_numpy())
+    absent = values.is_null().to_list()
+    cells = values.to_list()
+    filled = [None if lacks else cell for cell, lacks in zip(cells, absent, strict=True)]
+    is_typed = dtype not in (nw.Object, nw.Unknown)
+    read = cells_of_values(filled, as_texts or is_typed)
+    return replace(read, is_date=read.is_date or dtype.is_temporal())
 
-    cells = values.tolist()
-    absent = values.isna().to_numpy(dtype=bool)
-    value = [cell for cell, removed in zip(cells, absent, strict=True) if not removed]
-    all_numbers = bool(value) and all(_is_number(cell) for cell in value)
-    if all_numbers and not is_number and not as_texts and types.is_object_dtype(dtype):
-        numbers = np.full(len(cells), np.nan)
-        numbers[~absent] = [float(cell) for cell in value]
-        with np.errstate(over="ignore"):
-            return ColumnCells(numbers.astype(np.float32))
 
-    texts = []
-    for cell, is_absent in zip(cells, absent, strict=True):
-        if is_absent:
-            texts.append("")
-        else:
-            texts.append(_format_cell(cell))
-    if not is_date and value:
-        is_date = all(hasattr(cell, "isoformat") for cell in value)
+def cells_of_values(cells: Sequence[object], as_texts: bool = False) -> ColumnCells:
+    """Return a column of values of any types, with None or NaN for empty cells."""
+    value = [cell for cell in cells if not _is_absent(cell)]
     has_numbers = any(_is_number(cell) for cell in value)
-    return ColumnCells(texts=texts, is_category=not has_numbers, is_date=bool(is_date))
+    is_numeric = all(_is_number(cell) for cell in value)
+    is_numeric |= all(isinstance(cell, bool) for cell in value)
+    if value and is_numeric and not as_texts:
+        numbers = [math.nan if _is_absent(cell) else cell for cell in cells]
+        return _narrow(np.array(numbers, dtype=np.float64))
+    texts = ["" if _is_absent(cell) else _format_cell(cell) for cell in cells]
+    is_date = bool(value) and all(hasattr(cell, "isoformat") for cell in value)
+    return ColumnCells(texts=texts, is_category=not has_numbers, is_date=is_date)
+
+
+def _narrow(numbers: npt.NDArray[np.float64]) -> ColumnCells:
+    with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
+        return ColumnCells(numbers.astype(np.float32))
+
+
+def _is_absent(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _is_number(value: object) -> bool:
