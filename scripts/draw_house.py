@@ -156,7 +156,7 @@ def draw(arrows: Arrows, source: Path) -> str:
             f'<text class="name" x="{middle:.0f}" y="{y + 20:.0f}" text-anchor="middle">'
             f"{package}</text>",
             f'<text class="size" x="{middle:.0f}" y="{y + 36:.0f}" text-anchor="middle">'
-            f"{n_files} files, {n_lines:,} lines</text>",
+            f"{n_files} files, {n_lines / 1000:.1f}k lines</text>",
         ]
     parts.append("</svg>")
     return "\n".join(parts) + "\n"

@@ -101,13 +101,6 @@ def test_targets_can_be_split_at_random_or_by_their_groups() -> None:
     assert [part.tolist() for part in parts] == [list(range(50)), list(range(50, 100))]
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
-@pytest.mark.parametrize("rule", [Dirichlet, FedMADirichlet, ExactDirichlet])
-def test_a_concentration_that_is_not_positive_is_refused(rule: Any, alpha: float) -> None:
-    with pytest.raises(ValueError, match=r"alpha is .* give a positive"):
-        rule(alpha=alpha)
-
-
 @pytest.mark.parametrize("rule", [IID(), Dirichlet(), ExactDirichlet(), Patho(), Shards()])
 def test_more_sites_than_rows_are_refused(rule: Partition) -> None:
     with pytest.raises(ValueError, match="5 examples cannot be distributed over 6 sites"):

@@ -118,22 +118,6 @@ def test_bins_may_be_another_number_than_sites_and_set_the_smallest_size() -> No
     assert {len(part) for part in one} <= {1249, 1250, 1251}
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"alpha": 0.0}, "alpha is 0.0; give a positive"),
-        ({"bins": 0}, "bins is 0; give a whole number from 1, or None"),
-        ({"bins": 2.5}, "bins is 2.5; give a whole number"),
-        ({"min_size": 0}, "min_size is 0; give a whole number"),
-        ({"binning": "equal"}, "binning is 'equal'; known: quantile, equal-width"),
-        ({"allocation": "fair"}, "allocation is 'fair'; known: hetero, plain"),
-    ],
-)
-def test_a_field_that_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        TargetDirichlet(**fields)
-
-
 def test_what_cannot_be_split_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ValueError, match="5 examples cannot be distributed over 6 sites; use fewer"

@@ -97,7 +97,7 @@ def test_two_text_columns_are_weighted_apart_and_other_columns_are_standardized(
 def test_tables_without_texts_and_too_many_features_are_refused() -> None:
     with pytest.raises(ValueError, match=r"list the columns of free text with columns="):
         HashedText().width((20,))
-    with pytest.raises(ValueError, match="features is 5000; a text has 4096"):
+    with pytest.raises(ValueError, match="at most 4096, the number of hashed n-grams"):
         HashedText(features=5000)
 
 

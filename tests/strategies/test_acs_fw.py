@@ -99,8 +99,3 @@ def test_no_matrix_of_all_pairs_is_built() -> None:
 def test_classes_are_refused_with_what_to_use_instead() -> None:
     with pytest.raises(RuntimeError, match=r"ACSFW is for numbers.* 3 classes; use badge"):
         world(tables(), ACSFW()).picks(3)
-
-
-def test_a_sigma_that_is_no_noise_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"ACSFW's sigma is 0.0; it must be 1e-06 or more"):
-        ACSFW(sigma=0.0)

@@ -187,11 +187,3 @@ def test_copies_of_one_row_are_different_picks() -> None:
 def test_classes_are_refused_with_what_to_use_instead() -> None:
     with pytest.raises(RuntimeError, match=r"BAIT is for numbers.* 3 classes; use badge"):
         world(tables(), BAIT()).picks(3)
-
-
-@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
-def test_a_sigma_that_is_no_noise_is_refused(sigma: float) -> None:
-    with pytest.raises(
-        ValueError, match=f"BAIT's sigma is {sigma}; it must be 1e-06 or more"
-    ):
-        BAIT(sigma=sigma)

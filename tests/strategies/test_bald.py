@@ -124,8 +124,3 @@ def test_a_site_without_labels_has_one_model_twice_and_picks_at_random() -> None
         tuple(world(bare, BALD(ensemble=True), seed).picks(3)["a"]) for seed in range(8)
     }
     assert len(picks) > 4
-
-
-def test_one_pass_cannot_disagree() -> None:
-    with pytest.raises(ValueError, match="1 passes, and a single one has no disagreement"):
-        BALD(passes=1)

@@ -137,7 +137,7 @@ def test_a_direction_that_is_rounding_is_a_note_for_the_reader() -> None:
     for x in sites.values():
         x[:, 4] = x[:, 3] + 1e-11 * x[:, 4]
     (output,) = federation(sites, AT_SITES).query(4)["notes"]["warnings"]
-    assert "collinear" in output and "leave out a column" in output
+    assert "collinear" in output and "omit a column" in output
     assert federation(sites, FALE(ridge=0.1)).query(4)["notes"]["warnings"] == []
 
 

@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 
-import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
@@ -94,9 +93,3 @@ def test_saturated_predictions_do_not_move_and_come_last() -> None:
         12
     )["a"]
     assert set(picks[:6]) == set(range(6, 12))
-
-
-def test_no_draw_and_no_noise_are_refused() -> None:
-    for wrong in ({"draws": 0}, {"epsilon": 0.0}, {"epsilon": float("nan")}):
-        with pytest.raises(ValueError, match="at least one draw and an epsilon above 0"):
-            NoiseStability(**wrong)

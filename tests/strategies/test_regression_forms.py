@@ -109,11 +109,6 @@ def test_badge_on_copies_of_one_row_is_uniform() -> None:
     assert (share - (1 - torch.eye(3)) / 2).abs().max() < 0.2
 
 
-def test_badge_refuses_a_sigma_that_is_no_noise() -> None:
-    with pytest.raises(ValueError, match=r"BADGE's sigma is 0; it must be 1e-06 or more"):
-        BADGE(sigma=0)
-
-
 # -- LoGo ------------------------------------------------------------------------------
 
 

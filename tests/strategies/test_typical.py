@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -154,15 +153,3 @@ def test_bids_differ_by_a_number_that_each_site_draws() -> None:
         for one, other in zip(sorted(picks["a"])[:8], sorted(picks["b"])[:8], strict=True)
     )
     assert CHANCES > 1 and shared <= 8
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"neighbors": 0}, "neighbors is 0; it must be 1"),
-        ({"least": 1}, "least is 1; it must be 2"),
-    ],
-)
-def test_fields_that_cannot_be_are_refused(fields: dict[str, int], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        Typical(**fields)

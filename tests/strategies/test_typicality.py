@@ -85,8 +85,3 @@ def test_there_are_never_more_clusters_than_the_paper_allows(
     monkeypatch.setattr("fallow.strategies.typicality.MOST", 2)
     picks = world({"a": groups([8, 5])}, Typicality()).picks(4)["a"]
     assert [row < 8 for row in picks] == [True, False, True, False]
-
-
-def test_no_neighbor_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 neighbors; it needs at least one"):
-        Typicality(neighbors=0)

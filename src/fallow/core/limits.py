@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from numbers import Real
-from typing import Annotated, Any, Literal, final, get_args, get_origin, get_type_hints
+from numbers import Integral, Real
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    final,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from fallow.core.wording import join_words
 
@@ -18,6 +28,8 @@ BOUNDS: Mapping[str, str] = {
     "lt": "below",
 }
 """Words for bounds, by their names in pydantic."""
+WORDS: Mapping[Any, str] = {int: "a whole number", float: "a number", type(None): "None"}
+"""Types of numbers, and of none, in messages."""
 SCHEMA: Mapping[str, str] = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -118,17 +130,41 @@ def check_fields(algorithm: Any) -> None:
 def check_limits(instance: Any, prefix: str = "") -> None:
     """Raise ValueError for the first field of a dataclass that is out of its declared range.
 
-    Fields that are None, or no numbers, are left to other checks.  ``prefix``: before the name of the
-    field in the message.
+    Such a field must also be a number, a whole one if it is declared so, or another of the values in
+    its annotation, as in ``PositiveFloat | Literal["auto"] | None``.  ``prefix``: before the name of
+    the field in the message.
     """
     cls: Any = type(instance)
-    for name, limits in list_limits(cls).items():
+    for name, (limits, kinds) in list_limits(cls).items():
         value = getattr(instance, name)
-        if not isinstance(value, Real) or isinstance(value, bool):
-            continue
-        why = limits.find_fault(f"{prefix}{name}", value)
-        if why is not None:
-            raise ValueError(why)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if float not in kinds:
+            is_number = is_number and isinstance(value, Integral)
+        if is_number:
+            why = limits.find_fault(f"{prefix}{name}", value)
+            if why is not None:
+                raise ValueError(why)
+        elif not any(_is_other(value, kind) for kind in kinds):
+            words = join_words([_describe(kind) for kind in kinds], last="or")
+            raise ValueError(f"{prefix}{name} is {value!r}; it must be {words}")
+
+
+def _is_other(value: Any, kind: Any) -> bool:
+    """Return whether a value that is no number is of a type in an annotation.
+
+    Types other than choices and None are left to other checks.
+    """
+    if kind is type(None):
+        return value is None
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    return kind not in WORDS
+
+
+def _describe(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return join_words([repr(choice) for choice in get_args(kind)], last="or")
+    return WORDS[kind]
 
 
 @cache
@@ -143,15 +179,25 @@ def list_choices(cls: Any) -> dict[str, tuple[Any, ...]]:
 
 
 @cache
-def list_limits(cls: Any) -> dict[str, Limits]:
-    """Return the declared ranges of the fields of a class."""
-    ranges: dict[str, Limits] = {}
+def list_limits(cls: Any) -> dict[str, tuple[Limits, tuple[Any, ...]]]:
+    """Return the declared range of each field of a class that has one, and its types."""
+    ranges: dict[str, tuple[Limits, tuple[Any, ...]]] = {}
     hints = get_type_hints(cls, include_extras=True)
+    plain = get_type_hints(cls)
     for field in fields(cls):
         limits = find_limits(hints[field.name])
         if limits is not None:
-            ranges[field.name] = limits
+            ranges[field.name] = limits, tuple(_split(plain[field.name]))
     return ranges
+
+
+def _split(hint: Any) -> Iterator[Any]:
+    """Yield the types of a union, or a single type."""
+    if get_origin(hint) in (Union, UnionType):
+        for part in get_args(hint):
+            yield from _split(part)
+    else:
+        yield hint
 
 
 def find_limits(hint: Any) -> Limits | None:
@@ -168,5 +214,6 @@ NonNegativeInt = Annotated[int, Limits(ge=0)]
 PositiveFloat = Annotated[float, Limits(gt=0)]
 NonNegativeFloat = Annotated[float, Limits(ge=0)]
 PositiveFinite = Annotated[float, Limits(gt=0, is_finite=True)]
+Finite = Annotated[float, Limits(is_finite=True)]
 NonNegativeFinite = Annotated[float, Limits(ge=0, is_finite=True)]
 Fraction = Annotated[float, Limits(ge=0, le=1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from numbers import Real
 from typing import Annotated, Any, Literal, final
 
 from fallow.core.limits import (
@@ -12,6 +11,7 @@ from fallow.core.limits import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    check_fields,
     check_limits,
 )
 from fallow.core.suggestions import explain_constructor
@@ -32,13 +32,6 @@ class Described:
 
 FALLBACK_LR = 0.01
 FALLBACK_BATCH_SIZE = 32
-
-
-def check_number(name: str, value: object) -> None:
-    """Raise ValueError unless the value is a number or None."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if value is not None and not is_number:
-        raise ValueError(f"{name} is {value!r}; it must be a number")
 
 
 @explain_constructor
@@ -72,14 +65,12 @@ class Optimizer:
     momentum: Annotated[float, Limits(ge=0, lt=1)] = 0.9
     weight_decay: NonNegativeFloat = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    eps: NonNegativeFloat = 1e-8
     persist: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in ("sgd", "adam"):
             raise ValueError(f"optimizer {self.name!r} is unknown; use 'sgd' or 'adam'")
-        for name in ("lr", "momentum", "weight_decay", "eps"):
-            check_number(name, getattr(self, name))
         check_limits(self)
         unused = self._find_unused()
         if unused:
@@ -156,14 +147,13 @@ class TrainingStage:
     4
     """
 
-    epochs: Annotated[int, Described("Number of epochs.")] = 1
+    epochs: Annotated[int, Limits(ge=0), Described("Number of epochs.")] = 1
     part: Annotated[
         Literal["all", "head", "body"], Described("Part of the model that is trained.")
     ] = "all"
 
     def __post_init__(self) -> None:
-        if type(self.epochs) is not int or self.epochs < 0:
-            raise ValueError(f"epochs is {self.epochs!r}; give a whole number, 0 or more")
+        check_fields(self)
 
 
 FALLBACK_STAGES = (TrainingStage(),)
@@ -226,7 +216,6 @@ class TrainingConfig:
     mix: PositiveFloat | None = None
 
     def __post_init__(self) -> None:
-        check_number("batch_size", self.batch_size)
         check_limits(self)
         if not self.start:
             raise ValueError(

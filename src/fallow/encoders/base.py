@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -168,16 +167,6 @@ def round_to_grid(value: Tensor, digits: int = FINE) -> Tensor:
     """Round numbers to multiples of ``2 ** -digits``, in float64; see `round_digits`."""
     steps = 2.0**digits
     return (value.double() * steps).round() / steps
-
-
-def check_positive(encoder: Encoder, *names: str) -> None:
-    """Raise ValueError unless these fields are numbers above 0."""
-    for name in names:
-        value = getattr(encoder, name)
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(
-                f"{encoder.contract.title}: {name} is {value}; it must be above 0"
-            )
 
 
 def describe_shape(shape: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
+from fallow.core.limits import Finite, NonNegativeInt, PositiveInt, check_fields
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
@@ -26,7 +27,6 @@ from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
     check_parts,
-    check_positive,
     describe_shape,
     round_digits,
     round_to_grid,
@@ -83,11 +83,11 @@ class Convolution:
     (1024, 4096)
     """
 
-    filters: int | None = None
-    patch: int | None = None
-    threshold: float = 0.5
-    grid: int = 4
-    seed: int = 0
+    filters: PositiveInt | None = None
+    patch: PositiveInt | None = None
+    threshold: Finite = 0.5
+    grid: PositiveInt = 4
+    seed: NonNegativeInt = 0
     half: bool = False
 
     version: ClassVar[int] = 2
@@ -99,10 +99,7 @@ class Convolution:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "grid")
-        for name in ("filters", "patch"):
-            if getattr(self, name) is not None:
-                check_positive(self, name)
+        check_fields(self)
 
     def settle(self, shape: Shape) -> Convolution:
         """Return the same encoder with the defaults for images of ``shape``.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape
@@ -86,7 +87,7 @@ class EfficientNetLite0(PhotoEncoder):
     1280
     """
 
-    size: int = 128
+    size: PositiveInt = 128
 
     contract: ClassVar[Contract] = Contract(title="EfficientNet-Lite0")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,13 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
+from fallow.core.limits import NonNegativeInt, PositiveFinite, PositiveInt, check_fields
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_parts, check_positive, round_digits
+from fallow.encoders.base import Shape, check_parts, round_digits
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
@@ -75,9 +76,9 @@ class Fourier:
     256
     """
 
-    features: int = 1024  # D
-    gamma: float | Literal["auto"] = USUAL  # in {0.05, 0.1, 0.25, 0.5, 1}
-    seed: int = 0
+    features: PositiveInt = 1024  # D
+    gamma: PositiveFinite | Literal["auto"] = USUAL  # in {0.05, 0.1, 0.25, 0.5, 1}
+    seed: NonNegativeInt = 0
     units: Units = "auto"
     half: bool = False
 
@@ -90,17 +91,7 @@ class Fourier:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "features")
-        if isinstance(self.gamma, str) and self.gamma != "auto":
-            raise ValueError(
-                f"Fourier: gamma is {self.gamma!r}; use a number above 0, or 'auto'"
-            )
-        if not self.is_tuned:
-            check_positive(self, "gamma")
-        if self.units not in get_args(Units):
-            raise ValueError(
-                f"Fourier: units is {self.units!r}; use one of {', '.join(get_args(Units))}"
-            )
+        check_fields(self)
 
     def width(self, shape: Shape) -> int:
         return self.features

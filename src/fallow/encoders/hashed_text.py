@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,17 +17,21 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Documents
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_fields
 from fallow.core.missing import BUCKETS
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_parts, check_positive, round_digits
+from fallow.encoders.base import Shape, check_parts, round_digits
 from fallow.encoders.rows import all_blocks
 
 BATCH = 1024  # examples at a time
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
+
+
+FEATURES = Limits(ge=1, le=BUCKETS, advice=", the number of hashed n-grams of a text")
 
 
 @explain_constructor
@@ -73,9 +77,9 @@ class HashedText:
     2051
     """
 
-    features: int = 1024  # D
-    columns: int = 1
-    seed: int = 0
+    features: Annotated[int, FEATURES] = 1024  # D
+    columns: PositiveInt = 1
+    seed: NonNegativeInt = 0
     half: bool = False
 
     version: ClassVar[int] = 1
@@ -87,12 +91,7 @@ class HashedText:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "features", "columns")
-        if self.features > BUCKETS:
-            raise ValueError(
-                f"HashedText: features is {self.features}; a text has {BUCKETS} hashed "
-                "n-grams, so this is the maximum"
-            )
+        check_fields(self)
 
     def width(self, shape: Shape) -> int:
         return self._count_others(shape) + self.columns * self.features

@@ -20,13 +20,13 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
     check_parts,
-    check_positive,
     describe_shape,
     round_digits,
     round_to_grid,
@@ -69,8 +69,8 @@ class PhotoEncoder(ABC):
         Round features to float16.
     """
 
-    size: int = 224
-    batch: int = 64
+    size: PositiveInt = 224
+    batch: PositiveInt = 64
     normalize: bool = True
     half: bool = False
 
@@ -78,7 +78,7 @@ class PhotoEncoder(ABC):
     contract: ClassVar[Contract] = Contract(title="Photographs")
 
     def __post_init__(self) -> None:
-        check_positive(self, "size", "batch")
+        check_fields(self)
 
     @abstractmethod
     def load(self) -> PhotoNetwork:

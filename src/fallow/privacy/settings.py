@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveFinite, check_limits
 from fallow.core.suggestions import explain_constructor
-from fallow.core.training_config import check_number
 from fallow.privacy.extra import need
 from fallow.privacy.gaussian import costs_of
 from fallow.privacy.ledger import add_up, as_written
@@ -72,8 +71,6 @@ class Privacy:
     min_new_labels: Annotated[int, NEW_LABELS] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "total", "bound"):
-            check_number(f"privacy.{name}", getattr(self, name))
         check_limits(self, "privacy.")
         if self.mechanism not in ("laplace", "discrete_laplace"):
             raise ValueError(

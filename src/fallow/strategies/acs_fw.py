@@ -24,7 +24,7 @@ from fallow.strategies.parts import (
     SIGMA,
     TIED,
     LastLayer,
-    check_sigma,
+    Sigma,
     first_best,
     order_ties,
     refuse_classes,
@@ -73,7 +73,7 @@ class ACSFW:
     """
 
     model: Literal["local", "global"] = "local"
-    sigma: float = SIGMA  # σ
+    sigma: Sigma = SIGMA  # σ
 
     contract: ClassVar[Contract] = Contract(
         title="ACS-FW",
@@ -88,7 +88,6 @@ class ACSFW:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_sigma(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

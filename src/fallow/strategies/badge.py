@@ -22,7 +22,7 @@ from fallow.strategies.parts import (
     SIGMA,
     FeatureVectors,
     LastLayer,
-    check_sigma,
+    Sigma,
     k_means_pp,
     pick_by_gradient,
 )
@@ -67,7 +67,7 @@ class BADGE:
     """
 
     model: Literal["local", "global"] = "local"
-    sigma: float = SIGMA  # σ, for regression only
+    sigma: Sigma = SIGMA  # σ, for regression only
 
     contract: ClassVar[Contract] = Contract(
         title="BADGE",
@@ -83,7 +83,6 @@ class BADGE:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_sigma(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

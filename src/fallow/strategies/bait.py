@@ -26,7 +26,7 @@ from fallow.strategies.parts import (
     TIED,
     LastLayer,
     Reduction,
-    check_sigma,
+    Sigma,
     first_best,
     order_ties,
     refuse_classes,
@@ -82,7 +82,7 @@ class BAIT:
 
     model: Literal["local", "global"] = "local"
     forward_only: bool = False  # no removal step
-    sigma: float = SIGMA  # σ; the paper's λ is σ² over the number of examples
+    sigma: Sigma = SIGMA  # σ; the paper's λ is σ² over the number of examples
 
     contract: ClassVar[Contract] = Contract(
         title="BAIT",
@@ -97,7 +97,6 @@ class BAIT:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_sigma(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from torch import Generator, Tensor
@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits
 from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -24,6 +25,9 @@ from fallow.strategies.base import (
 from fallow.strategies.parts import top
 
 DROPPED = 0.5  # share of features dropped if the model has no dropout layer
+
+
+PASSES = Limits(ge=2, advice=", since a single pass has no disagreement")
 
 
 @explain_constructor
@@ -71,7 +75,7 @@ class BALD:
     """
 
     model: Literal["local", "global"] = "local"
-    passes: int = 10  # T
+    passes: Annotated[int, PASSES] = 10  # T
     ensemble: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -85,11 +89,6 @@ class BALD:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.passes < 2:
-            raise ValueError(
-                f"BALD has {self.passes} passes, and a single one has no "
-                "disagreement; use 2 or more"
-            )
         refuse_unused(self, "model", "passes", switch="ensemble", used_with=(False,))
         if self.ensemble:
             says = BALD.contract.narrowed(self, needs=("local", "global"), draws=False)

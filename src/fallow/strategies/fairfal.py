@@ -7,7 +7,7 @@ quota and selects in two stages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.nn.functional import normalize, one_hot
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Fraction, Limits
 from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import Answer
 from fallow.core.values import Indicator, Share
@@ -85,8 +86,10 @@ class FairFAL:
     array([2])
     """
 
-    delta: float = 0.75  # δ; the global model scores if s > δ
-    kappa: float = 4.0  # κ; candidates per selected example in the first stage
+    delta: Fraction = 0.75  # δ; the global model scores if s > δ
+    kappa: Annotated[float, Limits(ge=1)] = (
+        4.0  # κ; candidates per selected example in the first stage
+    )
     query_model: Literal["auto", "local", "global", "opposite"] = "auto"
     prototypes: bool = True  # False: pseudo-labels are predictions of the query model
     gradients: Literal["auto", "global"] = "auto"
@@ -103,12 +106,6 @@ class FairFAL:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not self.kappa >= 1:
-            raise ValueError(f"FairFAL's kappa is {self.kappa}; it must be 1 or more")
-        if not 0 <= self.delta <= 1:
-            raise ValueError(
-                f"FairFAL's delta is {self.delta}; it must lie between 0 and 1"
-            )
         refuse_unused(self, "delta", switch="query_model", used_with=("auto", "opposite"))
 
     # -- server side ------------------------------------------------------------------------

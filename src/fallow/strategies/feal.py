@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import aleatoric, alpha, dirichlet_entropy
@@ -76,8 +77,12 @@ class FEAL:
     array([2])
     """
 
-    neighbors: int = 5  # k; number of similar examples from which an example can be skipped
-    similar: float = 0.85  # cosine similarity above which examples are similar
+    neighbors: PositiveInt = (
+        5  # k; number of similar examples from which an example can be skipped
+    )
+    similar: Annotated[float, Limits(ge=-1, le=1)] = (
+        0.85  # cosine similarity above which examples are similar
+    )
 
     contract: ClassVar[Contract] = Contract(
         title="FEAL",
@@ -91,12 +96,7 @@ class FEAL:
     )
 
     def __post_init__(self) -> None:
-        if self.neighbors < 1:
-            raise ValueError(f"FEAL's neighbors is {self.neighbors}; it must be 1 or more")
-        if not -1 <= self.similar <= 1:
-            raise ValueError(
-                f"FEAL's similar is {self.similar}; it must lie between -1 and 1"
-            )
+        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

@@ -13,6 +13,7 @@ from torch.nn.functional import kl_div
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
+from fallow.core.limits import PositiveFloat, PositiveInt, check_fields
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
@@ -96,11 +97,11 @@ class IFAL:
     Run(ifal:neighbors=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
     """
 
-    neighbors: int = 250  # number of neighbors that each example lists
-    epochs: int = 50  # at most; of the distilled model
-    patience: int = 5  # epochs without a lower training loss
-    lr: float = 0.01
-    batch: int = 64
+    neighbors: PositiveInt = 250  # number of neighbors that each example lists
+    epochs: PositiveInt = 50  # at most; of the distilled model
+    patience: PositiveInt = 5  # epochs without a lower training loss
+    lr: PositiveFloat = 0.01
+    batch: PositiveInt = 64
 
     contract: ClassVar[Contract] = Contract(
         title="IFAL",
@@ -115,8 +116,7 @@ class IFAL:
     )
 
     def __post_init__(self) -> None:
-        if self.neighbors < 1:
-            raise ValueError(f"IFAL's neighbors is {self.neighbors}; it must be 1 or more")
+        check_fields(self)
 
     @property
     def training_config(self) -> TrainingConfig:

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveFloat, PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -68,8 +69,8 @@ class NoiseStability:
     """
 
     model: Literal["local", "global"] = "local"
-    draws: int = 50  # K; 30 in the commands of the public code
-    epsilon: float = 1e-3  # ε, length of the noise in units of ||w||
+    draws: PositiveInt = 50  # K; 30 in the commands of the public code
+    epsilon: PositiveFloat = 1e-3  # ε, length of the noise in units of ||w||
 
     contract: ClassVar[Contract] = Contract(
         title="Noise Stability",
@@ -85,11 +86,6 @@ class NoiseStability:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.draws < 1 or not self.epsilon > 0:
-            raise ValueError(
-                f"NoiseStability has draws {self.draws} and epsilon {self.epsilon}; it needs at "
-                "least one draw and an epsilon above 0"
-            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

@@ -8,7 +8,7 @@ sites share is labeled once, at the site with the most typical example.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
@@ -109,8 +110,8 @@ class Typical:
     (array([ True]), array([ True]))
     """
 
-    neighbors: int = 20  # K, Eq. 4 of TypiClust
-    least: int = LEAST  # minimum number of examples in a bundle
+    neighbors: PositiveInt = 20  # K, Eq. 4 of TypiClust
+    least: Annotated[int, Limits(ge=2)] = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
         title="Typical rows of all sites",
@@ -121,10 +122,7 @@ class Typical:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("neighbors", 1), ("least", 2)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"Typical's {name} is {value}; it must be {least} or more")
+        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ model, the closer it is to margin sampling spread over clusters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Flag, LabelCount, NonNegative, Real, Whole
@@ -113,8 +114,8 @@ class TypicalUnsure:
     array([ True])
     """
 
-    neighbors: int = 20  # K, Eq. 4 of TypiClust
-    least: int = LEAST  # minimum number of examples in a bundle
+    neighbors: PositiveInt = 20  # K, Eq. 4 of TypiClust
+    least: Annotated[int, Limits(ge=2)] = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
         title="Typical rows of what is uncertain",
@@ -125,12 +126,7 @@ class TypicalUnsure:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("neighbors", 1), ("least", 2)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(
-                    f"TypicalUnsure's {name} is {value}; it must be {least} or more"
-                )
+        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

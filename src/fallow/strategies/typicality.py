@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -62,7 +63,7 @@ class Typicality:
     """
 
     model: Literal["local", "global"] = "local"
-    neighbors: int = 20  # K, Eq. 4
+    neighbors: PositiveInt = 20  # K, Eq. 4
 
     contract: ClassVar[Contract] = Contract(
         title="TypiClust",
@@ -76,10 +77,6 @@ class Typicality:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.neighbors < 1:
-            raise ValueError(
-                f"Typicality has {self.neighbors} neighbors; it needs at least one"
-            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.optional import import_optional
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
-from fallow.encoders.base import Shape, check_positive, describe_shape
+from fallow.encoders.base import Shape, describe_shape
 from fallow.encoders.weights import check_file, digest_of_file
 
 
@@ -43,14 +44,14 @@ class ONNX:
 
     weights: str = ""
     sha256: str | None = None
-    batch: int = 64
+    batch: PositiveInt = 64
     half: bool = False
 
     version: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(title="ONNX")
 
     def __post_init__(self) -> None:
-        check_positive(self, "batch")
+        check_fields(self)
         if not self.weights:
             raise ValueError(
                 "ONNX: weights is missing; give the file: onnx:weights=FILE.onnx"

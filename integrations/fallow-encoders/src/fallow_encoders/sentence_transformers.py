@@ -16,10 +16,11 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.optional import import_optional
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
-from fallow.encoders.base import Shape, check_positive, describe_shape
+from fallow.encoders.base import Shape, describe_shape
 from fallow.encoders.texts import rows_to_texts
 from fallow.encoders.weights import check_digest
 from fallow_encoders.weights import digest_of_folder, list_files, stay_offline
@@ -68,7 +69,7 @@ class SentenceTransformers:
     network: str = ""
     weights: str | None = None
     sha256: str | None = None
-    batch: int = 64
+    batch: PositiveInt = 64
     half: bool = False
 
     version: ClassVar[int] = 1
@@ -80,7 +81,7 @@ class SentenceTransformers:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "batch")
+        check_fields(self)
         if not self.network and not self.weights:
             raise ValueError(
                 "Sentence Transformers: network is missing; set it, such as "

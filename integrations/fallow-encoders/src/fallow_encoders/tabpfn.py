@@ -16,10 +16,11 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.optional import import_optional
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
-from fallow.encoders.base import Shape, check_positive, describe_shape
+from fallow.encoders.base import Shape, describe_shape
 from fallow.encoders.weights import check_file, digest_of_file
 from fallow_encoders.weights import read_weights, stay_offline
 
@@ -69,7 +70,7 @@ class TabPFN:
     sha256: str | None = None
     context: str = ""
     context_sha256: str | None = None
-    batch: int = 1024
+    batch: PositiveInt = 1024
     half: bool = False
 
     version: ClassVar[int] = 1
@@ -83,7 +84,7 @@ class TabPFN:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "batch")
+        check_fields(self)
         for name in ("weights", "context"):
             if not getattr(self, name):
                 raise ValueError(

@@ -12,6 +12,7 @@ from typing import final
 
 import numpy as np
 
+from fallow.core.limits import PositiveFinite, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     IntArray,
@@ -68,12 +69,12 @@ class Dirichlet:
     (300, True)
     """
 
-    alpha: float = 0.1  # tuned in {0.05, 0.1, 0.3, 0.5, 1, 10}
-    min_size: int = 1  # minimum number of examples of a site
+    alpha: PositiveFinite = 0.1  # tuned in {0.05, 0.1, 0.3, 0.5, 1, 10}
+    min_size: PositiveInt = 1  # minimum number of examples of a site
     cap: bool = False  # a site with n / N examples gets none of later classes
 
     def __post_init__(self) -> None:
-        _check(self.alpha, self.min_size)
+        check_fields(self)
 
     def split(
         self,
@@ -120,11 +121,11 @@ class FedMADirichlet:
     (300, True)
     """
 
-    alpha: float = 0.1
-    min_size: int = 20
+    alpha: PositiveFinite = 0.1
+    min_size: PositiveInt = 20
 
     def __post_init__(self) -> None:
-        _check(self.alpha, self.min_size)
+        check_fields(self)
 
     def split(
         self,
@@ -175,11 +176,11 @@ class ExactDirichlet:
     [50, 50, 200]
     """
 
-    alpha: float = 0.1
+    alpha: PositiveFinite = 0.1
     sizes: Sequence[float] | None = None  # relative sizes of the sites; None: equal
 
     def __post_init__(self) -> None:
-        check_positive("alpha", self.alpha)
+        check_fields(self)
         for size in self.sizes or ():
             check_positive("a size", size)
 
@@ -213,12 +214,6 @@ class ExactDirichlet:
         assert (counts.sum(1) == targets).all()  # noqa: S101 - precondition of the two steps below
         assert (counts.sum(0) == [len(of_class) for of_class in rows]).all()  # noqa: S101
         return finish_parts(deal(counts, rows, rng), "ExactDirichlet")
-
-
-def _check(alpha: float, min_size: int) -> None:
-    check_positive("alpha", alpha)
-    if min_size < 1:
-        raise ValueError(f"min_size is {min_size}; a site needs at least 1 example")
 
 
 def cut_classes(

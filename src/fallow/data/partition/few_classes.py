@@ -9,11 +9,17 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.limits import (
+    Finite,
+    NonNegativeFinite,
+    PositiveFinite,
+    PositiveInt,
+    check_fields,
+)
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     FloatArray,
     IntArray,
-    check_positive,
     check_sites,
     class_rows,
     cut_by_share,
@@ -55,22 +61,13 @@ class Patho:
     ([2, 2, 2, 2], 400)
     """
 
-    classes: int = 3
-    alpha: float = 0.5
+    classes: PositiveInt = 3
+    alpha: PositiveFinite = 0.5
     min_rule: Literal["floor", "reject"] = "floor"
-    min_samples: int = 10
+    min_samples: PositiveInt = 10
 
     def __post_init__(self) -> None:
-        check_positive("alpha", self.alpha)
-        check_positive("classes", self.classes)
-        if self.min_samples < 1:
-            raise ValueError(
-                f"min_samples is {self.min_samples}; a site needs at least 1 example"
-            )
-        if self.min_rule not in ("floor", "reject"):
-            raise ValueError(
-                f"min_rule {self.min_rule!r} is unknown; use 'floor' or 'reject'"
-            )
+        check_fields(self)
 
     def split(
         self,
@@ -153,10 +150,10 @@ class Shards:
     ([2, 2, 2, 2], [100, 100, 100, 100])
     """
 
-    classes: int = 2
+    classes: PositiveInt = 2
 
     def __post_init__(self) -> None:
-        check_positive("classes", self.classes)
+        check_fields(self)
 
     def split(
         self,
@@ -218,13 +215,13 @@ class ClassWindows:
     [[0, 1], [1, 2], [2, 3], [0, 3]]
     """
 
-    classes: int = 3
-    least: int = 100
-    mu: float = 4.0
-    sigma: float = 1.0
+    classes: PositiveInt = 3
+    least: PositiveInt = 100
+    mu: Finite = 4.0
+    sigma: NonNegativeFinite = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("classes", self.classes)
+        check_fields(self)
         if self.least < self.classes:
             raise ValueError(
                 f"least is {self.least} for sites with {self.classes} classes; use at "

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 
 from fallow.core.build import build
+from fallow.core.limits import Limits, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition import before_tail
 from fallow.data.partition.base import (
     IntArray,
     Partition,
-    check_positive,
     class_rows,
     deal_class,
 )
@@ -30,11 +30,15 @@ def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
         raise ValueError(
             f"a long tail over {classes} classes is not defined; give at least 2"
         )
-    check_positive("rho", rho)
     exponents = np.arange(classes) / (classes - 1)  # 0 at the head, 1 at the tail
     counts = largest * (1 / rho) ** exponents
     # + 1e-9: largest / rho must not lose an example to rounding
     return np.floor(counts + 1e-9).astype(int)
+
+
+RHO = Limits(
+    ge=1, is_finite=True, meaning="the size of the largest class over the smallest"
+)
 
 
 @explain_constructor
@@ -66,7 +70,7 @@ class LongTail:
     [100, 50, 25]
     """
 
-    rho: float = 20  # head / tail; 1 / rho is the public flag ``imb_ratio``
+    rho: Annotated[float, RHO] = 20  # head / tail; 1 / rho is the public flag ``imb_ratio``
     inner: str = "IID"
     inner_fields: Mapping[str, Any] = field(default_factory=dict)
     n_max: int | None = (
@@ -74,12 +78,7 @@ class LongTail:
     )
 
     def __post_init__(self) -> None:
-        check_positive("rho", self.rho)
-        if self.rho < 1:
-            raise ValueError(
-                f"rho is {self.rho}, so the smallest class would be larger than the "
-                "largest; give 1 or more"
-            )
+        check_fields(self)
         self._build_inner()
 
     def split(

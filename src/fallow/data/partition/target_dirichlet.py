@@ -12,8 +12,9 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.limits import PositiveFinite, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
-from fallow.data.partition.base import IntArray, check_positive, check_sites
+from fallow.data.partition.base import IntArray, check_sites
 from fallow.data.partition.dirichlet import cut_classes
 
 Binning = Literal["quantile", "equal-width"]
@@ -54,20 +55,16 @@ class TargetDirichlet:
     (200, True)
     """
 
-    alpha: float = 5.0  # as in the paper
-    bins: int | None = None  # None: number of sites, as in the paper
+    alpha: PositiveFinite = 5.0  # as in the paper
+    bins: PositiveInt | None = None  # None: number of sites, as in the paper
     binning: Binning = "quantile"
     allocation: Literal["hetero", "plain"] = "hetero"
-    min_size: int | None = (
+    min_size: PositiveInt | None = (
         None  # minimum number of examples of a site; None: number of bins
     )
 
     def __post_init__(self) -> None:
-        check_positive("alpha", self.alpha)
-        for field in ("bins", "min_size"):
-            _check_whole(field, getattr(self, field))
-        _check_choice("binning", self.binning, ("quantile", "equal-width"))
-        _check_choice("allocation", self.allocation, ("hetero", "plain"))
+        check_fields(self)
 
     def split(
         self,
@@ -118,13 +115,3 @@ def target_bins(
     middle = 2 * np.cumsum(sizes) - sizes  # twice the middle rank of each value
     bin_of: IntArray = (middle * bins // (2 * len(targets)))[which]
     return bin_of
-
-
-def _check_whole(field: str, value: object) -> None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise ValueError(f"{field} is {value!r}; give a whole number from 1, or None")
-
-
-def _check_choice(field: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{field} is {value!r}; known: {', '.join(known)}")

@@ -53,7 +53,7 @@ from fallow.strategies.parts.posterior import (
     TIED,
     LastLayer,
     Reduction,
-    check_sigma,
+    Sigma,
     refuse_classes,
 )
 from fallow.strategies.parts.top import (
@@ -83,13 +83,13 @@ __all__ = [
     "Gradients",
     "LastLayer",
     "Reduction",
+    "Sigma",
     "UnitFeatures",
     "add_digit",
     "apportion",
     "bids_of",
     "check_clusters",
     "check_labels",
-    "check_sigma",
     "check_turns",
     "cluster_rows",
     "cluster_sites",

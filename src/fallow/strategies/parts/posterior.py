@@ -8,11 +8,12 @@ and noise follow Holzmüller et al. (2023): labeled examples have a mean square 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Annotated, final
 
 import torch
 from torch import Tensor
 
+from fallow.core.limits import Limits
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.parts.kcenter import FeatureVectors
 from fallow.strategies.parts.top import first_best, order_ties
@@ -21,25 +22,11 @@ SIGMA = 1e-3
 """σ, label noise for labeled examples with a mean square of 1 (Holzmüller et al., 2023)."""
 
 LEAST = 1e-6  # minimum σ: its square must exceed the rounding errors of Φ_L'Φ_L
+Sigma = Annotated[float, Limits(ge=LEAST, is_finite=True)]
+"""Standard deviation of label noise."""
 CERTAIN = 1e-12  # 1 - φ'Mφ of an example that cannot be removed
 TIED = 1e-10  # relative tolerance: duplicates differ by rounding errors
 LARGEST = 1e50  # maximum feature: sums of its fourth power are finite
-
-
-class HasSigma(Protocol):
-    """A query strategy with a field for label noise."""
-
-    @property
-    def sigma(self) -> float: ...
-
-
-def check_sigma(strategy: HasSigma) -> None:
-    """Raise ValueError unless the field ``sigma`` is a valid noise level."""
-    if not LEAST <= strategy.sigma < float("inf"):
-        name = type(strategy).__name__
-        raise ValueError(
-            f"{name}'s sigma is {strategy.sigma}; it must be {LEAST} or more and finite"
-        )
 
 
 def refuse_classes(strategy: object, view: View) -> None:
