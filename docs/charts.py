@@ -1,4 +1,4 @@
-"""Small pictures for pages of the site: SVG whose colors are those of the page, light or dark."""
+"""Draw small SVG charts in the light or dark colors of the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Scale = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Curve:
-    """Scores by number of labels; ``spread``: a standard deviation at each."""
+    """Scores by number of labels; ``spread``: their standard deviations."""
 
     name: str
     labels: Sequence[float]
@@ -37,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Difference:
-    """One line of a chart of differences: a value with its interval."""
+    """A difference with its interval."""
 
     name: str
     value: float
@@ -46,7 +46,7 @@ class Difference:
 
 
 def draw_curves(curves: Sequence[Curve], score: str, caption: str) -> str:
-    """Scores over the logarithm of the labels, with a band of one standard deviation.
+    """Draw scores over the logarithm of the number of labels, with a band of one standard deviation.
 
     ``about`` is what a reader hears who does not see the picture.
     """
@@ -87,7 +87,7 @@ def draw_curves(curves: Sequence[Curve], score: str, caption: str) -> str:
 
 
 def draw_differences(lines: Sequence[Difference], unit: str, caption: str) -> str:
-    """One line for each setting: the difference, its interval, and where zero is."""
+    """Draw the difference of each setting, its interval and zero."""
     left = 8 + 7 * max(len(line.name) for line in lines)
     height = TOP + 30 * len(lines) + BOTTOM
     lows = [line.low for line in lines]
@@ -115,7 +115,7 @@ def draw_differences(lines: Sequence[Difference], unit: str, caption: str) -> st
 
 
 def nice_ticks(low: float, high: float, limit: int = 6) -> list[float]:
-    """Round numbers from below ``low`` to above ``high``, about ``most`` of them.
+    """Return round numbers from below ``low`` to above ``high``, about ``limit`` of them.
 
     >>> nice_ticks(0.53, 0.98)
     [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -130,7 +130,7 @@ def nice_ticks(low: float, high: float, limit: int = 6) -> list[float]:
 
 
 def thin_out(labels: Sequence[float], across: Scale, least: float = 44) -> list[float]:
-    """Those of the labels whose ticks stand so many pixels apart; the last one is kept."""
+    """Return the labels whose ticks have this distance in pixels, and the last one."""
     kept = [labels[-1]]
     for label in reversed(labels[:-1]):
         if across(kept[-1]) - across(label) >= least:
@@ -139,7 +139,7 @@ def thin_out(labels: Sequence[float], across: Scale, least: float = 44) -> list[
 
 
 def spread_apart(heights: Sequence[float], least: float) -> list[float]:
-    """The same heights, moved so that no two are nearer than ``least``.
+    """Return the heights, moved to a distance of at least ``least``.
 
     >>> spread_apart([100.0, 104.0], 15)
     [94.5, 109.5]

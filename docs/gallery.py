@@ -29,10 +29,10 @@ HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent / "studies"
 REFERENCE = "random"
 FIRST_TASK = "benchmark/digits"
-"""The task of the pictures: the same for all, so that nobody's best one is shown."""
+"""Task of the charts, the same for all strategies."""
 
 MANY_LABELS = "classification.md"
-"""Four settings from a tenth of the labels on."""
+"""Four settings with 10 % of the labels or more."""
 SOURCE_OF_MANY = "Source: ``studies/classification.md``."
 SOURCE_OF_FEW = "Source: ``studies/benchmark.md``."
 
@@ -42,8 +42,10 @@ INTERVAL = re.compile(r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
 
 @dataclass(frozen=True)
 class TableCurve:
-    """A table of results whose columns are numbers of labels: of it a strategy's row and one beside
-    it are drawn.  ``columns``: how many, from the first one with numbers on."""
+    """Table of results with numbers of labels as columns, of which two rows are drawn.
+
+    ``columns``: number of columns, from the first one with numbers.
+    """
 
     page: str
     heading: str
@@ -55,7 +57,7 @@ class TableCurve:
 
 
 def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
-    """The errors of a rival on one table of numbers."""
+    """Return the table of errors of a rival on one dataset."""
     caption = "Mean squared error on the table kegg, ten seeds; lower is better"
     return TableCurve(
         page="fale.md",
@@ -68,7 +70,7 @@ def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
 
 
 def on_fashion(row: str) -> TableCurve:
-    """Few labels of a data set on which constants of Fallow's own strategies were found."""
+    """Return the table of a dataset that determined constants of Fallow's strategies."""
     details = "Accuracy on Fashion-MNIST with a long tail, Dirichlet 0.1, three seeds"
     return TableCurve(
         page="selection.md",
@@ -95,13 +97,13 @@ FROM_TABLES: dict[str, TableCurve] = {
     ),
     "fisher": on_fashion("fisher"),
 }
-"""Strategies that have no curve in the benchmark, and where one stands."""
+"""Strategies without a curve in the benchmark, and the table of their curve."""
 
 RENAMED = {
     "feal": "feal@training=evidential",
     "noise-stability": "noise_stability:draws=10",
 }
-"""Settings in which the table of many labels has a strategy."""
+"""Settings of the table with many labels."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Facts:
 
 
 def write_gallery(folder: Path) -> None:
-    """``index.rst`` and a page for each strategy; nothing is written where it stands so already."""
+    """Write ``index.rst`` and a page for each strategy; leave unchanged files alone."""
     folder.mkdir(exist_ok=True)
     facts = read_facts()
     gallery = dict(
@@ -139,7 +141,7 @@ def write_gallery(folder: Path) -> None:
 
 
 def read_facts() -> Facts:
-    """Read everything once."""
+    """Read all data of the pages."""
     words = tomllib.loads((HERE / "algorithms.toml").read_text(encoding="utf-8"))
     scores = pd.read_csv(STUDIES / "benchmark.csv")
     scores["strategy"] = [plain_name(strategy) for strategy in scores["strategy"]]
@@ -166,20 +168,20 @@ def plain_name(strategy: str) -> str:
 
 
 def count_classes(task: str) -> int:
-    """How many classes the data of a recipe has."""
+    """Return the number of classes of a task."""
     from fallow.data import CATALOG
 
     return CATALOG[load_recipes()[task].data].classes
 
 
 def read_costs() -> dict[str, dict[str, str]]:
-    """Name -> what one selection costs, from `studies/costs.csv`."""
+    """Return the cost of one selection by strategy, from `studies/costs.csv`."""
     with (STUDIES / "costs.csv").open(newline="", encoding="utf-8") as file:
         return {row["strategy"]: row for row in csv.DictReader(file)}
 
 
 def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
-    """Setting -> strategy -> difference from random rows with its interval."""
+    """Return differences from random sampling and intervals, by setting and strategy."""
     many_labels: dict[str, dict[str, tuple[float, float, float]]] = {}
     text = (STUDIES / MANY_LABELS).read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -197,7 +199,7 @@ def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
 
 
 def read_rows(text: str) -> list[list[str]]:
-    """The cells of every row of a table in Markdown."""
+    """Return the cells of each row of a Markdown table."""
     rows = []
     for line in text.splitlines():
         if line.startswith("|"):
@@ -206,7 +208,7 @@ def read_rows(text: str) -> list[list[str]]:
 
 
 def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
-    """The strategy's curve, and that of what it stands beside.
+    """Return the curves of a strategy and of its reference.
 
     Raises ValueError where the page has no such table or row any more.
     """
@@ -240,7 +242,7 @@ def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
 
 
 def strategy_page(name: str, cls: type, facts: Facts) -> str:
-    """The page of one strategy."""
+    """Return the page of one strategy."""
     contract: Contract = cls.contract
     parts = [
         _title(name),
@@ -263,14 +265,14 @@ def note(name: str, facts: Facts) -> str:
 
 
 def paper_line(contract: Contract) -> str:
-    """The paper it comes from."""
+    """Return the reference of its paper."""
     if contract.year:
         return f"{_rst(contract.title)}: {_rst(contract.paper)}, {contract.year}."
     return ""
 
 
 def picture(name: str, facts: Facts) -> list[str]:
-    """One picture, and where its numbers stand."""
+    """Return a chart and the source of its numbers."""
     task = facts.scores[facts.scores["task"] == FIRST_TASK]
     if name == REFERENCE:
         rival = "margin"
@@ -295,7 +297,7 @@ def picture(name: str, facts: Facts) -> list[str]:
 
 
 def benchmark_curve(task: pd.DataFrame, name: str) -> Curve:
-    """Mean and standard deviation of accuracy over seeds, at each number of labels."""
+    """Return mean and standard deviation of the accuracy at each number of labels."""
     rows = task[task["strategy"] == name]
     points = rows.groupby("cycle").agg(
         labels=("labels", "mean"), score=("accuracy", "mean"), spread=("accuracy", "std")
@@ -309,7 +311,7 @@ def benchmark_curve(task: pd.DataFrame, name: str) -> Curve:
 
 
 def chart_of_benchmark(task: pd.DataFrame, name: str, beside: str) -> list[str]:
-    """The picture of a strategy that is in the benchmark."""
+    """Return the chart of a strategy of the benchmark."""
     curves = [benchmark_curve(task, name), benchmark_curve(task, beside)]
     title = task_title(FIRST_TASK)
     caption = (
@@ -324,7 +326,7 @@ def chart_of_benchmark(task: pd.DataFrame, name: str, beside: str) -> list[str]:
 
 
 def count_seeds(task: pd.DataFrame, name: str, beside: str) -> str:
-    """How many seeds the two lines of a picture are means of, in words."""
+    """Describe the number of seeds of both curves."""
     seeds = task.groupby("strategy")["seed"].nunique()
     if seeds[name] == seeds[beside]:
         return f"{seeds[name]} seeds"
@@ -340,7 +342,7 @@ def task_title(task: str) -> str:
 
 
 def when(name: str, facts: Facts) -> list[str]:
-    """When it helps and when not, in words."""
+    """Describe when a strategy helps and when it does not."""
     words = facts.words.get(name)
     if words is None or "helps" not in words:
         return []
@@ -353,7 +355,7 @@ def when(name: str, facts: Facts) -> list[str]:
 
 
 def measured(name: str, facts: Facts) -> list[str]:
-    """Differences from random rows, wherever they were measured."""
+    """Return all measured differences from random sampling."""
     few = []
     for task, lines in facts.lines.items():
         for line in lines:
@@ -408,7 +410,7 @@ ELSEWHERE = {
     "oracle-histogram": "classification",
     "pivotal": "pivotal",
 }
-"""Strategies whose tables are of a form of their own."""
+"""Strategies whose tables have another form."""
 
 
 def word_of(interval: tuple[float, float, float]) -> str:
@@ -426,7 +428,7 @@ def word_of(interval: tuple[float, float, float]) -> str:
 
 
 def many_lines(name: str, facts: Facts) -> list[Difference]:
-    """The four settings with many labels as lines of a chart."""
+    """Return the four settings with many labels as lines of a chart."""
     row = _row_of_many(name)
     lines = []
     for setting, rows in facts.many.items():
@@ -436,7 +438,7 @@ def many_lines(name: str, facts: Facts) -> list[Difference]:
 
 
 def costs(name: str, facts: Facts) -> list[str]:
-    """Exchanges and bytes of one selection."""
+    """Describe the exchanges and bytes of one selection."""
     parts = [_heading("Cost of one selection")]
     cost = facts.costs.get(name)
     if cost is None:
@@ -502,7 +504,7 @@ SEES = {
 
 
 def use(name: str, cls: type, contract: Contract) -> list[str]:
-    """How it is named."""
+    """Describe the names of a strategy."""
     needs = {"local": "the local model", "global": "the global model"}
     asked = [needs[model] for model in contract.needs if model in needs]
     looks = (
@@ -523,7 +525,7 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
 
 
 def index_page(classes: Mapping[str, type], facts: Facts) -> str:
-    """All strategies, with what each does and how it did on the task of the pictures."""
+    """Return the page with all strategies, their summaries and scores."""
     by_name = {line.strategy: line for line in facts.lines[FIRST_TASK]}
     rows = []
     for name, cls in classes.items():
@@ -568,7 +570,7 @@ def _heading(text: str) -> str:
 
 
 def _rst(text: str) -> str:
-    """Markdown of one line as reStructuredText: code, and stars that stand for themselves."""
+    """Convert a line of Markdown to reStructuredText, with code and literal stars."""
     return re.sub(r"`([^`]+)`", r"``\1``", text.replace("*", r"\*"))
 
 
@@ -599,7 +601,7 @@ def _capital(text: str) -> str:
 
 
 def _bytes(text: str) -> str:
-    """A number of bytes as people read it.
+    """Return a number of bytes with its unit.
 
     >>> _bytes("96"), _bytes("25600"), _bytes("2048000")
     ('96 bytes', '26 kB', '2.0 MB')

@@ -211,7 +211,7 @@ def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
     world: Federation, audit: Path, change: Callable[[Any], None]
 ) -> None:
     sign_again(world, audit, change)
-    with pytest.raises(ValueError, match="is not the manifest of an audit trail"):
+    with pytest.raises(ValueError, match="is not the manifest of an audit log"):
         verify_audit(audit, read_key(key_of(world)))
 
 

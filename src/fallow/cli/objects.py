@@ -179,7 +179,7 @@ class Advance:
 @with_config(STRICT)
 @dataclass(frozen=True)
 class Stopping:
-    """Coordinator that was told to stop."""
+    """Coordinator that was requested to stop."""
 
     folder: Annotated[str, Field(description="folder of the coordinator")]
 

@@ -150,7 +150,7 @@ def init(
 ) -> None:
     """Join a study: verify its fingerprint, check the data and create keys.
 
-    Type the digest of the study that the coordinator tells you through another channel,
+    Type the digest of the study that you receive from the coordinator through another channel,
     such as a telephone. No code that the file names runs before that. The command then
     checks the data and prints the next steps.
 

@@ -130,7 +130,7 @@ SWAPPED = {
         "a query strategy, not a training algorithm; give it as the strategy",
     ),
 }
-"""Other packages in which an unknown name is looked up, and the sentence if it is there."""
+"""Other packages in which an unknown name is looked up, and the sentence if it exists there."""
 
 
 def _explain_unknown(package: Packages, name: str) -> str:

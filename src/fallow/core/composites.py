@@ -485,7 +485,7 @@ class Tally(Composite):
             values["beyond"] * values["beyond"]
         )  # infinite instead of an overflow error
         if beyond > limit * (1 + 1e-6) + known.room * (1 + values["drawn"]):
-            return "beyond is more than its squares allow"
+            return "beyond is larger than its squares permit"
         return None
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:

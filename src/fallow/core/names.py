@@ -396,7 +396,7 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
 
 
 def spell_class(cls: type[Any]) -> str:
-    """Return the name of a class on the command line, like its title if the letters are the same.
+    """Return the name of a class on the command line, like its title if they have the same letters.
 
     >>> class LeastConfidence: ...
     >>> spell_class(LeastConfidence)

@@ -177,7 +177,7 @@ class Progress(Composite):
 
 
 def _find_other_tests(parts: Parts, known: Known) -> str | None:
-    """Explain why a site does not have so many test examples, or return None."""
+    """Explain why a site cannot have this number of test examples, or return None."""
     rows = float(parts["rows"])
     tests = known.noted.get(TESTS, rows)
     if known.is_total or rows in (0.0, tests):

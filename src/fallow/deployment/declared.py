@@ -164,7 +164,7 @@ def read_settings(
 ) -> dict[str, Any]:
     """Return the values in a file by the names of the fields of ``kind``.
 
-    Lists become tuples. ``otherwise`` says what to do about a missing setting. Raises ValueError for
+    Lists become tuples. ``otherwise`` describes how to fix a missing setting. Raises ValueError for
     an unknown or missing setting and for a section that is none.
     """
     known = {setting.key: setting for setting in list_declared(kind)}
@@ -185,7 +185,7 @@ def read_settings(
 def _flatten(
     known: Mapping[str, Declared], tree: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the values of a file by their whole names."""
+    """Return the values of a file by their full names."""
     sections: dict[str, list[str]] = {}
     for setting in known.values():
         if setting.section:

@@ -52,7 +52,7 @@ class SiteState(TypedDict, total=False):
 
     online: Annotated[bool, Field(description="whether the site is connected")]
     awaited: Annotated[
-        Moment | None, Field(description="since when its reply is awaited, or null")
+        Moment | None, Field(description="time since which its reply is pending, or null")
     ]
     seen: Annotated[Moment | None, Field(description="time of its last message")]
     rows: Annotated[Count | None, Field(description="number of training examples")]

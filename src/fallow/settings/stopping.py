@@ -1,4 +1,4 @@
-"""Stopping criterion of a run, as a sentence for people and programs."""
+"""Stopping criterion of a run, as a sentence and as data."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ def sentence(error: BaseException) -> str:
     """Return an error message on one line.
 
     >>> sentence(FileNotFoundError(2, "No such file or directory", "a.csv"))
-    'a.csv: No such file or directory; check that it is there and may be read and written'
+    'a.csv: No such file or directory; check that it exists and can be read and written'
     >>> sentence(KeyError("w"))
     "KeyError: 'w'"
     """
     if isinstance(error, OSError) and error.filename is not None:
-        way_out = "check that it is there and may be read and written"
+        way_out = "check that it exists and can be read and written"
         return f"{error.filename}: {error.strerror}; {way_out}"
     message = " ".join(str(error).split())
     is_worded = isinstance(error, ValueError | RuntimeError | OSError)

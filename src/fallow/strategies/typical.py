@@ -352,7 +352,7 @@ class Typical:
         if len(kept["cluster"]) != view.pool:
             raise ValueError(
                 f"site {view.site} has grouped {len(kept['cluster'])} rows and has {view.pool} "
-                "without a label now: its rows changed during the query; start the query anew"
+                "without a label now: its rows changed during the query; repeat the query"
             )
         return kept
 

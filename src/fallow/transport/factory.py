@@ -161,7 +161,7 @@ class TransportFactory:
 
     @staticmethod
     def make_key(keys: Path) -> str:
-        """Create the transport's own key in a site's folder of keys, unless it is there.
+        """Create the transport's own key in a site's folder of keys, unless it exists.
 
         Return the public key, which ``join.json`` takes to the coordinator, or "" without one.
         """

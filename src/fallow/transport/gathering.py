@@ -72,7 +72,7 @@ class Keys:
 class ReplySource(Protocol):
     """State of all sites over many exchanges (`fallow.transport.remote.RemoteChannel`).
 
-    ``absent`` are the sites that were missing in the last exchange. ``told`` are the sites whose
+    ``absent`` are the sites that were missing in the last exchange. ``reported`` are the sites whose
     version was reported. ``revoked`` are the sites whose keys were revoked.
     """
 

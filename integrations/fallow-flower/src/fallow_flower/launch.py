@@ -99,7 +99,7 @@ def _parent() -> int:
 def _end_with(parent: int) -> None:
     """End this process shortly after its parent.
 
-    Flower does this too, but its ServerApp may wait forever for a SuperLink that is gone.
+    Flower does this too, but its ServerApp may wait forever for a SuperLink that has ended.
     """
     while os.getppid() == parent:
         time.sleep(TURN)

@@ -60,7 +60,7 @@ class Flower(TransportFactory):
 
     @staticmethod
     def make_key(keys: Path) -> str:
-        """Create the key of a SuperNode, unless it is there, and return the public key."""
+        """Create the key of a SuperNode, unless it exists, and return the public key."""
         public = keys / f"{NODE}.pub"
         if not (public.exists() and public.read_text().strip()):
             (keys / NODE).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Signed audit trail of a party: annotators, disclosures and privacy costs, with times."""
+"""Signed audit log of a party: annotators, disclosures and privacy costs, with times."""

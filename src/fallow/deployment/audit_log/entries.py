@@ -1,4 +1,4 @@
-"""Entries of an audit trail, from the folder of a site or a coordinator.
+"""Entries of an audit log, from the folder of a site or a coordinator.
 
 Entries contain no data, row names, labels or free text. A row is given by its number, and a label
 by its annotator and time.
@@ -71,7 +71,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class AuditLog:
-    """Audit trail of a party. ``key`` is the public key of its signature, 32 bytes."""
+    """Audit log of a party. ``key`` is the public key of its signature, 32 bytes."""
 
     role: Role
     party: str
@@ -99,7 +99,7 @@ def name_party(role: str, party: str) -> str:
 
 
 def read_audit_log(folder: Path) -> tuple[AuditLog, bytes]:
-    """Return the audit trail of a party's folder and the signing key.
+    """Return the audit log of a party's folder and the signing key.
 
     Raises ValueError for any other folder, and Failed if a line of its ledger was changed.
     """
@@ -116,7 +116,7 @@ def read_audit_log(folder: Path) -> tuple[AuditLog, bytes]:
 
 
 def read_site_audit_log(folder: SiteFolder) -> AuditLog:
-    """Return the audit trail of a site, from its ledger."""
+    """Return the audit log of a site, from its ledger."""
     with closing(folder.open_ledger()) as ledger:
         lines = ledger.list_history()
     return AuditLog(
@@ -148,7 +148,7 @@ def _tell(line: HistoryLine) -> Entry:
 
 
 def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
-    """Return the audit trail of a coordinator: admissions, replies and removals."""
+    """Return the audit log of a coordinator: admissions, replies and removals."""
     agreement = folder.agreement
     entries: list[Entry] = []
     for site, details in folder.admitted.items():

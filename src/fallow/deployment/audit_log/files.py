@@ -1,4 +1,4 @@
-"""Audit trail as files: a page, a table and JSON, with one entry per line.
+"""Audit log as files: a page, a table and JSON, with one entry per line.
 
 With one entry per line, verification can name the changed line.
 """

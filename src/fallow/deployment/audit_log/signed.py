@@ -1,4 +1,4 @@
-"""Signing and verification of audit trails.
+"""Signing and verification of audit logs.
 
 ``manifest.json`` has the SHA-256 hash of each file and of each of its lines. ``manifest.sig`` is
 the Ed25519 signature of its bytes (64 bytes), which standard tools can verify. The signed content
@@ -37,7 +37,7 @@ BEGINNING = b'{"fallow audit": 1,'
 KEY = 32  # size of a public key in bytes
 MARK = 16  # hexadecimal digits of a line's hash
 LARGEST = 1 << 30  # largest size of a file in bytes
-AGAIN = "ask the party for its audit trail again"
+AGAIN = "ask the party for its audit log again"
 
 
 class AuditSummary(TypedDict):
@@ -91,7 +91,7 @@ class PublicKey:
 
 
 def write_audit(folder: Path, out: Path) -> WrittenAudit:
-    """Write the audit trail of a party's folder into the folder ``out``.
+    """Write the audit log of a party's folder into the folder ``out``.
 
     Raises ValueError if ``folder`` or ``out`` is not suitable, and Failed if the ledger was changed
     or ``out`` is not writable.
@@ -194,7 +194,7 @@ def _decode_key(text: str, what: str) -> bytes:
 
 
 def verify_audit(folder: Path, public: PublicKey) -> Checked:
-    """Compare the files of an audit trail with the signed manifest.
+    """Compare the files of an audit log with the signed manifest.
 
     The manifest is parsed only after its signature has been verified with ``public``. Raises
     ValueError if the signature is wrong or the manifest names another party. A file that differs is
@@ -206,7 +206,7 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
     if not is_of_role or not is_of_name:
         says = name_party(manifest["role"], manifest["party"])
         raise ValueError(
-            f"{folder} is the audit trail of {says}, but the key is that of "
+            f"{folder} is the audit log of {says}, but the key is that of "
             f"{public.role} {public.name}"
         )
     if public.study is not None and public.study != manifest["digest"]:
@@ -242,7 +242,7 @@ def _read_manifest(folder: Path, public: PublicKey) -> Manifest:
     except (ValidationError, KeyError) as error:  # a signed manifest may be malformed
         raise ValueError(
             f"{folder / MANIFEST} was signed by the owner of that key, but is not "
-            f"the manifest of an audit trail: {AGAIN}"
+            f"the manifest of an audit log: {AGAIN}"
         ) from error
     return manifest
 
@@ -263,7 +263,7 @@ def _compare(file: Path, signed: SignedFile) -> str | None:
 
 
 def _read(file: Path) -> bytes:
-    """Read a file of an audit trail. Raises Failed if it is unreadable or too large."""
+    """Read a file of an audit log. Raises Failed if it is unreadable or too large."""
     try:
         if not file.is_file():
             raise ValueError(f"{file} is missing: {AGAIN}")

@@ -1,4 +1,4 @@
-"""Replies received by a coordinator, in an append-only file for the audit trail.
+"""Replies received by a coordinator, in an append-only file for the audit log.
 
 A line is written after a reply has been checked. After a crash, a reply that is already recorded
 may be requested again and then has two lines.

@@ -212,7 +212,7 @@ class EventReporter:
             self.notify({"event": "arrived", "site": site, "awaited": sorted(self._away)})
 
     def _record(self, event: Event) -> None:
-        """Add an accepted or rejected reply to the audit trail, except progress replies."""
+        """Add an accepted or rejected reply to the audit log, except progress replies."""
         if is_progress(event):
             return
         what: Literal["received", "refused"] = "received"

@@ -33,7 +33,7 @@ CANNOT_TELL = "x"
 
 @final
 class Outdated(Exception):
-    """Form that no longer matches the ledger. The message says that nothing was changed.
+    """Form that no longer matches the ledger. The message states that nothing was changed.
 
     ``row`` is the example to show if it differs from that of the form.
     """
@@ -125,12 +125,12 @@ class LabelQueue:
         """Return the labels of an annotator, newest first, including overruled ones."""
         answered: list[tuple[LabelingTask, LabelAnswer]] = []
         for asked in self.ledger.tasks():
-            last_said = self.find_last_said(asked, who)
-            if last_said is not None:
-                answered.append((asked, last_said))
+            last_answer = self.find_own_last_answer(asked, who)
+            if last_answer is not None:
+                answered.append((asked, last_answer))
         return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
 
-    def find_last_said(self, asked: LabelingTask, who: str) -> LabelAnswer | None:
+    def find_own_last_answer(self, asked: LabelingTask, who: str) -> LabelAnswer | None:
         """Return the last label of an annotator, even if a decision has overruled it."""
         own = find_own_answer(asked, who)
         if own is None and decision(asked):
@@ -158,7 +158,7 @@ class LabelQueue:
     def _settled_labels(self) -> dict[int, float]:
         """Return the labels of rows that are settled.
 
-        Rows with an open task or a conflict are left out so that their labels influence nobody.
+        Rows with an open task or a conflict are left out so that their labels influence no annotator.
         Withdrawn rows are left out as well.
         """
         entered = self.ledger.store.load_labels(self.site)
@@ -217,7 +217,7 @@ class LabelQueue:
     def take_back(self, row: int, who: str, answer: str) -> LabelingTask:
         """Undo the annotator's latest label, which the page showed for ``row``.
 
-        ``said`` is the length of the row's history on the page, so that a second click has no
+        ``answer`` is the length of the row's history on the page, so that a second click has no
         effect.
         """
         if str(len(self.ledger.history(row))) != answer:

@@ -162,14 +162,14 @@ class Views:
         prediction, which is hidden by default.
         """
         own = find_own_answer(asked, who)
-        last_said = self.queue.find_last_said(asked, who)
+        last_answer = self.queue.find_own_last_answer(asked, who)
         before, after = self.queue.around(asked.row, who)
         if typed is None:
             typed = ""
             if own is not None and own.value is not None:
                 typed = f"{own.value:.10g}"
         # show labels of others only if they can no longer influence the annotator
-        shows_history = last_said is not None or asked.state in ("declined", *ENDED)
+        shows_history = last_answer is not None or asked.state in ("declined", *ENDED)
         history: Sequence[LabelAnswer] = []
         if shows_history:
             history = self.queue.ledger.history(asked.row)
@@ -179,7 +179,7 @@ class Views:
             status,
             asked=asked,
             own=own,
-            said_before=last_said,
+            said_before=last_answer,
             decided=decision(asked),
             seen=encode_answer(own),
             before=before,

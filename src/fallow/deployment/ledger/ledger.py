@@ -214,7 +214,7 @@ class Ledger:
         return self.orders.traffic()
 
     def list_history(self) -> list[HistoryLine]:
-        """Return all events of all runs, oldest first, for the audit trail."""
+        """Return all events of all runs, oldest first, for the audit log."""
         return list_history(self._tables, self.store)
 
     def _load_task(self, task: int) -> LabelingTask:

@@ -260,7 +260,7 @@ class Exit:
 
 
 def find_port() -> int:
-    """Return the port of the entrance, which the site chooses and never the job.
+    """Return the port at the site, which the site chooses and not the job.
 
     Raises ValueError for an invalid port.
     """

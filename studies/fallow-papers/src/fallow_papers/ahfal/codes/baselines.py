@@ -119,7 +119,7 @@ class PlainFEAL:
     -----
     The query is that of `fallow.strategies.FEAL`, and only the training differs.  FEAL
     trains evidential models, while AHFAL's code uses relu(logit) + 1 of any network. The
-    name distinguishes both in tables: ``feal@training=evidential`` is the method itself.
+    name distinguishes both in tables: ``feal@training=evidential`` is the published algorithm.
     """
 
     contract: ClassVar[Contract] = Contract(
