@@ -71,6 +71,7 @@ METHODS += [
     *(
         Annotators(schema="digest", has_metrics=True),
         Annotators(classes=False, has_metrics=True),
+        Annotators(schema="digest", sends_agreement=True),
     ),
 ]
 

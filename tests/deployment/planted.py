@@ -46,6 +46,7 @@ ROW, WHO, WHY, NUMBER = (
     "asked by Settembrini",
     31.415926,
 )
+SECOND = "Joachim Ziemssen"  # annotates examples with two annotations
 CLASSES, WARDS = (
     ("febrile-zauber", "afebrile-zauber"),
     ("liegehalle-ost", "liegehalle-west"),
@@ -147,7 +148,8 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
     """Answer open labeling tasks; at `PLANTED`, withdraw the first example asked for."""
     truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
     for asked in ledger.tasks(state="open"):
-        ledger.answer(asked.row, agreed_on.value(truth[asked.row]), WHO)
+        for who in (WHO, SECOND)[: asked.needed]:
+            ledger.answer(asked.row, agreed_on.value(truth[asked.row]), who)
     asked_at_all = ledger.tasks()
     if site == PLANTED and asked_at_all and not ledger.tasks(state="withdrawn"):
         ledger.withdraw(asked_at_all[0].row, WHO, WHY)
@@ -180,7 +182,18 @@ def labels_of(ledger: Ledger) -> list[Tensor]:
 
 def texts() -> list[bytes]:
     """Return names, texts and numbers: plain, in base64, and in UTF-16."""
-    names = (FOLDER, FILE, TESTS, ROW, WHO, WHY, *CLASSES, *WARDS, f"{PLANTED}-name-")
+    names = (
+        FOLDER,
+        FILE,
+        TESTS,
+        ROW,
+        WHO,
+        SECOND,
+        WHY,
+        *CLASSES,
+        *WARDS,
+        f"{PLANTED}-name-",
+    )
     digits = {text for value in (*NUMBERS, NUMBER) for text in decimals(value)}
     plain = [text.encode() for text in (*names, *sorted(digits))]
     wide = [name.encode(code) for name in names for code in ("utf-16-le", "utf-16-be")]

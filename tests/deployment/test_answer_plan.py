@@ -11,18 +11,23 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.cli.coordinate_messages import describe_event
 from fallow.core.streams import stream
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
-from fallow.deployment.site.agreement_text import describe_agreement
+from fallow.deployment.site.agreement_text import (
+    describe_agreement,
+    list_agreed_disclosures,
+)
 from fallow.deployment.site.settings import PageLogin, Settings
 from fallow.deployment.study_file import read_agreement, write_agreement
+from fallow.report.live import read_live
 from fallow.sites.store import Label
 from tests.deployment import hosts
 from tests.deployment.agreed import TABLE, agreed
 from tests.deployment.ledgers import RUN, STEP, Open
-from tests.deployment.worlds import NAMES, tiny
+from tests.deployment.worlds import NAMES, TINY, tiny
 from tests.experiment.crash import start_child, wait_for_child
 
 TWO = AnswerPlan(answers=2)
@@ -61,6 +66,10 @@ def test_a_share_is_annotated_twice_on_average_and_never_beyond_the_budget() -> 
             "double_share is 0.1, but every example has 2 annotations",
         ),
         ({"decided_by": "first"}, "is 'first', but every example has a single annotation"),
+        (
+            {"send_agreement": True},
+            "send_agreement is true, but every example has a single",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(
@@ -121,6 +130,29 @@ def test_a_study_with_two_annotations_labels_half_as_many_examples(tmp_path: Pat
         assert ledger.requests.asked == 2 * 2 + 2 * 1
         assert all(len(ledger.history(task.row)) == 2 for task in ledger.tasks())
     world.close()
+
+
+def test_alpha_of_ten_examples_is_sent_and_of_fewer_is_not(tmp_path: Path) -> None:
+    plan = AnswerPlan(2, send_agreement=True)
+    recipe = replace(TINY, initial=10, budget=10)
+    world = tiny(tmp_path, recipe, plan=plan, annotators=("Ann", "Bob"))
+    assert world.program().go()
+    assert world.said("refused") == []
+    first, second = (event["sites"] for event in world.said("agreement"))
+    assert first == dict.fromkeys(NAMES[:3])
+    assert second == dict.fromkeys(NAMES[:3], 1.0)
+    live = read_live(world.place)
+    assert live is not None and live["sites"]["basel"]["alpha"] == 1.0
+    assert describe_event(world.said("agreement")[0], world.agreement) is None
+    sentence = describe_event(world.said("agreement")[1], world.agreement)
+    assert sentence is not None and "basel 1.00, chur 1.00, davos 1.00" in sentence
+    sent = [line.reveals for line in list_agreed_disclosures(world.agreement)]
+    assert sum("Krippendorff's alpha" in reveals for reveals in sent) == 1
+    other = list_agreed_disclosures(replace(world.agreement, plan=TWO))
+    assert not any("alpha" in line.reveals for line in other)
+    world.close()
+    with pytest.raises(ValueError, match=r"send_agreement is true, .* without noise"):
+        agreed("privacy.epsilon=1.0", plan=plan)
 
 
 def test_a_site_refuses_a_request_beyond_the_plan(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.deployment import coordinator
+from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
@@ -43,7 +44,7 @@ STUDY = Recipe(
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     strategy=Spec("entropy"),
     initial=0,
-    budget=5,
+    budget=10,  # annotations of five examples
     rounds=1,
     cycles=1,
     score_rounds=1,
@@ -116,7 +117,15 @@ def captured(
     done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.StudyPlan(
-        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1, transport=transport
+        "alps",
+        recipe,
+        schema,
+        (OTHER, PLANTED),
+        0,
+        waits,
+        1,
+        transport=transport,
+        plan=AnswerPlan(answers=2, send_agreement=True),
     )
     office = CoordinatorFolder.create(
         folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
@@ -188,6 +197,9 @@ def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
     quiet: Captured,
 ) -> None:
     assert quiet.found() == []
+    with closing(quiet.site.open_ledger()) as ledger:
+        (answers,) = {len(task.answers) for task in ledger.tasks(state="answered")}
+    assert answers == 2
 
 
 @pytest.mark.processes

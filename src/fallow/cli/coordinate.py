@@ -67,6 +67,7 @@ def init(
     answers: of.Answers = 1,
     double_share: of.DoubleShare = 0.0,
     decided_by: of.DecidedBy = "majority",
+    send_agreement: of.SendAgreement = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -129,7 +130,7 @@ def init(
         smallest=smallest,
         guideline=guidelines,
         transport=transport,
-        plan=AnswerPlan(answers, double_share, decided_by),
+        plan=AnswerPlan(answers, double_share, decided_by, send_agreement),
     )
     server = Server(
         certificate=certificate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -114,6 +115,8 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return _describe_labels(event)
         case "labeled":
             return f"{event['tasks']}: {ENDED[event['why']]}"
+        case "agreement":
+            return _describe_agreement(event["sites"])
         case "scored":
             return _describe_score(event)
         case "enough":
@@ -145,6 +148,14 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return str(event["why"])
         case _:
             return None
+
+
+def _describe_agreement(alphas: Mapping[str, float | None]) -> str | None:
+    """Describe the agreement of the annotators of each site, or return None if none is known."""
+    known = [f"{site} {alpha:.2f}" for site, alpha in alphas.items() if alpha is not None]
+    if not known:
+        return None
+    return f"agreement of annotators (Krippendorff's alpha): {', '.join(known)}"
 
 
 def why_not_advanced(folder: Path, live: Live) -> str:

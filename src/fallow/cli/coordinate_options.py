@@ -112,4 +112,7 @@ DecidedBy = Annotated[
     Literal["majority", "first", "median", "dawid-skene"],
     typer.Option(help=as_help(FEDERATION["decided_by"])),
 ]
+SendAgreement = Annotated[
+    bool, typer.Option("--send-agreement", help=as_help(FEDERATION["send_agreement"]))
+]
 Smallest = Annotated[int, typer.Option(help=as_help(FEDERATION["smallest"]))]

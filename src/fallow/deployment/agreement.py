@@ -166,6 +166,11 @@ class Agreement:
         check_distributions(self.distributions, self.names)
         self.plan.check_task(len(self.schema.classes))
         check_budgets(self.plan, self.recipe.purchases)
+        if self.plan.send_agreement and self.recipe.privacy.epsilon is not None:
+            raise ValueError(
+                "federation.send_agreement is true, but alpha is sent without noise, and "
+                "privacy.epsilon promises noise; set one of them only"
+            )
         least = 1
         if self.recipe.privacy.secure_sum:
             least = SMALLEST

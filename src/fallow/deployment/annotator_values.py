@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fallow.core.composites import Composite, Parts
 from fallow.core.types import Answer, Value
-from fallow.core.values import Count, Kind, Known, NonNegative, Real, Text, Whole
+from fallow.core.values import Count, Kind, Known, NonNegative, Optional, Real, Text, Whole
 from fallow.engine.score_metrics import BINS, MOMENTS
 from fallow.experiment.measuring import COUNTS
 from fallow.privacy.sealed import HALF
@@ -107,10 +107,18 @@ class NewTasks(Composite):
 @final
 @dataclass(frozen=True)
 class EndedTasks(Composite):
-    """Labeling tasks of a cycle that has ended, and the labels and other examples of the site."""
+    """Labeling tasks of a cycle that has ended, and the labels and other examples of the site.
+
+    has_agreement: with Krippendorff's alpha of the annotators, or None over too few examples.
+    """
+
+    has_agreement: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        return _whole("asked", *SETTLED, *LABELS)
+        fields = _whole("asked", *SETTLED, *LABELS)
+        if self.has_agreement:
+            fields["alpha"] = Optional(Real(bound=1.0))
+        return fields
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         settled = _add(parts, SETTLED)

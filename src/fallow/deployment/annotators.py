@@ -20,6 +20,7 @@ from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
 from fallow.core.values import LabelCount, Text, Whole
 from fallow.deployment.agreement import Agreement
+from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
     Deadline,
     EndedTasks,
@@ -63,6 +64,10 @@ SCORES = {
     False: "number of test rows and the sum of squared errors; nothing over too few rows",
 }
 """Disclosure of test scores, for classification (True) and regression."""
+ENDED_TASKS = (
+    "numbers of labeling tasks, answered and declined ones, labels, and remaining rows"
+)
+AGREEMENT = f"; Krippendorff's alpha of the annotators over {MIN_EXAMPLES} or more examples"
 MORE_SCORES = {
     True: "; a histogram of the predicted probabilities of each class",
     False: "; sums of errors, targets, their squares and their products",
@@ -100,7 +105,7 @@ class Annotators:
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
     ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
     ``code`` the fingerprint of the agreed distributions, or "" without any. ``has_metrics``: the
-    study has additional metrics.
+    study has additional metrics. ``sends_agreement``: sites send the agreement of their annotators.
     """
 
     secure_sum: bool = False
@@ -108,6 +113,7 @@ class Annotators:
     schema: str = ""
     code: str = ""
     has_metrics: bool = False
+    sends_agreement: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="Annotators and scores",
@@ -120,6 +126,12 @@ class Annotators:
         """Disclosure of test scores."""
         more = MORE_SCORES[self.classes] if self.has_metrics else ""
         return SCORES[self.classes] + more
+
+    @property
+    def ended_tasks(self) -> str:
+        """Disclosure at the end of labeling."""
+        more = AGREEMENT if self.sends_agreement else ""
+        return ENDED_TASKS + more
 
     @property
     def returned_scores(self) -> Hits | SquaredErrors:
@@ -189,8 +201,8 @@ class Annotators:
         return {"asked": asked}
 
     @client.each(
-        "numbers of labeling tasks, of answered and declined ones, of labels, and of remaining rows",
-        returns=EndedTasks(),
+        lambda self: self.ended_tasks,
+        returns=lambda self: EndedTasks(self.sends_agreement),
         takes={"step": Text(), "cycle": Whole(low=-1)},
     )
     def close(self, at: LabelingView, step: str, cycle: int) -> Answer:
@@ -210,7 +222,13 @@ class Annotators:
         at.site.forget(lasting)
         at.site.reread(at.ledger.store.load_labels(at.site.id))
         at.site.leave(at.ledger.requests.find_excluded_rows())
-        return {**asdict(closed), **_count_labels(at.site)}
+        answer: Answer = {**asdict(closed), **_count_labels(at.site)}
+        if at.agreement.plan.send_agreement:
+            agreement = at.ledger.measure_agreement()
+            answer["alpha"] = None
+            if agreement.examples >= MIN_EXAMPLES:
+                answer["alpha"] = agreement.alpha
+        return answer
 
     @client.each(
         lambda self: self.scores,

@@ -36,11 +36,14 @@ class AnswerPlan:
         Rule for several annotations: more than half of them, the first one, the median of numbers,
         or the class that the model of Dawid and Skene estimates. Annotators adjudicate what the rule
         does not decide.
+    send_agreement
+        Whether sites send Krippendorff's alpha of their annotators.
     """
 
     answers: Annotated[int, Limits(ge=1)] = 1
     double_share: Annotated[float, SHARE] = 0.0
     decided_by: Rule = "majority"
+    send_agreement: bool = False
 
     def __post_init__(self) -> None:
         check_limits(self, "federation.")
@@ -49,11 +52,16 @@ class AnswerPlan:
                 f"federation.double_share is {self.double_share:g}, but every example has "
                 f"{self.answers} annotations (federation.answers); set one of them only"
             )
-        if self.decided_by != AnswerPlan.decided_by and not self.has_several:
-            raise ValueError(
-                f"federation.decided_by is {self.decided_by!r}, but every example has a single "
-                "annotation; set federation.answers to 2 or more, or federation.double_share"
-            )
+        if self.has_several:
+            return
+        single = (
+            "but every example has a single annotation; set federation.answers to 2 or more, or "
+            "federation.double_share"
+        )
+        if self.decided_by != AnswerPlan.decided_by:
+            raise ValueError(f"federation.decided_by is {self.decided_by!r}, {single}")
+        if self.send_agreement:
+            raise ValueError(f"federation.send_agreement is true, {single}")
 
     @property
     def has_several(self) -> bool:

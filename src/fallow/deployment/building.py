@@ -119,6 +119,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         schema=schema.digest,
         code=agreement.code,
         has_metrics=bool(recipe.metrics),
+        sends_agreement=agreement.plan.send_agreement,
     )
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies disclose only means of several examples

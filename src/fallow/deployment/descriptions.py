@@ -32,6 +32,8 @@ FEDERATION: Mapping[str, str] = {
     "double_share": "share of the examples with two annotations, if answers is 1",
     "decided_by": "how several annotations become a label: majority, first, median (numbers) or "
     "dawid-skene (classes); annotators adjudicate the rest",
+    "send_agreement": "send the agreement of a site's annotators (Krippendorff's alpha), over 10 or "
+    "more examples",
     "authority": "certificate that authenticates the coordinator's machine (default: that of "
     "each site's operating system, or of its option --ca)",
     "guideline": "labeling guideline: plain text, shown to annotators beside each example",

@@ -200,6 +200,11 @@ class Parties:
         Key("federation.decided_by"),
         Field(description=FEDERATION["decided_by"]),
     ] = AnswerPlan.decided_by
+    send_agreement: Annotated[
+        bool,
+        Key("federation.send_agreement"),
+        Field(description=FEDERATION["send_agreement"]),
+    ] = AnswerPlan.send_agreement
     authority: Annotated[
         Text | None,
         Key("federation.authority"),
@@ -286,6 +291,7 @@ def agreement_from(
             answers=parties.answers,
             double_share=float(parties.double_share),
             decided_by=parties.decided_by,
+            send_agreement=parties.send_agreement,
         ),
         names=names,
     )

@@ -59,6 +59,9 @@ class SiteState(TypedDict, total=False):
     test: Annotated[Count | None, Field(description="number of test examples")]
     labels: Annotated[LabelCounts | None, Field(description="labeling progress")]
     counted: Annotated[Moment | None, Field(description="time of the labeling progress")]
+    alpha: Annotated[
+        float | None, Field(description="agreement of its annotators, if it is sent")
+    ]
 
 
 @with_config(STRICT)

@@ -25,7 +25,7 @@ from fallow.report.page import write_report
 from fallow.storage.errors import StorageError, sentence
 
 SELDOM = 30.0  # seconds between report pages during labeling
-LASTING = ("rows", "test", "seen", "labels", "counted")
+LASTING = ("rows", "test", "seen", "labels", "counted", "alpha")
 """State of a site that is kept when the coordinator restarts."""
 OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
 """Events after which the list of pending sites changes."""
@@ -120,6 +120,9 @@ class EventReporter:
                 }
             case "labeled":
                 self._note_end_of_labeling(event)
+            case "agreement":
+                for site, alpha in event["sites"].items():
+                    self.live.update_site(site, alpha=alpha)
             case "answered":
                 self._record(event)
                 self._note_arrival(event["site"])

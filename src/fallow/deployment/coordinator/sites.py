@@ -308,6 +308,9 @@ class RemoteEnvironment:
             labels[site] = read_counts(answer)
             annotators[site] = dict(answer)
         done["annotators"] = annotators
+        if self.agreement.plan.send_agreement:
+            alphas = {site: answer["alpha"] for site, answer in closed.items()}
+            self.label_wait.notify({"event": "agreement", "sites": alphas})
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
