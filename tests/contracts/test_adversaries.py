@@ -73,6 +73,7 @@ METHODS += [
         Annotators(classes=False, has_metrics=True),
         Annotators(schema="digest", sends_agreement=True),
     ),
+    *(Annotators(has_coverage=True), Annotators(classes=False, has_coverage=True)),
 ]
 
 

@@ -49,7 +49,7 @@ CLOSED: dict[str, Any] = {
     "rounds": 1,
 }
 STUDIES: dict[str, dict[str, Any]] = {
-    "ahfal": {"metrics": ("auroc", "f1", "calibration-error")},
+    "ahfal": {"metrics": ("auroc", "f1", "calibration-error"), "coverage": 0.8},
     "a local model from scratch, half of the sites in a round": {
         "strategy": Spec("logo"),
         "participation": 0.5,
@@ -79,6 +79,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
         "metrics": ("sensitivity@0.8", "brier", "average-precision"),
+        "coverage": 0.8,
     },
     "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
     "an encoder of pictures": {
@@ -223,7 +224,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
-    "leverage of numbers": {**NUMBERS, "metrics": ("r2", "mae")},
+    "leverage of numbers": {**NUMBERS, "metrics": ("r2", "mae"), "coverage": 0.8},
     "a pivotal sample of numbers": {
         **NUMBERS,
         "strategy": Spec("pivotal"),
@@ -349,7 +350,13 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     assert is_common == (ours["state"] is not None)
     for site, folder in world.sites.items():
         own = theirs["sites"].get(site) or theirs["state"]
-        assert_alike({"state": own}, tree(folder.path / "model.safetensors"))
+        at_site = tree(folder.path / "model.safetensors")
+        assert_alike({"state": own}, at_site)
+        assert at_site.get("sets") == ours.get("sets") == theirs.get("sets")
+        assert ("sets" in at_site) == ("coverage" in STUDIES[name])
+        assert ("With coverage 0.8" in (folder.path / CARD).read_text()) == (
+            "sets" in at_site
+        )
     values = [record["per_site"] for record in run_records(program.run_folder)]
     for at_sites, record in zip(values, records, strict=True):
         if world.data.classes and at_sites and record["per_site"]:
@@ -361,6 +368,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
                 score = record["audit"]["score"]
                 assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
         assert_same_metrics(real, record)
+        assert real.get("prediction_sets") == record.get("prediction_sets")
     world.close()
 
 

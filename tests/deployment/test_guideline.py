@@ -21,7 +21,7 @@ MARKUP = (
 def test_an_agreement_without_a_guideline_keeps_its_digest_and_its_file() -> None:
     about = agreed()
     assert about.guideline is None
-    assert about.digest == "3ed4e442abc1406e5180d2975088d71c"
+    assert about.digest == "5a5d930d70e841154a21d7a76bec686f"
     assert "guideline" not in agreement_text(about)
 
 

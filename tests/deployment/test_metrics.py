@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.deployment.test_counts import count_scores_of_many, sum_errors
+from fallow.deployment.test_counts import (
+    count_bins_of_many,
+    count_hits,
+    count_scores_of_many,
+    sum_errors,
+)
 from fallow.engine.score_metrics import BINS, count_scores
 
 
@@ -33,3 +38,14 @@ def test_too_few_examples_have_no_sums() -> None:
     sums = sum_errors(values + 1, values, 5, has_metrics=True)
     assert all(not torch.as_tensor(value).any() for value in sums.values())
     assert sum_errors(values + 1, values, 4, has_metrics=True)["squares"] == 4.0
+
+
+def test_too_few_examples_have_no_counts_for_prediction_sets_and_small_classes_count() -> (
+    None
+):
+    outputs, true = _draw([9, 6, 2])
+    for least, expected in ((17, 17.0), (18, 0.0)):
+        hits = count_hits(outputs.argmax(1), true, 3, least)
+        assert (
+            count_bins_of_many(hits, outputs, true, False).sum() == expected == hits["rows"]
+        )

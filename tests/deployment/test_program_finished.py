@@ -199,7 +199,7 @@ def test_the_card_of_a_site_says_how_the_model_does_on_its_own_rows(
     finished: Federation, tmp_path: Path
 ) -> None:
     rows_file = next(finished.folder.glob("basel-test.csv"))
-    path, n, _ = predict_at(finished.folder / "basel", rows_file, tmp_path / "said.csv")
+    path, n, *_ = predict_at(finished.folder / "basel", rows_file, tmp_path / "said.csv")
     output = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
     lines = [line.split(",") for line in rows_file.read_text().splitlines()]
     at = lines[0].index(finished.agreement.schema.label)

@@ -37,6 +37,7 @@ OTHER: dict[str, Any] = {
     "budget_allocation": "proportional",
     "score_rounds": 1,
     "metrics": ("auroc",),
+    "coverage": 0.9,
     "executor": "loop",
     "channels_last": True,
     "dtype": "float64",

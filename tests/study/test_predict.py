@@ -72,7 +72,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rows_are_encoded_and_scaled_as_in_training(trained: Path, tmp_path: Path) -> None:
-    path, rows, _ = predict_file(trained, table(tmp_path / "new.csv", label=False))
+    path, rows, *_ = predict_file(trained, table(tmp_path / "new.csv", label=False))
     assert path == tmp_path / "new-predictions.csv"
     predict_rows = list(csv.DictReader(path.read_text().splitlines()))
     truth = list(csv.DictReader(table(tmp_path / "truth.csv").read_text().splitlines()))
@@ -121,7 +121,7 @@ def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
     trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "gaps.csv").write_text("id,age,kind,ward\np1,,b,7\np7,80,b,7\np2,80,?,7\n")
-    path, rows, lacking = predict_file(trained, tmp_path / "gaps.csv")
+    path, rows, lacking, *_ = predict_file(trained, tmp_path / "gaps.csv")
     predict_rows = csv.DictReader(path.read_text().splitlines())
     found = [(line["id"], line["prediction"]) for line in predict_rows]
     assert found == [("p1", ""), ("p7", "yes"), ("p2", "")]
@@ -133,7 +133,7 @@ def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -
     rows.write_text("id,age,kind,ward\n=1+1,75,b,7\nNA,30,a,7\nlast,,a,7\n")
     as_csv = predict_file(trained, rows, out=tmp_path / "said.csv")
     as_parquet = predict_file(trained, rows, out=tmp_path / "said.parquet")
-    assert as_csv[1:] == as_parquet[1:] == (2, 1)
+    assert as_csv[1:] == as_parquet[1:] == (2, 1, None, None)
     said = list(csv.DictReader(as_csv.path.read_text().splitlines()))
     parquet = pd.read_parquet(as_parquet.path)
     assert parquet["id"].tolist() == ["=1+1", "NA", "last"]
@@ -221,7 +221,7 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
     done = study(tmp_path, replace(tiny(tmp_path), cycles=0, initial=1.0, rounds=10))
     x = 3 * np.eye(3, 6)
     np.savez(tmp_path / "new.npz", x=x)
-    path, rows, _ = predict_file(done, tmp_path / "new.npz")
+    path, rows, *_ = predict_file(done, tmp_path / "new.npz")
     predict_rows = csv.DictReader(path.read_text().splitlines())
     assert (rows, [line["prediction"] for line in predict_rows]) == (3, ["0", "1", "2"])
     np.savez(tmp_path / "wide.npz", x=np.eye(3, 7))
@@ -256,7 +256,7 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
     for name, shade in (("a.png", 210), ("more/b.png", 30), (".hidden.png", 0)):
         (tmp_path / "new" / "more").mkdir(parents=True, exist_ok=True)
         image.new("L", (4, 4), shade).save(tmp_path / "new" / name)
-    path, rows, _ = predict_file(done, tmp_path / "new")
+    path, rows, *_ = predict_file(done, tmp_path / "new")
     predict_rows = csv.DictReader(path.read_text().splitlines())
     assert path == tmp_path / "new-predictions.csv" and rows == 2
     outcome = {line["file"]: line["prediction"] for line in predict_rows}

@@ -20,6 +20,14 @@ from fallow.api.runs import run
 from fallow.core.suggestions import explain_constructor, nearest
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
+from fallow.engine.conformal import (
+    PredictionSets,
+    check_coverage,
+    count_nonconformity,
+    find_quantile,
+    predict_intervals,
+    predict_sets,
+)
 
 
 @explain_constructor
@@ -87,6 +95,22 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         x: npt.NDArray[Any] = validate_data(self, X, reset=False)
         return x
+
+    def _count_nonconformity(self, outputs: torch.Tensor, true: torch.Tensor) -> None:
+        """Store the nonconformity of held-out examples."""
+        is_regression = outputs.dim() == 1
+        self.nonconformity_ = count_nonconformity(outputs, true, is_regression).numpy()
+
+    def _prediction_sets(self, coverage: float) -> PredictionSets:
+        """Return the prediction sets of a coverage; raise ValueError before `conformalize`."""
+        check_is_fitted(self)
+        if not hasattr(self, "nonconformity_"):
+            raise ValueError(
+                "there are no held-out examples to compute prediction sets from; call "
+                "conformalize(X, y) with examples that were not used in fit"
+            )
+        check_coverage(coverage)
+        return find_quantile(torch.from_numpy(self.nonconformity_), coverage)
 
     def _check_site(self, site: str | None) -> None:
         if site is not None and site not in self.sites_:
@@ -208,6 +232,45 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
 
+    def conformalize(self, X: Any, y: Any, site: str | None = None) -> FederatedClassifier:
+        """Compute the nonconformity of held-out examples for `predict_set`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Examples that were not used in `fit`.
+        y : array-like of shape (n,)
+            Their class labels.
+        site : str, optional
+            Site whose model predicts.
+
+        Returns
+        -------
+        self
+        """
+        labels = column_or_1d(y)
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y has the class {plain(unknown[0])!r}, which the labels of fit lack"
+            )
+        ids = np.searchsorted(self.classes_, labels)
+        self._count_nonconformity(self._log_probabilities(X, site), torch.from_numpy(ids))
+        return self
+
+    def predict_set(
+        self, X: Any, coverage: float = 0.9, site: str | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Return prediction sets of shape (n, n_classes), in the order of ``classes_``.
+
+        `conformalize` must be called before.  See `fallow.Run.predict_set`.
+        """
+        sets = self._prediction_sets(coverage)
+        return predict_sets(self._log_probabilities(X, site), sets)
+
+    def _log_probabilities(self, X: Any, site: str | None) -> torch.Tensor:
+        return torch.from_numpy(self.predict_proba(X, site)).log()
+
 
 class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     """Regressor trained at several sites, with the interface of scikit-learn.
@@ -255,6 +318,25 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         x = self._check_rows(X)
         self._check_site(site)
         return self.run_.predict(x, site)
+
+    def conformalize(self, X: Any, y: Any, site: str | None = None) -> FederatedRegressor:
+        """Compute the errors of held-out examples for `predict_interval`.
+
+        See `FederatedClassifier.conformalize`.
+        """
+        targets = torch.from_numpy(column_or_1d(y).astype(np.float64))
+        self._count_nonconformity(torch.from_numpy(self.predict(X, site)), targets)
+        return self
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, site: str | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return the bounds of prediction intervals of shape (n, 2).
+
+        `conformalize` must be called before.  See `fallow.Run.predict_set`.
+        """
+        sets = self._prediction_sets(coverage)
+        return predict_intervals(torch.from_numpy(self.predict(X, site)), sets)
 
 
 def _check_whole(value: object, name: str) -> None:

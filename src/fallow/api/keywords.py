@@ -79,6 +79,7 @@ class RunSettings(TypedDict, total=False):
     test: Literal["common", "own"] | None
     score_rounds: int | None
     metrics: Sequence[str] | None
+    coverage: float | None
     executor: str | None
     channels_last: bool | None
     device: Device | None

@@ -32,9 +32,17 @@ from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.data import Dataset
+from fallow.engine.conformal import (
+    PredictionSets,
+    check_coverage,
+    find_quantile,
+    predict_intervals,
+    predict_sets,
+)
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
+from fallow.experiment.measuring import read_counts
 from fallow.experiment.methods import ModelMaker, methods_of
 from fallow.models.custom import unwrap_model
 from fallow.recipes.own_data_strategies import suit_strategies
@@ -394,6 +402,69 @@ class Run:
             self._outputs(rows, site).double().softmax(1).numpy()
         )
         return shares
+
+    def predict_set(
+        self, rows: Any, coverage: float | None = None, site: str | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Return prediction sets, which contain the class with the chosen coverage.
+
+        A set with several classes, or with none, means "cannot tell".  The coverage holds for new
+        examples that are distributed like the test examples of all sites together (split conformal
+        prediction).  At a single site, it can be lower.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples.
+        coverage : float, optional
+            Share of examples whose set contains their class.  Default: the setting ``coverage`` of
+            the run, which this method needs in any case.
+        site : str, optional
+            Site whose model predicts, if models are personalized.
+
+        Returns
+        -------
+        ndarray of bool of shape (n, n_classes)
+            Whether each class is in the set, in the order of `classes`.
+
+        Raises
+        ------
+        ValueError
+            If the run has no setting ``coverage``, or too few test examples for it.
+
+        Examples
+        --------
+        >>> import fallow as fl
+        >>> run = fl.run("digits", cycles=0, coverage=0.9, progress=False)
+        >>> sets = run.predict_set(fl.load("digits").x_test, coverage=0.99)
+        >>> sets.shape, bool((sets.sum(1) > 1).any())
+        ((359, 10), True)
+        """
+        if not self.classes:
+            raise ValueError(
+                f"{self.recipe.data} is a regression task; use predict_interval"
+            )
+        sets = self._prediction_sets(coverage)
+        return predict_sets(self._outputs(rows, site), sets)
+
+    def predict_interval(
+        self, rows: Any, coverage: float | None = None, site: str | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
+        if self.classes:
+            raise ValueError(
+                f"{self.recipe.data} is a classification task; use predict_set"
+            )
+        sets = self._prediction_sets(coverage)
+        return predict_intervals(self._outputs(rows, site).squeeze(1), sets)
+
+    def _prediction_sets(self, coverage: float | None) -> PredictionSets | None:
+        """Return the prediction sets of a coverage, by default of the setting."""
+        if coverage is None or self.recipe.coverage is None:
+            return self.saved.get("sets")
+        check_coverage(coverage)
+        scores = self.records.iloc[-1]["prediction_sets"]
+        return find_quantile(read_counts(scores, not self.classes), coverage)
 
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
         details = self.saved["example_spec"]

@@ -31,6 +31,13 @@ from fallow.core.types import SiteId, State
 from fallow.data.loaders.features import read_features
 from fallow.data.loaders.pixels import as_features, bring_to_shape
 from fallow.data.loaders.table_files import is_frame
+from fallow.engine.conformal import (
+    PredictionSets,
+    check_sets,
+    describe_sets,
+    predict_intervals,
+    predict_sets,
+)
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
 from fallow.experiment.methods import ModelMaker, versions
@@ -162,6 +169,8 @@ def write_model(
     }
     if "encoder" in saved:
         config["encoder_digest"] = saved["encoder"]["digest"]
+    if "sets" in saved:
+        config["prediction_sets"] = saved["sets"]
     module = _build_module(recipe, saved["example_spec"])
     Layout.of(module).load(module, state)
     tensors = {**module.state_dict(), **_list_extras(saved)}
@@ -282,6 +291,8 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
                 f"- {name.replace('_', ' ')}: {value:.4g}, on the test examples of the "
                 "study"
             )
+    if "sets" in run.saved:
+        yield f"- {describe_sets(run.saved['sets'], not details['classes'])}"
     yield ""
     yield "## Privacy"
     yield ""
@@ -378,6 +389,21 @@ class LoadedModel:
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
         return shares
 
+    def predict_set(self, rows: Any) -> npt.NDArray[np.bool_]:
+        """Return prediction sets of shape (n, n_classes), as `fallow.Run.predict_set` does.
+
+        The coverage is that of the setting ``coverage`` of the run that trained the model.
+        """
+        if not self.classes:
+            raise ValueError("this model is a regression model; use predict_interval")
+        return predict_sets(self._outputs(rows), self.saved.get("sets"))
+
+    def predict_interval(self, rows: Any) -> npt.NDArray[np.float64]:
+        """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
+        if self.classes:
+            raise ValueError("this model is a classification model; use predict_set")
+        return predict_intervals(self._outputs(rows).squeeze(1), self.saved.get("sets"))
+
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["example_spec"], rows)
         return outputs_of(self.recipe, self.saved, self.state, x, self.policy)
@@ -454,6 +480,9 @@ def load_model(
             raise ValueError(f"its settings have more than {LONGEST} characters")
         recipe = recipe_from(settings, Recipe("shared"))
         _check_encoder(recipe)
+        sets: PredictionSets | None = config.get("prediction_sets")
+        if sets is not None:
+            check_sets(sets)
         expected = _find_shapes(recipe, details)
     except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
@@ -473,6 +502,8 @@ def load_model(
         "scale": extras["scale"] or None,
         "targets": extras["targets"] or None,
     }
+    if sets is not None:
+        saved["sets"] = sets
     if recipe.encoder is not None:
         saved["encoder"] = FittedEncoder(
             state=extras["encoder"], digest=str(config.get("encoder_digest"))

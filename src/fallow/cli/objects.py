@@ -56,6 +56,13 @@ class WrittenPredictions:
     lacking: Annotated[
         Count, Field(description="number of examples with a missing feature")
     ]
+    unclear: Annotated[
+        Count | None,
+        Field(
+            description="number of examples whose prediction set has several classes or none; "
+            "null without prediction sets"
+        ),
+    ] = None
 
 
 @with_config(STRICT)

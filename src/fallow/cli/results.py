@@ -212,11 +212,19 @@ def predict(
             else:
                 policy = find_policy(study)
             file = predict_file(study, data, strategy, seed, out, site, policy)
-    result = WrittenPredictions(str(file.path), file.rows, file.lacking)
+    result = WrittenPredictions(str(file.path), file.rows, file.lacking, file.unclear)
     line = f"Wrote {count_noun(result.rows, 'prediction')} to {result.file}"
     if result.lacking:
         line += f"; no prediction for {count_noun(result.lacking, 'example')} with a missing feature"
-    opt.tell([line], result, quiet=quiet, as_json=as_json)
+    lines = [line]
+    if result.unclear is not None:
+        lines.append(
+            f"Cannot tell: {count_noun(result.unclear, 'example')} whose prediction set has several "
+            "classes or none"
+        )
+    if file.no_sets is not None:
+        lines.append(f"No prediction sets: {file.no_sets}")
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
 def keep_private(*folders: Path) -> None:

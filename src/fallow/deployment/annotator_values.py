@@ -14,8 +14,9 @@ from torch import Tensor
 from fallow.core.composites import Composite, Parts
 from fallow.core.types import Answer, Value
 from fallow.core.values import Count, Kind, Known, NonNegative, Optional, Real, Text, Whole
+from fallow.engine.conformal import ERROR_BINS
 from fallow.engine.score_metrics import BINS, MOMENTS
-from fallow.experiment.measuring import COUNTS
+from fallow.experiment.measuring import COUNTS, NONCONFORMITY
 from fallow.privacy.sealed import HALF
 
 # notes about a site, for the checks of later replies
@@ -198,10 +199,12 @@ def _find_other_tests(parts: Parts, known: Known) -> str | None:
 class Hits(Composite):
     """Test examples and correct predictions, in total and by class; 0 over too few examples.
 
-    has_metrics: with the histograms of `count_scores`.
+    has_metrics: with the histograms of `count_scores`.  has_coverage: with the counts of
+    `count_nonconformity`.
     """
 
     has_metrics: bool = False
+    has_coverage: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         fields: dict[str, Kind] = {
@@ -212,6 +215,8 @@ class Hits(Composite):
         }
         if self.has_metrics:
             fields[COUNTS] = Count(("classes", 2, 2, BINS))
+        if self.has_coverage:
+            fields[NONCONFORMITY] = Count(BINS)
         return fields
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
@@ -226,7 +231,7 @@ class Hits(Composite):
             limit = float(parts[in_all])
             if together > limit + known.room * len(parts[by_class]):
                 return f"{by_class} is {together:g} together, but {in_all} is {limit:g}"
-        return self._find_many_scores(parts, known)
+        return self._find_many_scores(parts, known) or _find_other_sum(parts, known)
 
     def _find_many_scores(self, parts: Parts, known: Known) -> str | None:
         """Explain which histogram has more examples than the site, or return None."""
@@ -249,7 +254,7 @@ class Hits(Composite):
         if self.has_metrics:
             many = torch.as_tensor(honest[COUNTS]) + 9
             faults["more examples in a histogram than rows"] = {**honest, COUNTS: many}
-        return faults
+        return faults | _list_other_sums(honest, self.has_coverage)
 
 
 @final
@@ -257,23 +262,47 @@ class Hits(Composite):
 class SquaredErrors(Composite):
     """Number of test examples and the sum of squared errors; 0 over too few examples.
 
-    has_metrics: with the sums of `sum_moments`.
+    has_metrics: with the sums of `sum_moments`.  has_coverage: with the counts of
+    `count_nonconformity`.
     """
 
     has_metrics: bool = False
+    has_coverage: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         fields: dict[str, Kind] = {"rows": Count(of="rows"), "squares": NonNegative()}
         if self.has_metrics:
             fields["first"] = Real(MOMENTS)
             fields["second"] = Real((MOMENTS, MOMENTS))
+        if self.has_coverage:
+            fields[NONCONFORMITY] = Count(ERROR_BINS)
         return fields
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
-        return _find_other_tests(parts, known)
+        return _find_other_tests(parts, known) or _find_other_sum(parts, known)
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        return _list_other_sums(self.valid(sizes), self.has_coverage)
+
+
+def _find_other_sum(parts: Parts, known: Known) -> str | None:
+    """Explain that the examples by bin of nonconformity are not all test examples, or return None."""
+    if NONCONFORMITY not in parts:
+        return None
+    counts = parts[NONCONFORMITY]
+    together = float(counts.sum())
+    rows = float(parts["rows"])
+    if abs(together - rows) > known.room * len(counts):
+        return f"{NONCONFORMITY} is {together:g} together, but rows is {rows:g}"
+    return None
+
+
+def _list_other_sums(honest: Answer, has_coverage: bool) -> dict[str, Answer]:
+    """Return replies with more examples by bin of nonconformity than test examples."""
+    if not has_coverage:
         return {}
+    many = torch.as_tensor(honest[NONCONFORMITY]) + 9
+    return {"more examples by bin than rows": {**honest, NONCONFORMITY: many}}
 
 
 def _describe(values: Tensor) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, final
@@ -18,7 +18,7 @@ from fallow.core.methods import FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
-from fallow.core.values import LabelCount, Text, Whole
+from fallow.core.values import Kind, LabelCount, Optional, Text, Whole
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
@@ -34,11 +34,18 @@ from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
-from fallow.deployment.test_counts import count_hits, count_scores_of_many, sum_errors
+from fallow.deployment.test_counts import (
+    count_bins_of_many,
+    count_hits,
+    count_scores_of_many,
+    sum_errors,
+)
+from fallow.engine.conformal import ERROR_BINS
+from fallow.engine.score_metrics import BINS
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.measuring import COUNTS
+from fallow.experiment.measuring import COUNTS, NONCONFORMITY
 from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
@@ -73,6 +80,11 @@ MORE_SCORES = {
     False: "; sums of errors, targets, their squares and their products",
 }
 """Disclosure for additional metrics."""
+BY_BIN = {
+    True: "; a histogram of the predicted probabilities of the true classes",
+    False: "; a histogram of absolute errors",
+}
+"""Disclosure for prediction sets."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,7 @@ class Annotators:
     ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
     ``code`` the fingerprint of the agreed distributions, or "" without any. ``has_metrics``: the
     study has additional metrics. ``sends_agreement``: sites send the agreement of their annotators.
+    ``has_coverage``: the study has prediction sets.
     """
 
     secure_sum: bool = False
@@ -114,6 +127,7 @@ class Annotators:
     code: str = ""
     has_metrics: bool = False
     sends_agreement: bool = False
+    has_coverage: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="Annotators and scores",
@@ -125,7 +139,8 @@ class Annotators:
     def scores(self) -> str:
         """Disclosure of test scores."""
         more = MORE_SCORES[self.classes] if self.has_metrics else ""
-        return SCORES[self.classes] + more
+        by_bin = BY_BIN[self.classes] if self.has_coverage else ""
+        return SCORES[self.classes] + more + by_bin
 
     @property
     def ended_tasks(self) -> str:
@@ -137,8 +152,16 @@ class Annotators:
     def returned_scores(self) -> Hits | SquaredErrors:
         """Declaration of test scores."""
         if self.classes:
-            return Hits(self.has_metrics)
-        return SquaredErrors(self.has_metrics)
+            return Hits(self.has_metrics, self.has_coverage)
+        return SquaredErrors(self.has_metrics, self.has_coverage)
+
+    @property
+    def taken_sets(self) -> Mapping[str, Kind]:
+        """Arguments of `finish` beside the model: the quantile for prediction sets."""
+        if not self.has_coverage:
+            return {}
+        last = BINS - 1 if self.classes else ERROR_BINS - 1
+        return {"examples": Whole(), "quantile": Optional(Whole(upto=(last,)))}
 
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Client functions that are one transaction with their reply."""
@@ -255,13 +278,27 @@ class Annotators:
             hits = count_hits(outputs.argmax(1), y, at.site.parts.classes, least)
             if has_metrics:
                 hits[COUNTS] = count_scores_of_many(outputs, y, least)
-            return hits
+            return hits | _count_by_bin(at, hits, outputs, y)
         predicted = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
-        return sum_errors(predicted, at.y, least, has_metrics=has_metrics)
+        errors = sum_errors(predicted, at.y, least, has_metrics=has_metrics)
+        return errors | _count_by_bin(at, errors, predicted, at.y)
 
-    @client.keep("whether it uses a model of its own")
-    def finish(self, at: LabelingView, **common: Tensor) -> Answer:
-        """Write the final model of this site and its model card."""
+    @client.keep(
+        "whether it uses a model of its own",
+        takes=lambda self: self.taken_sets,
+    )
+    def finish(
+        self,
+        at: LabelingView,
+        examples: int = 0,
+        quantile: int | None = None,
+        **common: Tensor,
+    ) -> Answer:
+        """Write the final model of this site and its model card.
+
+        ``examples`` is the number of test examples of all sites, and ``quantile`` the bin of
+        nonconformity for prediction sets.
+        """
         training = at.site.parts.methods["training"]
         has_last_word = isinstance(training, FinalTraining)
         retained = at.agreement.recipe.validation > 0 and not has_last_word
@@ -277,11 +314,15 @@ class Annotators:
         }
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
+        coverage = at.agreement.recipe.coverage
+        if coverage is not None:
+            model["sets"] = {"coverage": coverage, "examples": examples, "bin": quantile}
         save_tree(at.path / MODEL, model)
         facts = CardFacts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
             scores=self._own_scores(at, used),
+            sets=model.get("sets"),
             is_own=is_own,
         )
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
@@ -326,6 +367,16 @@ class Annotators:
                 "lower the learning rate (lr)"
             )
         return outputs
+
+
+def _count_by_bin(
+    at: LabelingView, scores: Answer, outputs: Tensor, true: Tensor
+) -> Answer:
+    """Return the examples by bin of nonconformity, for prediction sets; nothing without them."""
+    if at.agreement.recipe.coverage is None:
+        return {}
+    is_regression = not at.site.parts.classes
+    return {NONCONFORMITY: count_bins_of_many(scores, outputs, true, is_regression)}
 
 
 def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:

@@ -120,6 +120,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         code=agreement.code,
         has_metrics=bool(recipe.metrics),
         sends_agreement=agreement.plan.send_agreement,
+        has_coverage=recipe.coverage is not None,
     )
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies disclose only means of several examples

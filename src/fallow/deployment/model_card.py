@@ -14,6 +14,7 @@ from fallow.core.types import SiteId
 from fallow.core.wording import count_noun, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
+from fallow.engine.conformal import PredictionSets, describe_sets
 from fallow.experiment.methods import versions
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
@@ -41,13 +42,14 @@ class CardFacts:
 
     ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
     validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
-    if a value is not disclosed. ``left`` are the rows of a `Disclosure`. ``is_own`` marks
-    personalized models.
+    if a value is not disclosed. ``sets`` are the prediction sets, if any. ``left`` are the rows of a
+    `Disclosure`. ``is_own`` marks personalized models.
     """
 
     owner: str
     labels: Mapping[SiteId, Mapping[str, int]] = field(default_factory=dict)
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    sets: PredictionSets | None = None
     left: Sequence[Mapping[str, Any]] = ()
     is_own: bool = False
 
@@ -171,6 +173,8 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
             yield f"- {name}: not disclosed"
         else:
             yield f"- {name}: {value:.4g}"
+    if facts.sets is not None:
+        yield f"- {describe_sets(facts.sets, not agreement.schema.classes)}"
     yield ""
     yield f"Counts over fewer than {agreement.smallest} test examples were not disclosed."
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.types import Answer
+from fallow.engine.conformal import count_nonconformity
 from fallow.engine.score_metrics import count_scores, sum_moments
 
 
@@ -56,6 +57,18 @@ def count_scores_of_many(outputs: Tensor, true: Tensor, least: int) -> Tensor:
     shown = choose_classes(rows, least) & (len(true) - rows >= least)
     counts[~shown] = 0.0
     return counts
+
+
+def count_bins_of_many(
+    scores: Answer, outputs: Tensor, true: Tensor, is_regression: bool
+) -> Tensor:
+    """Return the counts of `count_nonconformity`, all 0 if ``scores`` are over no examples.
+
+    The counts are of all classes together, so that no small class has to be left out.
+    """
+    shown = float(torch.as_tensor(scores["rows"])) > 0
+    many = slice(None) if shown else slice(0)
+    return count_nonconformity(outputs[many], true[many], is_regression)
 
 
 def sum_errors(predicted: Tensor, true: Tensor, least: int, *, has_metrics: bool) -> Answer:

@@ -33,8 +33,9 @@ LOG_ODDS = np.concatenate(
 )
 """Inner edges of the bins, as log-odds of a probability."""
 BINS = len(LOG_ODDS) + 1
-_EDGES = np.concatenate([[0.0], SMALL, _MIDDLE, 1 - SMALL[::-1], [1.0]])
-CENTERS = (_EDGES[:-1] + _EDGES[1:]) / 2
+EDGES = np.concatenate([[0.0], SMALL, _MIDDLE, 1 - SMALL[::-1], [1.0]])
+"""Edges of the bins, as probabilities."""
+CENTERS = (EDGES[:-1] + EDGES[1:]) / 2
 GROUPS = 10
 """Groups of equal width in a reliability diagram."""
 REPLICATES = 500

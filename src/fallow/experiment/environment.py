@@ -30,6 +30,7 @@ from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Simulated
 
 if TYPE_CHECKING:
+    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, PseudoLabels
 
 
@@ -115,7 +116,10 @@ class Environment(Protocol):
     def score_round(
         self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation: ...
-    def one_model(self, journal: EventLog, state: State) -> State | None: ...
+    # ``sets``: prediction sets, which sites keep with the model
+    def one_model(
+        self, journal: EventLog, state: State, sets: PredictionSets | None
+    ) -> State | None: ...
     def own_models(self, state: State) -> dict[SiteId, State]: ...  # where they differ
 
 

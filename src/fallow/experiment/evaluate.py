@@ -15,7 +15,7 @@ from fallow.core.methods import CustomPrediction, FinalTraining
 from fallow.core.types import Answer, SiteId, State
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
-from fallow.experiment.measuring import add_up, measure_examples, score_metrics
+from fallow.experiment.measuring import add_up, describe_sums, measure_examples
 from fallow.experiment.metrics import (
     NOT_BY_SITE,
     accuracy,
@@ -94,15 +94,17 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     score so far.  Raises ValueError if outputs are not finite.
     """
     sites = [name for name in world.members if name not in world.flipped]
-    names = world.recipe.metrics
+    recipe = world.recipe
+    has_sums = bool(recipe.metrics) or recipe.coverage is not None
     used = {name: _deployed_model(world, name, state, retained) for name in sites}
     is_common = world.tests is None and all(model is state for model in used.values())
     test = world.dataset
     if is_common and not isinstance(world.methods["training"], CustomPrediction):
         outputs = _predict(world, state, world.x_test.to(state["w"].dtype))
         scores = _score_common_model(world, _finite(outputs, "the model"))
-        if names:
-            scores["metrics"] = score_metrics(names, _sums(world, outputs, test.y_test))
+        if has_sums:
+            sums = _sums(world, outputs, test.y_test)
+            return {**scores, **describe_sums(recipe, sums)}
         return scores
     rows = world.tests or dict.fromkeys(sites, torch.arange(len(world.x_test)))
     outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
@@ -112,22 +114,22 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     else:
         guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
         scores = of_accuracy(guess, true, test.n_classes)
-    if names:
+    if has_sums:
         of_sites = {site: _sums(world, outputs_of[site], true[site]) for site in sites}
         total = dict(add_up(of_sites))
         if world.tests is None:  # each example is in the sums of every site
             for name, value in total.items():
                 total[name] = torch.as_tensor(value) / len(sites)
-        scores["metrics"] = score_metrics(names, total, of_sites)
+        return {**scores, **describe_sums(recipe, total, of_sites)}
     return scores
 
 
 def _sums(world: Simulation, outputs: Tensor, true: Tensor) -> Answer:
-    """Return the sums from which the metrics of these examples follow."""
+    """Return the sums from which metrics and prediction sets of these examples follow."""
     if world.dataset.task == "regression":
         values = in_units(outputs.squeeze(1), world.targets)
-        return measure_examples(values, true, is_regression=True)
-    return measure_examples(outputs, true, is_regression=False)
+        return measure_examples(values, true, is_regression=True, recipe=world.recipe)
+    return measure_examples(outputs, true, is_regression=False, recipe=world.recipe)
 
 
 def _predict(world: Simulation, state: State, x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, save_tree, sweep
 
 if TYPE_CHECKING:
+    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Audited, DisclosureEntry, Evaluation, PseudoLabels
 
 
@@ -107,6 +108,7 @@ class TrainedModel(TypedDict):
     targets: State | None  # units of numbers to predict: "mean" () and "std" ()
     encoder: NotRequired[FittedEncoder]
     sites: NotRequired[dict[SiteId, State]]  # those that have a model of their own
+    sets: NotRequired[PredictionSets]  # with a coverage
 
 
 class FinishedModel(TypedDict):

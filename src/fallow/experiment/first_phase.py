@@ -25,6 +25,7 @@ INPUTS = (
     "participation",
     "score_rounds",
     "metrics",
+    "coverage",
     "channels_last",
     "dtype",
     "device",

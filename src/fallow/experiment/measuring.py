@@ -1,4 +1,4 @@
-"""Additional metrics of an evaluation (setting ``metrics``), from the sums of `score_metrics`."""
+"""Additional results of an evaluation (settings ``metrics`` and ``coverage``), from sums over sites."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Value
+from fallow.engine.conformal import (
+    ERROR_BINS,
+    count_nonconformity,
+    find_quantile,
+    threshold_of,
+)
 from fallow.engine.score_metrics import (
+    BINS,
     Floats,
     Metric,
     auroc_error,
@@ -24,14 +31,19 @@ from fallow.engine.score_metrics import (
 )
 
 if TYPE_CHECKING:
-    from fallow.experiment.record import MetricScores
+    from fallow.experiment.record import Metrics, MetricScores, SetScores
+    from fallow.settings.recipe import Recipe
 
 COUNTS = "counts"
 """Field with the histograms of a site, for classification."""
+NONCONFORMITY = "nonconformity"
+"""Field with the test examples of a site by bin of nonconformity."""
 
 
-def measure_examples(outputs: Tensor, true: Tensor, is_regression: bool) -> Answer:
-    """Return the sums of a site from which all metrics follow.
+def measure_examples(
+    outputs: Tensor, true: Tensor, is_regression: bool, recipe: Recipe
+) -> Answer:
+    """Return the sums of a site from which metrics and prediction sets follow.
 
     Parameters
     ----------
@@ -41,15 +53,23 @@ def measure_examples(outputs: Tensor, true: Tensor, is_regression: bool) -> Answ
         (n,) class ids or values.
     is_regression : bool
         Whether targets are numbers.
+    recipe : Recipe
+        Settings, of which ``metrics`` and ``coverage`` choose the sums.
 
     Returns
     -------
     dict of str to Tensor
-        ``counts``, or ``rows``, ``first`` and ``second``.
+        With metrics ``counts``, or ``rows``, ``first`` and ``second``.  With a coverage
+        ``nonconformity``.
     """
-    if is_regression:
-        return {"rows": float(len(true)), **sum_moments(outputs, true)}
-    return {COUNTS: count_scores(outputs, true).double()}
+    sums: dict[str, Value] = {}
+    if recipe.metrics and is_regression:
+        sums |= {"rows": float(len(true)), **sum_moments(outputs, true)}
+    elif recipe.metrics:
+        sums[COUNTS] = count_scores(outputs, true).double()
+    if recipe.coverage is not None:
+        sums[NONCONFORMITY] = count_nonconformity(outputs, true, is_regression)
+    return sums
 
 
 def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
@@ -62,6 +82,47 @@ def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
                 addend = total[name] + addend
             total[name] = addend
     return dict(total)
+
+
+def describe_sums(
+    recipe: Recipe, total: Answer, of_sites: Mapping[SiteId, Answer] | None = None
+) -> Metrics:
+    """Return the requested metrics and prediction sets.
+
+    total: sums over all sites (`measure_examples`).  of_sites: sums of each site, if known.
+    """
+    result: Metrics = {}
+    if recipe.metrics:
+        result["metrics"] = score_metrics(recipe.metrics, total, of_sites)
+    if recipe.coverage is not None:
+        result["prediction_sets"] = _describe_sets(
+            torch.as_tensor(total[NONCONFORMITY]), recipe.coverage
+        )
+    return result
+
+
+def _describe_sets(counts: Tensor, coverage: float) -> SetScores:
+    """Return the prediction sets of a coverage from counts by bin of nonconformity."""
+    sets = find_quantile(counts, coverage)
+    tied = 0.0
+    if sets["bin"] is not None:
+        tied = float(counts[sets["bin"]] / counts.sum())
+    filled = counts.nonzero().squeeze(1)
+    pairs = torch.stack([filled.double(), counts[filled].double()], dim=1)
+    return {
+        **sets,
+        "threshold": threshold_of(sets, len(counts) == ERROR_BINS),
+        "tied": tied,
+        "counts": pairs.tolist(),
+    }
+
+
+def read_counts(sets: SetScores, is_regression: bool) -> Tensor:
+    """Return the counts by bin of nonconformity in a record, (BINS,) or (ERROR_BINS,)."""
+    counts = torch.zeros(ERROR_BINS if is_regression else BINS, dtype=torch.float64)
+    for at, examples in sets["counts"]:
+        counts[int(at)] = examples
+    return counts
 
 
 def score_metrics(

@@ -93,12 +93,41 @@ class MetricScores(TypedDict):
 
 
 @with_config(STRICT)
+class SetScores(TypedDict):
+    """Prediction sets of a model with the coverage of the setting ``coverage``."""
+
+    coverage: Annotated[Number, Field(description="chosen coverage, in (0, 1)")]
+    examples: Annotated[Count, Field(description="test examples")]
+    bin: Annotated[
+        Count | None,
+        Field(description="bin of the quantile; None for too few test examples"),
+    ]
+    threshold: Annotated[
+        Number | None,
+        Field(
+            description="smallest probability of a class in a set, or half width of an interval"
+        ),
+    ]
+    tied: Annotated[
+        Number,
+        Field(description="largest excess of the coverage due to bins, in [0, 1]"),
+    ]
+    counts: Annotated[
+        list[list[Number]],
+        Field(description="test examples by bin of nonconformity: bin, examples"),
+    ]
+
+
+@with_config(STRICT)
 class Metrics(TypedDict, total=False):
-    """Metrics that were requested; empty without any."""
+    """Metrics and prediction sets that were requested; empty without any."""
 
     metrics: Annotated[
         dict[str, MetricScores],
         Field(description="metrics of the setting `metrics`, by name"),
+    ]
+    prediction_sets: Annotated[
+        SetScores, Field(description="prediction sets of the setting `coverage`")
     ]
 
 

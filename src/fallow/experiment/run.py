@@ -42,16 +42,21 @@ from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_lines
 
 if TYPE_CHECKING:
+    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, Record
 
 
 def save_model(
-    path: Path, world: Environment, state: State | None, sites: Mapping[SiteId, State]
+    path: Path,
+    world: Environment,
+    state: State | None,
+    sites: Mapping[SiteId, State],
+    sets: PredictionSets | None,
 ) -> None:
     """Save the global model, if any, and the personalized models of ``sites``, with data
     for prediction.
 
-    These are classes, columns, shape, encoder and scaling.
+    These are classes, columns, shape, encoder, scaling and prediction sets.
     """
     model: TrainedModel = {
         "state": state,
@@ -63,7 +68,21 @@ def save_model(
         model["scale"] = world.scale.state
     add_encoder(model, world.methods.get("encoder"), world.encoded_by)
     model["sites"] = dict(sites)
+    if sets is not None:
+        model["sets"] = sets
     save_tree(path, model)
+
+
+def _read_sets(done: FinishedPhase) -> PredictionSets | None:
+    """Return the prediction sets of the last round, or None without a coverage."""
+    scores = done["rows"][-1].get("prediction_sets")
+    if scores is None:
+        return None
+    return {
+        "coverage": scores["coverage"],
+        "examples": scores["examples"],
+        "bin": scores["bin"],
+    }
 
 
 INITIAL = ExchangeKey("initial", "initial")
@@ -194,15 +213,17 @@ class ExperimentRun:
         """Write the model file; the model is logged first, since it may depend on the sites' memory."""
         if self.folder is None:
             return
+        sets = _read_sets(done)
         last: FinishedModel | None = self.journal.load_step("model")
         if last is None:
             state = self._load_state(done)
-            common = self.world.one_model(self.journal, state)
+            common = self.world.one_model(self.journal, state, sets)
             own = self.world.own_models(state)
             last = self.journal.finish("model", FinishedModel(state=common, sites=own))
         self.journal.tidy()
         sites = last.get("sites", {})
-        save_model(self.folder / "model.safetensors", self.world, last["state"], sites)
+        file = self.folder / "model.safetensors"
+        save_model(file, self.world, last["state"], sites, sets)
 
     def _ask(
         self,

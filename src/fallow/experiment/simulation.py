@@ -74,6 +74,7 @@ from fallow.training.scaling import Scaling
 from fallow.transport.serialized import SerializingChannel
 
 if TYPE_CHECKING:
+    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, PseudoLabels
 
 
@@ -271,7 +272,9 @@ class SimulatedEnvironment:
     ) -> Evaluation:
         return score_round(self, journal, cycle, r, state)
 
-    def one_model(self, journal: EventLog, state: State) -> State | None:
+    def one_model(
+        self, journal: EventLog, state: State, sets: PredictionSets | None
+    ) -> State | None:
         return one_model(self, state)
 
     def own_models(self, state: State) -> dict[SiteId, State]:

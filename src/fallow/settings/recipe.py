@@ -69,6 +69,12 @@ Settings = dict[str, object]
 BUDGETS = ("initial", "budget")
 LISTED = "; 'fallow settings' and docs/settings.md list them"
 """End of the sentence about an unknown setting that is near no other."""
+COVERAGE = Limits(
+    gt=0,
+    lt=1,
+    meaning="the share of new examples whose prediction set contains their label",
+    advice=", such as 0.9",
+)
 USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 SITES = Limits(ge=0, advice=" (0: all sites in the data, with the natural partition)")
@@ -173,6 +179,7 @@ class Recipe:
     test: Literal["common", "own"] = "common"
     score_rounds: PositiveInt = 5
     metrics: tuple[str, ...] = ()
+    coverage: Annotated[float | None, COVERAGE] = None
     executor: str = "auto"
     channels_last: bool = False
     device: Device = "none"

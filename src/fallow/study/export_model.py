@@ -20,6 +20,7 @@ from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.encoders.base import EMPTY_CELLS, Exportable, is_half
+from fallow.engine.conformal import threshold_of
 from fallow.experiment.encoding import encoder_of, shape_seen
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale
@@ -149,7 +150,8 @@ def export_model(
 
     The default format depends on the suffix, .onnx or .pt2.  The input ``examples`` has shape (n, ...),
     and the output is ``probabilities`` of shape (n, n_classes) or ``predictions`` of shape (n,).  The
-    metadata contains the names of classes and columns.
+    metadata contains the names of classes and columns, and the threshold of prediction sets: the
+    smallest probability of a class in a set, or the half width of an interval.
     """
     if format is None:
         format = ENDINGS.get(path.suffix.lower())
@@ -164,6 +166,12 @@ def export_model(
         "classes": json.dumps(list(details["classes"])),
         "columns": json.dumps(list(details["columns"])),
     }
+    if "sets" in model.saved:
+        sets = model.saved["sets"]
+        threshold = threshold_of(sets, not details["classes"])
+        metadata["prediction_sets"] = json.dumps(
+            {"coverage": sets["coverage"], "threshold": threshold}
+        )
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PyTorch, about its own exporters
         if format == "onnx":

@@ -16,6 +16,12 @@ from fallow.data import read_rows
 from fallow.data.loaders.features import NewRows
 from fallow.data.loaders.table_files import EXCEL_FILES, FEATHER_FILES
 from fallow.engine import predict
+from fallow.engine.conformal import (
+    PredictionSets,
+    explain_no_sets,
+    predict_intervals,
+    predict_sets,
+)
 from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import ModelMaker
@@ -34,11 +40,27 @@ layer.
 
 
 class Predicted(NamedTuple):
-    """Predictions in a file: number of predicted examples, and of those with missing features."""
+    """Predictions in a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    rows : int
+        Number of predicted examples.
+    lacking : int
+        Number of examples with missing features.
+    unclear : int or None
+        Number of examples whose prediction set has several classes or none; None without sets.
+    no_sets : str or None
+        Why the model has too few test examples for prediction sets.
+    """
 
     path: Path
     rows: int
     lacking: int
+    unclear: int | None = None
+    no_sets: str | None = None
 
 
 def predict_file(
@@ -61,7 +83,8 @@ def predict_with(
 
     Classification writes the class, its probability, and the probability of each class in a column
     ``probability:CLASS``.  Regression writes the value.  Examples with missing features have empty
-    cells.
+    cells.  If the model has prediction sets (setting ``coverage``), columns ``in_set:CLASS`` and
+    ``set_size`` follow, or ``low`` and ``high`` for regression.
 
     Parameters
     ----------
@@ -87,6 +110,13 @@ def predict_with(
     x = rows.x[rows.whole]
     outputs = outputs_of(model.recipe, model.saved, model.state, x, model.policy)
     columns = _columns(outputs, example_spec["classes"])
+    sets = model.saved.get("sets")
+    no_sets = explain_no_sets(sets) if sets is not None else None
+    unclear = None
+    if sets is not None and no_sets is None:
+        columns |= _columns_of_sets(outputs, example_spec["classes"], sets)
+        if example_spec["classes"]:
+            unclear = sum(size != "1" for size in columns["set_size"])
     if rows.named_by in columns:
         raise ValueError(
             f"{data.name}: the column of IDs has the name of a column of predictions, "
@@ -98,7 +128,7 @@ def predict_with(
             content, rows.named_by, list(columns), has_classes=bool(example_spec["classes"])
         )
     write_whole(target, content, mode=mode)
-    return Predicted(target, len(x), len(rows.names) - len(x))
+    return Predicted(target, len(x), len(rows.names) - len(x), unclear, no_sets)
 
 
 def outputs_of(
@@ -165,6 +195,23 @@ def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
     }
     for name, of_class in zip(classes, probabilities.T.tolist(), strict=True):
         columns[f"probability:{name}"] = [f"{p:.6f}" for p in of_class]
+    return columns
+
+
+def _columns_of_sets(
+    outputs: Tensor, classes: Sequence[str], sets: PredictionSets
+) -> dict[str, list[str]]:
+    """Return the columns of prediction sets or intervals for outputs of shape (n, c) or (n, 1)."""
+    if not classes:
+        bounds = predict_intervals(outputs.squeeze(1), sets)  # (n, 2)
+        return {
+            "low": [repr(value) for value in bounds[:, 0].tolist()],
+            "high": [repr(value) for value in bounds[:, 1].tolist()],
+        }
+    is_in = predict_sets(outputs, sets)  # (n, c)
+    columns = {"set_size": [str(size) for size in is_in.sum(1).tolist()]}
+    for name, of_class in zip(classes, is_in.T.tolist(), strict=True):
+        columns[f"in_set:{name}"] = [str(int(is_member)) for is_member in of_class]
     return columns
 
 

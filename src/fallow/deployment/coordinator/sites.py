@@ -36,7 +36,7 @@ from fallow.experiment.finished import (
     Phases,
     TrainedPhase,
 )
-from fallow.experiment.measuring import add_up, score_metrics
+from fallow.experiment.measuring import add_up, describe_sums
 from fallow.experiment.methods import is_shared
 from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
@@ -46,6 +46,7 @@ from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 
 if TYPE_CHECKING:
+    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import DisclosureEntry, Evaluation, Scores
 
 HELLO = ExchangeKey("hello", "hello")
@@ -417,19 +418,23 @@ class RemoteEnvironment:
             else:
                 total = dict(ask.sum(score, **args))
                 scores = score_totals(total, unit)
-            if self.recipe.metrics:
-                scores["metrics"] = score_metrics(self.recipe.metrics, total, of_sites)
-            return scores
+            return {**scores, **describe_sums(self.recipe, total, of_sites)}
 
         return describe_round(self, cycle, r, state, compute)
 
-    def one_model(self, journal: EventLog, state: State) -> State | None:
-        """Distribute the global model, or return None if sites use personalized models."""
+    def one_model(
+        self, journal: EventLog, state: State, sets: PredictionSets | None
+    ) -> State | None:
+        """Distribute the global model, or return None if sites use personalized models.
+
+        ``sets`` are the prediction sets that sites store with the model.
+        """
         shown = Disclosure()
         ask = self._ask(ExchangeKey("finish", "finish"), self.recipe.cycles, shown)
-        n_own = ask.keep(
-            self.methods["annotators"].finish, None, **select_sent(self.methods, state)
-        )
+        args: Tree = dict(select_sent(self.methods, state))
+        if sets is not None:
+            args |= {"examples": sets["examples"], "quantile": sets["bin"]}
+        n_own = ask.keep(self.methods["annotators"].finish, None, **args)
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
         if n_own:  # at least one site uses a personalized model

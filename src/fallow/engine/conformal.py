@@ -1,0 +1,188 @@
+"""Split conformal prediction sets and intervals, from a histogram of nonconformity.
+
+A prediction set contains the label of a new example with a chosen probability, the coverage, if this
+example and the test examples of all sites are exchangeable (Vovk et al., 2005; Lei et al., 2018).  A
+set with several classes, or with none, means "cannot tell".
+
+Notes
+-----
+*Quantile.*  The nonconformity of an example is 1 - p(y), p(y) being the predicted probability of its
+class, or the absolute error of a number.  The usual method takes the ceil((n + 1) coverage)-th smallest
+of the n test examples.  Sites send counts of test examples in bins of nonconformity, and the quantile
+is the upper edge of the bin that contains it.  A bin is itself a nonconformity, so that the guarantee
+holds exactly.  Coverage exceeds that of distinct values by at most the share of the bin.  A
+digit-by-digit search for the exact quantile would need several exchanges.
+
+*Which examples.*  The test examples of the sites, because no model was trained on them.  The evaluation
+set (`fallow.experiment.audit`) consists of labeled examples that later models are trained on, so that
+their errors are too small.  All test examples count, so that weights 1/pi of a sample are not needed.
+
+*Several models of one example.*  If each site has a personalized model and all share the test
+examples, each example counts 1 in all, distributed over the models (hierarchical conformal
+prediction, Lee et al., 2023).  Counts are then fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypedDict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fallow.engine.score_metrics import BINS, EDGES, Floats, bin_scores
+
+RATIO = 1.05
+"""Ratio of the edges of neighboring bins of absolute errors."""
+_LOWEST = -425  # exponents: from 1e-9 to 1e12 in the unit of the target
+_HIGHEST = 566
+ERRORS = RATIO ** np.arange(_LOWEST, _HIGHEST + 1.0)
+"""Upper edges of the bins of absolute errors; the last bin has none."""
+ERROR_BINS = len(ERRORS) + 1
+
+
+class PredictionSets(TypedDict):
+    """Quantile of the nonconformity of test examples, as stored with a model."""
+
+    coverage: float
+    examples: int
+    """Number of test examples."""
+    bin: int | None
+    """Bin that contains the quantile; None for too few test examples."""
+
+
+def count_nonconformity(outputs: Tensor, true: Tensor, is_regression: bool) -> Tensor:
+    """Return the number of examples in each bin of nonconformity, from the smallest.
+
+    Parameters
+    ----------
+    outputs : Tensor
+        (n, C) logits, or (n,) predicted values in the unit of the target.
+    true : Tensor
+        (n,) class ids or values.
+    is_regression : bool
+        Whether targets are numbers.
+
+    Returns
+    -------
+    Tensor
+        (BINS,) or (ERROR_BINS,) counts, float64.
+    """
+    if is_regression:
+        errors = (outputs.double() - true.double()).abs()
+        bins = np.searchsorted(ERRORS, errors.numpy(), side="left")
+        return torch.from_numpy(np.bincount(bins, minlength=ERROR_BINS)).double()
+    bins = rank_classes(outputs)[np.arange(len(true)), true.long().numpy()]
+    return torch.from_numpy(np.bincount(bins, minlength=BINS)).double()
+
+
+def rank_classes(outputs: Tensor) -> NDArray[np.int64]:
+    """Return the bin of the nonconformity of each class: (n, C) logits -> (n, C)."""
+    return BINS - 1 - bin_scores(outputs)
+
+
+def check_coverage(coverage: float) -> None:
+    """Raise ValueError unless a coverage is between 0 and 1."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage is {coverage}; give a number between 0 and 1")
+
+
+def find_quantile(counts: Tensor, coverage: float) -> PredictionSets:
+    """Return the bin of the ceil((n + 1) coverage)-th smallest nonconformity.
+
+    >>> find_quantile(torch.tensor([5.0, 3.0, 1.0]), 0.8)["bin"]
+    1
+    >>> find_quantile(torch.tensor([5.0, 3.0, 0.0]), 0.9)["bin"] is None
+    True
+    """
+    examples = float(counts.sum())
+    rank = (examples + 1) * coverage - 1e-9
+    quantile = None
+    if rank <= examples:
+        quantile = int(torch.searchsorted(counts.double().cumsum(0), rank))
+    return {"coverage": coverage, "examples": round(examples), "bin": quantile}
+
+
+def check_sets(sets: PredictionSets) -> None:
+    """Raise ValueError, or another error of conversion, unless a file has valid prediction sets."""
+    check_coverage(sets["coverage"])
+    numbers = [sets["examples"], 0 if sets["bin"] is None else sets["bin"]]
+    if len(sets) != 3 or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"its prediction sets are {sets!r:.80}")
+
+
+def explain_no_sets(sets: PredictionSets) -> str | None:
+    """Explain why no prediction set has the coverage, or return None."""
+    coverage = sets["coverage"]
+    if sets["bin"] is None:
+        needed = math.ceil(coverage / (1 - coverage) - 1e-9)
+        return (
+            f"prediction sets with coverage {coverage:g} need at least {needed} test examples, and "
+            f"the model has {sets['examples']}; choose a lower coverage, or add test examples"
+        )
+    if sets["bin"] >= ERROR_BINS - 1:
+        return (
+            f"errors exceed {ERRORS[-1]:.0e} in the unit of the target, so that intervals with "
+            f"coverage {coverage:g} have no bounds; choose a larger unit"
+        )
+    return None
+
+
+def _read_bin(sets: PredictionSets | None) -> int:
+    """Return the bin of the quantile; raise ValueError without one."""
+    if sets is None:
+        raise ValueError(
+            "this model has no prediction sets; train it with a coverage, such as coverage=0.9"
+        )
+    why = explain_no_sets(sets)
+    if why is not None or sets["bin"] is None:
+        raise ValueError(why)
+    return sets["bin"]
+
+
+def threshold_of(sets: PredictionSets, is_regression: bool) -> float | None:
+    """Return the smallest probability of a class in a set, or the half width of an interval.
+
+    The result is None if no prediction set has the coverage.
+    """
+    if explain_no_sets(sets) is not None or sets["bin"] is None:
+        return None
+    if is_regression:
+        return float(ERRORS[sets["bin"]])
+    return float(EDGES[BINS - 1 - sets["bin"]])
+
+
+def describe_sets(sets: PredictionSets, is_regression: bool) -> str:
+    """Describe prediction sets or intervals in a sentence of a model card."""
+    threshold = threshold_of(sets, is_regression)
+    if threshold is None:
+        return f"No prediction sets: {explain_no_sets(sets)}."
+    if is_regression:
+        rule = f"the prediction ± {threshold:.4g} contains the target"
+    else:
+        rule = f"the set of classes with a probability of at least {threshold:.4g} contains the class"
+    return (
+        f"With coverage {sets['coverage']:g}, {rule}, for new examples that are distributed like the "
+        f"{sets['examples']} test examples of all sites together; at a single site, coverage can be "
+        "lower."
+    )
+
+
+def predict_sets(outputs: Tensor, sets: PredictionSets | None) -> NDArray[np.bool_]:
+    """Return whether each class is in the prediction set: (n, C) logits -> (n, C).
+
+    Raises ValueError without prediction sets, or with too few test examples for the coverage.
+    """
+    return rank_classes(outputs) <= _read_bin(sets)
+
+
+def predict_intervals(predicted: Tensor, sets: PredictionSets | None) -> Floats:
+    """Return lower and upper bound of each target: (n,) -> (n, 2).
+
+    Raises ValueError without prediction sets, or with too few test examples for the coverage.
+    """
+    half = ERRORS[_read_bin(sets)]
+    values = predicted.double().numpy()
+    return np.stack([values - half, values + half], axis=1)
