@@ -17,6 +17,7 @@ import torch
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Cookies, Response
 
+from fallow.data.facts import DataFacts
 from fallow.deployment.answer_plan import Rule
 from fallow.deployment.labeling_page import LabelQueue, create_app
 from fallow.deployment.labeling_page.access import TokenAccess
@@ -36,6 +37,19 @@ COLUMNS = (
 )
 HEART = Schema("table", "classification", "disease", ("healthy", "ill"), COLUMNS, (4,))
 DOSE = replace(HEART, task="regression", label="dose", classes=(), unit="mg")
+FACTS = DataFacts(
+    source="<b>rows</b>.csv",
+    read=12,
+    kept=12,
+    sites=[],
+    lost=[],
+    left_out=[],
+    columns=[],
+    classes={},
+    duplicates=0,
+    crossing=0,
+    warnings=["one class has a single label"],
+)
 DIGITS = Schema("images", "classification", classes=("zero", "one", "two"), shape=(1, 8, 8))
 
 

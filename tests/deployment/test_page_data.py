@@ -9,7 +9,7 @@ from pathlib import Path
 from fallow.data.facts import DataFacts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
-from tests.deployment.label_queues import enter, make_queue
+from tests.deployment.label_queues import FACTS, enter, make_queue
 from tests.deployment.test_program_cli import Said, begun, fallow
 
 __all__ = ["begun", "fallow"]  # fixtures
@@ -34,19 +34,7 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
 
     def describe() -> DataFacts:
         calls.append("read")
-        return DataFacts(
-            source="<b>rows</b>.csv",
-            read=12,
-            kept=12,
-            sites=[],
-            lost=[],
-            left_out=[],
-            columns=[],
-            classes={},
-            duplicates=0,
-            crossing=0,
-            warnings=["one class has a single label"],
-        )
+        return FACTS
 
     visitor = enter(replace(make_queue(tmp_path), describe_data=describe))
     visitor.get("/")
@@ -55,6 +43,7 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
     assert calls == ["read"]
     assert "<b>rows</b>.csv" in pages[0]  # shown as text; markup would be removed here
     assert "One class has a single label." in pages[0]
+    assert "0 of 3 done, 3 days left" in pages[0]  # the progress of labeling
 
 
 def test_a_queue_that_knows_nothing_of_files_shows_no_such_page(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ def label(
                 space=open_feature_space(folder, ledger),
                 describe_data=partial(describe_own_data, folder),
                 adjudicators=folder.settings.adjudicators,
+                language=folder.settings.language,
             )
             if access is not None and login is not None:
                 serve_behind_proxy(queue, notify, access, login.listen)

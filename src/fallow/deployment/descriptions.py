@@ -56,6 +56,7 @@ SITE: Mapping[str, str] = {
     "annotators": "number of annotators at this site, at least the annotations of an example "
     "(federation.answers)",
     "adjudicators": "annotators who decide conflicts and see who chose which label (default: all)",
+    "language": "language of the labeling page: en, de, fr or es (default: that of each browser)",
     "epsilon": "privacy budget (ε) of this site over all runs (default: that of the study)",
     "delta": "delta budget of this site over all runs; each run with Gaussian noise spends the "
     "agreed delta (default: that of one run)",

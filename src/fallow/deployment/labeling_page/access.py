@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 
 from fallow.deployment.labeling_page.forms import name_of
+from fallow.deployment.labeling_page.languages import translate
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -73,7 +74,9 @@ def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, 
     """
     changes = method not in ("GET", "HEAD")
     if changes and headers.getlist("origin") != [page]:
-        return 403, "This form was not sent by the labeling page; nothing was changed."
+        return 403, translate(
+            "This form was not sent by the labeling page; nothing was changed."
+        )
     return None
 
 
@@ -136,7 +139,11 @@ class TokenAccess:
         """Return the status and message of a rejection, or None if the request may pass."""
         host = ", ".join(headers.getlist("host"))
         if host not in self.hosts:
-            return 421, f"This page is at {self.hosts[0]} only, not at {host!r}."
+            return 421, translate(
+                "This page is at %(host)s only, not at '%(other)s'.",
+                host=self.hosts[0],
+                other=host,
+            )
         foreign = refuse_foreign_form(method, headers, f"http://{host}")
         if foreign is not None:
             return foreign
@@ -145,7 +152,7 @@ class TokenAccess:
         if not hmac.compare_digest(
             cookies.get(self.cookie, "").encode(), self.key.encode()
         ):
-            return 403, (
+            return 403, translate(
                 "This page needs the latest address that 'fallow label' printed; "
                 "open that one. Nothing was changed, and saved labels are safe."
             )

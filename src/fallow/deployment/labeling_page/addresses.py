@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from fallow.deployment.labeling_page.access import ENTRANCE, TokenAccess
 from fallow.deployment.labeling_page.annotators import Who, person, remember
 from fallow.deployment.labeling_page.forms import row_of, whole_number
+from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.labeling_page.pictures import picture, placeholder
 from fallow.deployment.labeling_page.views import HERE, Views
 
@@ -43,7 +44,8 @@ def enter(request: Request, views: Page, token: str = "") -> Response:
     access: TokenAccess = request.app.state.access
     if not access.opens(token):
         return views.plain(
-            403, "This address is not the latest one that 'fallow label' printed."
+            403,
+            translate("This address is not the latest one that 'fallow label' printed."),
         )
     # Send a page that forwards the browser instead of a redirect: after a link from another site,
     # browsers do not send strict cookies with a redirect.
@@ -75,7 +77,7 @@ def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -
     """Show one example, labeled or not. ``guess="yes"`` shows the model's prediction."""
     asked = views.queue.task(row)
     if asked is None:
-        raise ValueError("This example was not selected for labeling.")
+        raise ValueError(translate("This example was not selected for labeling."))
     return views.sample(
         asked,
         who,
@@ -125,7 +127,8 @@ def image(views: Page, row: Row, view: str = "0") -> Response:
         return Response(shown.content, 400, media_type=shown.media_type)
     if result is None:
         return views.plain(
-            404, "This example has no image. Open its page to see its values."
+            404,
+            translate("This example has no image. Open its page to see its values."),
         )
     return Response(result.content, media_type=result.media_type)
 

@@ -34,6 +34,8 @@ def require_name(request: Request) -> str:
 Who = Annotated[str, Depends(require_name)]
 
 
-def remember(response: Response, name: str) -> None:
-    """Store the annotator's name in a cookie."""
-    response.set_cookie(NAME, quote(name), HALF_A_YEAR, httponly=True, samesite="strict")
+def remember(response: Response, choice: str, cookie: str = NAME) -> None:
+    """Store a choice of the annotator in a cookie, by default their name."""
+    response.set_cookie(
+        cookie, quote(choice), HALF_A_YEAR, httponly=True, samesite="strict"
+    )

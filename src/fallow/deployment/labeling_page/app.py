@@ -9,10 +9,17 @@ from fastapi.responses import RedirectResponse, Response
 
 from fallow.deployment.labeling_page import addresses, changes
 from fallow.deployment.labeling_page.access import HEADERS, AccessControl
-from fallow.deployment.labeling_page.annotators import Nameless, person
+from fallow.deployment.labeling_page.annotators import Nameless, person, remember
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.labeling_page.label_queue import LabelQueue
+from fallow.deployment.labeling_page.languages import (
+    LANGUAGE,
+    LANGUAGE_COOKIE,
+    choose_language,
+    translate,
+)
 from fallow.deployment.labeling_page.views import Views
+from fallow.deployment.site.settings import LANGUAGES
 from fallow.storage.errors import StorageError
 
 
@@ -35,6 +42,15 @@ def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None)
     async def gate(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
+        wanted = request.query_params.get("language")
+        LANGUAGE.set(
+            choose_language(
+                wanted,
+                request.cookies.get(LANGUAGE_COOKIE),
+                queue.language,
+                accepted=request.headers.get("accept-language", ""),
+            )
+        )
         peer = ""
         if request.client is not None:
             peer = request.client.host
@@ -47,6 +63,8 @@ def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None)
         )
         if refusal is None:
             response = await call_next(request)
+            if wanted in LANGUAGES:
+                remember(response, wanted, LANGUAGE_COOKIE)
         else:
             status, why = refusal
             response = views.plain(status, why)
@@ -60,7 +78,7 @@ def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None)
     @app.exception_handler(404)
     def show_no_page(request: Request, error: Exception) -> Response:
         return views.plain(
-            404, "There is no page at this address. Open / to label examples."
+            404, translate("There is no page at this address. Open / to label examples.")
         )
 
     @app.exception_handler(ValueError)
@@ -69,6 +87,6 @@ def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None)
 
     @app.exception_handler(StorageError)
     def show_failure(request: Request, error: StorageError) -> Response:
-        return views.plain(503, str(error))
+        return views.plain(503, str(error), is_english=True)
 
     return app

@@ -19,6 +19,7 @@ from fallow.deployment.labeling_page.forms import (
     value_of,
 )
 from fallow.deployment.labeling_page.label_queue import Outdated
+from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.labeling_page.views import onward
 
 router = APIRouter()
@@ -51,7 +52,9 @@ def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Save a label, or why there is none."""
     asked = views.queue.task(row)
     if asked is None:
-        raise ValueError("This example was not selected for labeling. Nothing was saved.")
+        raise ValueError(
+            translate("This example was not selected for labeling. Nothing was saved.")
+        )
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema)

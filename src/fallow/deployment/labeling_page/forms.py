@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
+from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import Schema
 
@@ -26,14 +27,14 @@ async def form(request: Request) -> dict[str, str]:
     async for piece in request.stream():
         body += piece
         if len(body) > LONGEST:
-            raise ValueError("the form is too long: nothing was changed")
+            raise ValueError(translate("the form is too long: nothing was changed"))
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
         )
     except ValueError:
         raise ValueError(
-            "the form cannot be read: nothing was changed; load it again"
+            translate("the form cannot be read: nothing was changed; load it again")
         ) from None
     return dict(pairs)
 
@@ -42,7 +43,10 @@ def field(form: Mapping[str, str], name: str) -> str:
     """Return a required field of a form."""
     if name not in form:
         raise ValueError(
-            f"the form has no field {name!r}: nothing was changed; load the page again"
+            translate(
+                "the form has no field '%(name)s': nothing was changed; load the page again",
+                name=name,
+            )
         )
     return form[name]
 
@@ -52,7 +56,10 @@ def row_of(text: str, rows: int) -> int:
     row = whole_number(text)
     if row is None or row >= rows:
         raise ValueError(
-            f"there is no example {text!r:.40} at this site: nothing was changed"
+            translate(
+                "there is no example %(row)s at this site: nothing was changed",
+                row=f"{text!r:.40}",
+            )
         )
     return row
 
@@ -76,7 +83,11 @@ def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
     if not schema.classes:
         return number_of(text)
     if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
-        raise ValueError(f"{text!r} is not a class of this study: nothing was saved")
+        raise ValueError(
+            translate(
+                "'%(value)s' is not a class of this study: nothing was saved", value=text
+            )
+        )
     return float(text)
 
 
@@ -85,14 +96,19 @@ def obstacle_of(form: Mapping[str, str]) -> str:
 
     Raises ValueError for an unknown reason, and without a text for another reason.
 
-    >>> obstacle_of({"cannot": "", "reason": "other", "why": " shows  a form "})
+    >>> obstacle_of({"cannot": "yes", "reason": "other", "why": " shows  a form "})
     'other: shows a form'
     """
     reason = form.get("reason", "")
     if reason == "" or "cannot" not in form:
         return ""
     if reason not in REASONS:
-        raise ValueError(f"{reason!r:.40} is not a known reason: nothing was saved")
+        raise ValueError(
+            translate(
+                "%(reason)s is not a known reason: nothing was saved",
+                reason=f"{reason!r:.40}",
+            )
+        )
     if reason != "other":
         return reason
     return f"{reason}: {_line_of(form)}"
@@ -102,7 +118,9 @@ def _line_of(form: Mapping[str, str]) -> str:
     """Return the free text of a reason. Raises ValueError if it is empty or too long."""
     why = " ".join(form.get("why", "").split())
     if not why or len(why) > LONGEST_REASON:
-        raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
+        raise ValueError(
+            translate("Give a reason of at most %(n)s characters.", n=LONGEST_REASON)
+        )
     return why
 
 
@@ -113,7 +131,9 @@ def reason_of(form: Mapping[str, str]) -> str:
     """
     why = _line_of(form)
     if form.get("sure") != "yes":
-        raise ValueError("Tick the box to confirm the withdrawal of this example.")
+        raise ValueError(
+            translate("Tick the box to confirm the withdrawal of this example.")
+        )
     return why
 
 
@@ -127,8 +147,12 @@ def name_of(text: str) -> str:
     begins_well = name[:1].isalnum()
     if not begins_well or not name.isprintable() or len(name) > LONGEST_NAME:
         raise ValueError(
-            f"{text!r} is not a valid name: start with a letter or a digit, and use at "
-            f"most {LONGEST_NAME} characters"
+            translate(
+                "%(name)s is not a valid name: start with a letter or a digit, and use at most "
+                "%(n)s characters",
+                name=repr(text),
+                n=LONGEST_NAME,
+            )
         )
     return name
 
@@ -142,15 +166,25 @@ def number_of(text: str) -> float:
     plain = text.strip().replace("\u2212", "-")
     if plain.count(",") + plain.count(".") > 1:
         raise ValueError(
-            f"{text.strip()!r} is ambiguous: write one decimal point or comma, and "
-            "no thousands separator"
+            translate(
+                "'%(value)s' is ambiguous: write one decimal point or comma, and no thousands "
+                "separator",
+                value=text.strip(),
+            )
         )
     try:
         value = float(plain.replace(",", "."))
     except ValueError:
         raise ValueError(
-            f"{text.strip()!r} is not a number: type one such as 12.5"
+            translate(
+                "'%(value)s' is not a number: type one such as 12.5", value=text.strip()
+            )
         ) from None
     if "_" in plain or not math.isfinite(value):
-        raise ValueError(f"{text.strip()!r} is not a finite number: type one such as 12.5")
+        raise ValueError(
+            translate(
+                "'%(value)s' is not a finite number: type one such as 12.5",
+                value=text.strip(),
+            )
+        )
     return value

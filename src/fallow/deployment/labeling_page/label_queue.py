@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from fallow.core.wording import join_words
 from fallow.data.facts import DataFacts
+from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.labeling_page.texts import label_of
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
@@ -52,6 +52,7 @@ class LabelQueue:
     labeling guideline of the study, or None. ``space`` finds similar examples and predictions if
     the study has an encoder. ``describe_data`` reports how the site's files were read and is called
     once, on first use. ``adjudicators`` decide conflicts (default: every annotator).
+    ``language`` replaces the preference of the browsers.
     """
 
     study: str
@@ -63,6 +64,7 @@ class LabelQueue:
     space: FeatureSpace | None = None
     describe_data: Callable[[], DataFacts] | None = None
     adjudicators: tuple[str, ...] = ()
+    language: str | None = None
 
     @cached_property
     def data(self) -> DataFacts | None:
@@ -190,13 +192,17 @@ class LabelQueue:
             own = None
             if asked is not None:
                 own = find_own_answer(asked, who)
+            if asked is not None and asked.state in ENDED:
+                raise Outdated(describe_end(asked))
             is_other = own is not None and (own.value, own.reason) != (value, reason)
             if own is not None and is_other and encode_answer(own) != seen:
                 raise Outdated(
-                    f"You have labeled this example {self.label(own.value, own.reason)!r} since "
-                    f"this page was loaded, and {self.label(value, reason)!r} was not saved. To "
-                    "change your label, choose "
-                    "again below."
+                    translate(
+                        "You have labeled this example '%(own)s' since this page was loaded, and "
+                        "'%(label)s' was not saved. To change your label, choose again below.",
+                        own=self.label(own.value, own.reason),
+                        label=self.label(value, reason),
+                    )
                 )
             now = self.ledger.answer(row, value, who, reason=reason)
         if own is not None and not is_other:
@@ -211,7 +217,9 @@ class LabelQueue:
         """Postpone a task of an annotator. Raises Outdated if it is not open for them."""
         with self.ledger.transaction():
             if row not in [asked.row for asked in self.waiting(who)]:
-                raise Outdated("This example is not open any more. Nothing was skipped.")
+                raise Outdated(
+                    translate("This example is no longer open. Nothing was skipped.")
+                )
             self.ledger.skip(row, who)
 
     def take_back(self, row: int, who: str, answer: str) -> LabelingTask:
@@ -221,19 +229,26 @@ class LabelQueue:
         effect.
         """
         if str(len(self.ledger.history(row))) != answer:
-            raise Outdated("The labels of this example have changed. Nothing was undone.")
+            raise Outdated(
+                translate("The labels of this example have changed. Nothing was undone.")
+            )
         with self.ledger.transaction():
             undone = self.ledger.take_back(who)
             if undone is None:
                 raise Outdated(
-                    "There is nothing to undo: your labels are already used in "
-                    "training. You can correct a label under My labels. The "
-                    "correction counts from the next cycle."
+                    translate(
+                        "There is nothing to undo: your labels are already used in "
+                        "training. You can correct a label under My labels. The "
+                        "correction counts from the next cycle."
+                    )
                 )
             if undone.row != row:
                 raise Outdated(
-                    f"Your latest label is that of example {self.rows.ids[undone.row]!r}; "
-                    "nothing was undone yet. You can undo it here.",
+                    translate(
+                        "Your latest label is that of example '%(id)s'; nothing was undone yet. "
+                        "You can undo it here.",
+                        id=self.rows.ids[undone.row],
+                    ),
                     undone.row,
                 )
         return undone
@@ -246,21 +261,29 @@ class LabelQueue:
         """Return the author of a label as an annotator sees it."""
         if answer.who == who or self.may_decide(who):
             return answer.who
-        return "Another annotator"
+        return translate("Another annotator")
 
     def resolve(self, row: int, value: float | None, who: str, seen: str) -> LabelingTask:
         """Resolve a conflict. ``seen`` are the labels that the page showed."""
         if not self.may_decide(who):
             raise Outdated(
-                f"Conflicts are decided by {join_words(self.adjudicators)}. Nothing was changed."
+                translate(
+                    "Conflicts are decided by %(names)s. Nothing was changed.",
+                    names=", ".join(self.adjudicators),
+                )
             )
         with self.ledger.transaction():
             asked = self.task(row)
             if asked is None or asked.state != "conflict":
-                raise Outdated("This conflict is already resolved. Nothing was changed.")
+                raise Outdated(
+                    translate("This conflict is already resolved. Nothing was changed.")
+                )
             if encode_answers(asked) != seen:
                 raise Outdated(
-                    "Another annotator has labeled this example. Nothing was changed. Check again."
+                    translate(
+                        "Another annotator has labeled this example. Nothing was changed. Check "
+                        "again."
+                    )
                 )
             return self.ledger.resolve(row, value, who)
 
@@ -281,6 +304,19 @@ def find_own_answer(asked: LabelingTask, who: str) -> LabelAnswer | None:
         if answer.who == who:
             return answer
     return None
+
+
+def describe_end(asked: LabelingTask) -> str:
+    """Explain why a labeling task accepts no more labels."""
+    if asked.state == "withdrawn":
+        return translate(
+            "This example was withdrawn and accepts no more labels: nothing was changed."
+        )
+    return translate(
+        "This labeling task expired at the end of cycle %(cycle)s: nothing was changed. The "
+        "example may be selected again in a later cycle.",
+        cycle=asked.cycle,
+    )
 
 
 def decision(asked: LabelingTask) -> LabelAnswer | None:

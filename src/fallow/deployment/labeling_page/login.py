@@ -20,6 +20,7 @@ from starlette.datastructures import Headers
 
 from fallow.deployment.labeling_page.access import ENTRANCE, refuse_foreign_form
 from fallow.deployment.labeling_page.forms import name_of
+from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.site.settings import PageLogin
 from fallow.storage.errors import StorageError
 from fallow.storage.files import OTHERS, unwritable, write_whole
@@ -68,22 +69,24 @@ class ProxyAccess:
     ) -> tuple[int, str] | None:
         """Return the status and message of a rejection, or None if the request may pass."""
         if not self._is_proxy(peer, headers):
-            return 403, (
+            return 403, translate(
                 "This page accepts connections through the hospital's login only. "
                 "Nothing was changed."
             )
         if headers.getlist("host") != [self.host]:
-            return 421, f"This page is at https://{self.host} only."
+            return 421, translate(
+                "This page is at %(host)s only.", host=f"https://{self.host}"
+            )
         foreign = refuse_foreign_form(method, headers, f"https://{self.host}")
         if foreign is not None:
             return foreign
         if path in (ENTRANCE, "/name"):
-            return 404, (
+            return 404, translate(
                 "Your name comes from the login and cannot be changed here. Nothing was "
                 "changed."
             )
         if self.find_name(headers, cookies) is None:
-            return 403, (
+            return 403, translate(
                 "Your login is not on the list of annotators of this site. Ask its "
                 "administrator. Nothing was changed."
             )

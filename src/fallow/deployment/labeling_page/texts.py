@@ -6,7 +6,8 @@ import string
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from fallow.core.wording import count_noun
+from fallow.deployment.annotator_statistics import AnnotatorAgreement
+from fallow.deployment.labeling_page.languages import find_count_text, text_id, translate
 from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.schema import Schema
 
@@ -14,22 +15,25 @@ RESERVED = "gnsuwx"  # guess, not gradable, skip, undo, why, cannot tell
 LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
 KEYS = "123456789" + "".join(LETTERS)
 MODELS = {
-    "global": "the global model",
-    "local": "this site's personalized model",
+    "global": text_id("The global model"),
+    "local": text_id("This site's personalized model"),
 }
 STATES = {
-    "open": "not labeled yet",
-    "answered": "answered",
-    "declined": "cannot tell",
-    "conflict": "annotators disagree",
-    "expired": "expired without a label",
-    "withdrawn": "withdrawn",
+    "open": text_id("not labeled yet"),
+    "answered": text_id("answered"),
+    "declined": text_id("cannot tell or not gradable"),
+    "conflict": text_id("annotators disagree"),
+    "expired": text_id("expired without a label"),
+    "withdrawn": text_id("withdrawn"),
 }
-
-
 OBSTACLES = {  # of `REASONS`
-    "quality": "Insufficient quality",
-    "content": "Wrong content",
+    "quality": text_id("insufficient quality"),
+    "content": text_id("wrong content"),
+}
+ENTRIES = {
+    "taken back": text_id("removed %(label)s"),
+    "resolved": text_id("%(label)s (decided)"),
+    "imported": text_id("%(label)s (imported)"),
 }
 
 
@@ -61,13 +65,35 @@ def label_of(schema: Schema, value: float | None, reason: str = "") -> str:
     ('cannot tell', 'not gradable (upside down)')
     """
     if value is None and not reason:
-        return "cannot tell"
+        return translate("cannot tell")
     if value is None:
         code, _, text = reason.partition(": ")
-        return f"not gradable ({text or OBSTACLES[code].lower()})"
+        return translate(
+            "not gradable (%(reason)s)", reason=text or translate(OBSTACLES[code])
+        )
     if schema.classes:
         return schema.classes[int(value)]
-    return f"{value:.10g} {schema.unit}".strip()
+    return f"{localize(f'{value:.10g}')} {schema.unit}".strip()
+
+
+def localize(number: str) -> str:
+    """Return a formatted number with the separators of the language of the request."""
+    return number.translate({ord(","): translate(","), ord("."): translate(".")})
+
+
+def format_count(n: int) -> str:
+    """Format a count with a separator of thousands.
+
+    >>> format_count(12345)
+    '12,345'
+    """
+    return localize(f"{n:,}")
+
+
+def name_obstacles() -> dict[str, str]:
+    """Return the names of the declared reasons for which an example is not gradable."""
+    names = {code: translate(text) for code, text in OBSTACLES.items()}
+    return {code: name[0].upper() + name[1:] for code, name in names.items()}
 
 
 def local_time(iso: str | None) -> datetime | None:
@@ -91,7 +117,8 @@ def format_time(iso: str | None) -> str:
     then = local_time(iso)
     if then is None:
         return ""
-    return f"{then:%a} {then.day} {then:%b %Y, %H:%M}"
+    pattern = translate("%%a {day} %%b %%Y, %%H:%%M")
+    return then.strftime(pattern).format(day=then.day)
 
 
 def describe_time_left(deadline: str | None, now: datetime) -> str:
@@ -110,46 +137,109 @@ def describe_time_left(deadline: str | None, now: datetime) -> str:
     """
     then = local_time(deadline)
     if then is None:
-        return "no deadline"
-    seconds = (then - now).total_seconds()
+        return translate("no deadline")
+    seconds = int((then - now).total_seconds())
     if seconds <= 0:
-        return "the deadline has passed, but labels count until the cycle ends"
-    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        least = 2 * unit  # one day is shown as hours, one hour as minutes
-        if name == "minute":
-            least = unit
-        if seconds >= least:
-            return f"{count_noun(int(seconds // unit), name)} left"
-    return "less than a minute left"
-
-
-def cycle_name(cycle: int) -> str:
-    """Return the name of a cycle. The initial labeled set precedes all cycles."""
-    if cycle < 0:
-        return "the initial labeled set"
-    return f"cycle {cycle}"
+        return translate("the deadline has passed, but labels count until the cycle ends")
+    days, hours, minutes = seconds // 86400, seconds // 3600, seconds // 60
+    if days >= 2:
+        return translate("%(n)s days left", n=days)
+    if hours >= 2:
+        return translate("%(n)s hours left", n=hours)
+    if minutes >= 1:
+        text = find_count_text("%(n)s minute left", "%(n)s minutes left", minutes)
+        return text % {"n": minutes}
+    return translate("less than a minute left")
 
 
 def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None) -> str:
-    """Describe a prediction in a sentence. ``by`` names the model."""
-    guess = f"predicts “{label_of(schema, predicted)}”"
-    if sure is not None:
-        guess += f" with {100 * float(sure):.0f} % probability"
-    return f"{by[0].upper()}{by[1:]} {guess}."
+    """Describe a prediction in a sentence. ``by`` is a key of `MODELS`."""
+    values = {
+        "model": translate(MODELS.get(by, text_id("The model"))),
+        "label": label_of(schema, predicted),
+    }
+    if sure is None:
+        return translate("%(model)s predicts “%(label)s”.", **values)
+    return translate(
+        "%(model)s predicts “%(label)s” with %(percent)s %% probability.",
+        percent=f"{100 * float(sure):.0f}",
+        **values,
+    )
 
 
 def list_reasons(schema: Schema, why: Reasons, *, position: int, of: int) -> list[str]:
     """Explain in sentences why an example was selected: rank, prediction and score."""
-    reasons = [f"It was selected as number {position + 1} of {of} in its cycle."]
+    reasons = [
+        translate(
+            "It was selected as number %(position)s of %(total)s in its cycle.",
+            position=position + 1,
+            total=of,
+        )
+    ]
     predicted = why.get("predicted")
-    by = MODELS.get(why.get("by", ""), "the model")
     if predicted is None:
         reasons.append(
-            "There is no prediction because no model was trained when it was selected."
+            translate(
+                "There is no prediction because no model was trained when it was selected."
+            )
         )
     else:
+        by = why.get("by", "")
         reasons.append(describe_guess(schema, by, float(predicted), why.get("probability")))
     score = why.get("score")
     if score is not None:
-        reasons.append(f"The query strategy gave it the score {score:.4g}.")
+        reasons.append(
+            translate(
+                "The query strategy gave it the score %(score)s.",
+                score=localize(f"{score:.4g}"),
+            )
+        )
     return reasons
+
+
+def describe_agreement(agreement: AnnotatorAgreement) -> str:
+    """Describe the agreement of annotators, or return "" without several annotations.
+
+    >>> describe_agreement(AnnotatorAgreement(examples=1, kappa=None, alpha=0.5))
+    "Agreement of annotators on 1 example: Krippendorff's alpha 0.50."
+    """
+    n = agreement.examples
+    if not n:
+        return ""
+    coefficients = {
+        text_id("Krippendorff's alpha"): agreement.alpha,
+        text_id("Cohen's kappa"): agreement.kappa,
+    }
+    known = [
+        f"{translate(name)} {localize(f'{value:.2f}')}"
+        for name, value in coefficients.items()
+        if value is not None
+    ]
+    if not known:
+        known = [translate("no coefficient, because all labels are equal")]
+    text = find_count_text(
+        "Agreement of annotators on %(n)s example: %(values)s.",
+        "Agreement of annotators on %(n)s examples: %(values)s.",
+        n,
+    )
+    return text % {"n": n, "values": ", ".join(known)}
+
+
+def list_script_texts() -> dict[str, str]:
+    """Return the texts that the script of the page shows."""
+    return {
+        "elsewhere": translate(
+            "You have labeled this example in another window. Reload this page to see the label."
+        ),
+        "expired": translate(
+            "The cycle has ended and this labeling task has expired. New labels are not saved."
+        ),
+        "withdrawn": translate("This example has been withdrawn."),
+        "other": translate(
+            "Another annotator has labeled this example. You can still choose your own label."
+        ),
+        "stopped": translate(
+            "The labeling page has stopped or was restarted. Saved labels are safe. Open the "
+            "address that 'fallow label' prints."
+        ),
+    }

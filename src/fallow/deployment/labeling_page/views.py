@@ -25,25 +25,41 @@ from fallow.deployment.labeling_page.label_queue import (
     encode_answers,
     find_own_answer,
 )
+from fallow.deployment.labeling_page.languages import (
+    LANGUAGE,
+    find_count_text,
+    find_text,
+    text_id,
+    translate,
+)
 from fallow.deployment.labeling_page.pictures import SMALL, sizes
 from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
+from fallow.deployment.site.settings import LANGUAGES
 from fallow.report.own_data import summarize_data
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # labels on one page
 QUIET = ("saved", "same", "skipped")
 """Outcomes shown beside the labels, where they do not move the page."""
-NOTICES = {  # confirmation messages, with placeholders {id} and {label}
-    "saved": "Saved: {label} for example {id}.",
-    "same": "{label} was already saved for example {id} and counts once.",
-    "changed": "Corrected: example {id} is now {label}. If your earlier label is already used in "
-    "training, this one replaces it at the end of the cycle.",
-    "conflict": "Saved: {label} for example {id}. Another annotator chose a different label. Both "
-    "labels are kept, and the example is listed under Conflicts.",
-    "undone": "Undone: your last label for example {id} no longer counts. Your previous label does.",
-    "resolved": "Decided: {label} for example {id}.",
-    "skipped": "Skipped: example {id} comes again after the others.",
-    "withdrawn": "Example {id} is withdrawn permanently from the data of this study.",
+NOTICES = {  # confirmation messages
+    "saved": text_id("Saved: “%(label)s” for example “%(id)s”."),
+    "same": text_id("“%(label)s” was already saved for example “%(id)s” and counts once."),
+    "changed": text_id(
+        "Corrected: example “%(id)s” is now “%(label)s”. If your earlier label is already used "
+        "in training, this one replaces it at the end of the cycle."
+    ),
+    "conflict": text_id(
+        "Saved: “%(label)s” for example “%(id)s”. Another annotator chose a different label. "
+        "Both labels are kept, and the example is listed under Conflicts."
+    ),
+    "undone": text_id(
+        "Undone: your last label for example “%(id)s” no longer counts. Your previous label does."
+    ),
+    "resolved": text_id("Decided: “%(label)s” for example “%(id)s”."),
+    "skipped": text_id("Skipped: example “%(id)s” comes again after the others."),
+    "withdrawn": text_id(
+        "Example “%(id)s” is withdrawn permanently from the data of this study."
+    ),
 }
 
 
@@ -56,8 +72,15 @@ def templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
     )
-    environment.filters.update(clock=texts.format_time, cycle=texts.cycle_name)
+    environment.install_gettext_callables(  # type: ignore[attr-defined]  # of the extension
+        find_text, find_count_text, newstyle=True
+    )
+    environment.filters.update(clock=texts.format_time, count_of=texts.format_count)
+    environment.globals.update(
+        languages=LANGUAGES, script_texts=texts.list_script_texts, language=LANGUAGE.get
+    )
     return environment
 
 
@@ -112,6 +135,7 @@ class Views:
             "asks_for_names": self.asks_for_names,
             "alert": None,
             "notice": None,
+            "status": status,
             **self.counts(),
             **more,
         }
@@ -129,18 +153,19 @@ class Views:
         if asked:
             deadline = asked[0].deadline
         progress = ledger.progress()
-        output = f"{progress.answered + progress.declined} of {progress.asked} done"
+        n_done = progress.answered + progress.declined
+        parts = [translate("%(n)s of %(total)s done", n=n_done, total=progress.asked)]
         if progress.conflicts:
-            output += f", {progress.conflicts} in conflict"
+            parts.append(translate("%(n)s in conflict", n=progress.conflicts))
         n_withdrawn = sum(question.state == "withdrawn" for question in asked)
         if n_withdrawn:
-            output += f", {n_withdrawn} withdrawn"
+            parts.append(translate("%(n)s withdrawn", n=n_withdrawn))
         if progress.open or progress.conflicts:
-            output += f", {texts.describe_time_left(deadline, datetime.now(UTC))}"
+            parts.append(texts.describe_time_left(deadline, datetime.now(UTC)))
         return {
             "cycle": cycle,
             "progress": asdict(progress),
-            "summary": output,
+            "summary": ", ".join(parts),
             "deadline": deadline,
             "conflicts": len(ledger.tasks(state="conflict")),
         }
@@ -186,8 +211,9 @@ class Views:
             after=after,
             typed=typed,
             is_open=asked.state not in ENDED,
-            state=texts.STATES[asked.state],
-            obstacles=texts.OBSTACLES,
+            state=translate(texts.STATES[asked.state]),
+            obstacles=texts.name_obstacles(),
+            entry=self._describe_entry,
             reasons=texts.list_reasons(
                 self.queue.schema, asked.why, position=asked.position, of=asked.of
             ),
@@ -211,7 +237,7 @@ class Views:
         summary = ""
         if facts is not None:
             summary = summarize_data(facts)
-        return self.page("data", who, facts=facts, summary=summary)
+        return self.page("data", who, facts=facts, data_summary=summary)
 
     def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
         """Render the open conflicts with the labels of each annotator."""
@@ -222,7 +248,7 @@ class Views:
         may_decide = self.queue.may_decide(who)
         agreement = ""
         if may_decide:
-            agreement = " ".join(self.queue.ledger.measure_agreement().describe())
+            agreement = texts.describe_agreement(self.queue.ledger.measure_agreement())
         return self.page(
             "conflicts",
             who,
@@ -246,7 +272,7 @@ class Views:
             total=len(answered),
             number=number,
             pages=n_pages,
-            states=texts.STATES,
+            states={state: translate(text) for state, text in texts.STATES.items()},
             decision=decision,
             **more,
         )
@@ -260,9 +286,13 @@ class Views:
         context |= more
         return self.page("withdraw", who, status, **context)
 
-    def plain(self, status: int, why: str) -> HTMLResponse:
-        """Render a message without navigation, for rejected requests and an unreadable ledger."""
-        return HTMLResponse(templates().get_template("plain.html").render(why=why), status)
+    def plain(self, status: int, why: str, *, is_english: bool = False) -> HTMLResponse:
+        """Render a message without navigation, for rejected requests and an unreadable ledger.
+
+        ``is_english``: the message is English in every language.
+        """
+        template = templates().get_template("plain.html")
+        return HTMLResponse(template.render(why=why, is_english=is_english), status)
 
     def live(self, who: str, row: int | None) -> Context:
         """Return the state that an open page polls."""
@@ -304,8 +334,7 @@ class Views:
             guess = space.guess(row)
         sentence = None
         if guess is not None:
-            by = texts.MODELS["global"]
-            sentence = texts.describe_guess(self.queue.schema, by, *guess)
+            sentence = texts.describe_guess(self.queue.schema, "global", *guess)
         return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
     def _row(self, row: int) -> Context:
@@ -336,6 +365,13 @@ class Views:
         keys = zip(range(len(names)), names, texts.hot_keys(names), strict=True)
         return {"keys": list(keys)}
 
+    def _describe_entry(self, answer: LabelAnswer) -> str:
+        """Describe one line of the history of an example."""
+        label = self.queue.label(answer.value, answer.reason)
+        if answer.kind not in texts.ENTRIES:
+            return label
+        return translate(texts.ENTRIES[answer.kind], label=label)
+
     def _undo(self, who: str) -> Context:
         """Return the context of the undo button, or nothing if there is no label to undo."""
         undoable = self.queue.undoable(who)
@@ -359,7 +395,7 @@ class Views:
                 label = self.queue.label(
                     answer.value, answer.reason
                 )  # the last label counts
-        sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
+        sentence = translate(NOTICES[outcome], id=ids[row], label=label)
         return Notice(sentence, is_quiet=outcome in QUIET)
 
 

@@ -36,6 +36,8 @@ ALLOW = "allow"
 """Section of distributions whose classes an agreement may name, with their hashes."""
 PAGE = "page"
 """Section of a labeling page behind a reverse proxy that authenticates annotators."""
+LANGUAGES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español"}
+"""Languages of the labeling page."""
 HEADER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 Finite = Annotated[float, Rule(isfinite, "a finite number")]
 
@@ -208,6 +210,12 @@ class Settings:
         Key("labels.adjudicators"),
         Field(description=SITE["adjudicators"], examples=[["ann"]]),
     ] = ()
+    language: Annotated[
+        Text | None,
+        Key("labels.language"),
+        Rule(LANGUAGES.__contains__, f"one of {', '.join(LANGUAGES)}"),
+        Field(description=SITE["language"], examples=["de"]),
+    ] = None
     epsilon: Annotated[
         Finite | None,
         Key("privacy.limit"),
@@ -334,7 +342,7 @@ def settings_text(settings: Settings, study: str) -> str:
     add_declared(document, settings, "name", "data", "test")
     add_declared(document, settings, *_list_connection(settings), "certificates")
     sections = {
-        "labels": ("limit", "annotators", "adjudicators", "shown"),
+        "labels": ("limit", "annotators", "adjudicators", "shown", "language"),
         "privacy": ("epsilon", "delta"),
         "scores": ("scores",),
         "runs": ("runs",),

@@ -35,6 +35,7 @@ window.addEventListener("pageshow", (event) => {
 });
 
 const { live, state, seen, waits } = document.body.dataset;
+const texts = JSON.parse(document.body.dataset.texts);
 
 function tell(sentence) {
   const notice = document.getElementById("live");
@@ -43,11 +44,9 @@ function tell(sentence) {
 }
 
 function changed(news) {
-  if (news.seen !== seen) return "You have labeled this example in another window. Reload this page to see the label.";
+  if (news.seen !== seen) return texts.elsewhere;
   if (news.state === state) return "";
-  if (news.state === "expired") return "The cycle has ended and this labeling task has expired. New labels are not saved.";
-  if (news.state === "withdrawn") return "This example has been withdrawn.";
-  return "Another annotator has labeled this example. You can still choose your own label.";
+  return texts[news.state] ?? texts.other;
 }
 
 async function look() {
@@ -62,7 +61,7 @@ async function look() {
     if (bar) Object.assign(bar, { max: news.asked || 1, value: news.done });
     tell(waits === undefined ? changed(news) : "");
   } catch {
-    tell("The labeling page has stopped or was restarted. Saved labels are safe. Open the address that 'fallow label' prints.");
+    tell(texts.stopped);
   }
   return setTimeout(look, EVERY);
 }

@@ -70,9 +70,11 @@ class Look {
       const button = this.panel.querySelector(`[data-look=${name}]`);
       button.setAttribute("aria-disabled", String(!isZoomed));
     }
-    const percent = Math.round(100 * zoom);
-    const said = `Zoom ${percent} %, brightness ${brightness} %, contrast ${contrast} %.`;
     const told = this.panel.querySelector("output");
+    const said = told.dataset.text
+      .replace("{zoom}", Math.round(100 * zoom))
+      .replace("{brightness}", brightness)
+      .replace("{contrast}", contrast);
     if (told.textContent !== said) told.textContent = said;
   }
 
