@@ -152,10 +152,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             [*RUN, "--set", "model=own:Positional"],
             r"Positional does not accept examples of shape \(6,\)",
         ),
-        (["report", "nowhere"], "nowhere is no study"),
-        (["export", "nowhere"], "nowhere is no study"),
+        (["report", "nowhere"], "nowhere is not a study"),
+        (["export", "nowhere"], "nowhere is not a study"),
         (["export", "nowhere", "--to", "word"], "'word' is not one of"),
-        (["predict", "nowhere", "patients.csv"], "nowhere is no study"),
+        (["predict", "nowhere", "patients.csv"], "nowhere is not a study"),
     ],
 )
 def test_wrong_use_is_one_sentence(

@@ -65,7 +65,7 @@ def test_what_cannot_be_forecast_is_said_in_a_sentence(
     fallow: Command, study: Path
 ) -> None:
     for words, why in (
-        (("nowhere",), "nowhere is no study"),
+        (("nowhere",), "nowhere is not a study"),
         (
             ("study", "--strategy", "badge"),
             "has no scores of badge yet; it has random, ahfal",

@@ -188,7 +188,7 @@ def test_a_missing_file_run_or_study_is_named(trained: Path, tmp_path: Path) -> 
         predict_file(trained, new, strategy="ahfal")
     with pytest.raises(ValueError, match="no finished run of random with seed 5"):
         predict_file(trained, new, seed=5)
-    with pytest.raises(ValueError, match="is no study"):
+    with pytest.raises(ValueError, match="is not a study"):
         predict_file(tmp_path, new)
 
 

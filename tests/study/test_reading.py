@@ -123,7 +123,7 @@ def test_errors_are_scored_when_there_is_no_accuracy(study_dir: Path) -> None:
 
 
 def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no study"):
+    with pytest.raises(ValueError, match="is not a study"):
         read_study(tmp_path)
 
 

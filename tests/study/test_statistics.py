@@ -143,7 +143,7 @@ def test_too_few_seeds_are_named_with_the_number_that_would_do() -> None:
     outcome = stats.compare(few, "c")
     assert not any(c.can_tell or c.is_distinct for c in outcome)
     assert "6 pairs are too few" in outcome[0].note
-    assert "with 7 seeds it could reach 0.05" in outcome[0].note
+    assert "7 seeds are required for 0.05" in outcome[0].note
 
 
 @pytest.mark.parametrize(

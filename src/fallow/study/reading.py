@@ -168,7 +168,7 @@ def _study(path: Path, known: PaperResults) -> StudyManifest:
     file = path / "study.json"
     if not file.is_file():
         raise ValueError(
-            f"{path} is no study: it has no study.json; give the directory that "
+            f"{path} is not a study: it has no study.json; give the directory that "
             "'fallow compare --out' wrote"
         )
     try:

@@ -248,9 +248,9 @@ def _compare(
     note = ""
     if lowest > LEVEL:
         note = (
-            f"{n} pairs are too few: over {count_noun(m, 'comparison')} the exact test "
-            f"cannot go below {lowest:.3g} after Holm; with {seeds_needed(m)} seeds it could reach "
-            f"{LEVEL}"
+            f"{n} pairs are too few: the smallest possible p-value of the exact test over "
+            f"{count_noun(m, 'comparison')} is {lowest:.3g} after Holm's correction; "
+            f"{seeds_needed(m)} seeds are required for {LEVEL}"
         )
     better = d
     if not higher_is_better:
