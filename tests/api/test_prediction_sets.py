@@ -22,6 +22,7 @@ LINEAR: dict[str, Any] = {
     "cycles": 0,
     "initial": 0.3,
     "rounds": 2,
+    "metrics": ["auroc", "f1"],
 }
 RULE = "With coverage 0.9, the set of classes with a probability of at least"
 
@@ -57,7 +58,12 @@ def test_a_saved_model_has_the_same_sets_and_a_card_that_states_the_rule(
     again = fl.load_model(folder)
     expected = done.predict_set(DIGITS.x_test)
     assert (again.predict_set(DIGITS.x_test) == expected).all()
-    assert RULE in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert RULE in card
+    scores = done.records.iloc[-1]["metrics"]["auroc"]
+    interval = "{value:.3g} (95 % interval {low:.3g} to {high:.3g}), mean over classes"
+    assert f"- AUROC: {interval.format(**scores)}" in card
+    assert f", 9 {scores['per_class'][9]:.3g} (95 % interval" in card
     config = json.loads((folder / "config.json").read_text())
     config["prediction_sets"]["coverage"] = 2.0
     (folder / "config.json").write_text(json.dumps(config))

@@ -13,6 +13,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.deployment.model_card import CARD
 from fallow.experiment.event_log import EventLog
+from fallow.experiment.measuring import list_metrics
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
@@ -369,6 +370,9 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
                 assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
         assert_same_metrics(real, record)
         assert real.get("prediction_sets") == record.get("prediction_sets")
+    card = (world.place / CARD).read_text()
+    for line in list_metrics(records[-1].get("metrics", {}), world.data.classes):
+        assert f"- {line}" in card
     world.close()
 
 

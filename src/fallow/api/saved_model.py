@@ -40,6 +40,7 @@ from fallow.engine.conformal import (
 )
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
+from fallow.experiment.measuring import list_metrics
 from fallow.experiment.methods import ModelMaker, versions
 from fallow.models import networks
 from fallow.models.base import row_shape
@@ -291,6 +292,9 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
                 f"- {name.replace('_', ' ')}: {value:.4g}, on the test examples of the "
                 "study"
             )
+    metrics = last["metrics"] if recipe.metrics else {}
+    for line in list_metrics(metrics, details["classes"]):
+        yield f"- {line}"
     if "sets" in run.saved:
         yield f"- {describe_sets(run.saved['sets'], not details['classes'])}"
     yield ""

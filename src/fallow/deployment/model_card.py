@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
@@ -15,10 +15,14 @@ from fallow.core.wording import count_noun, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
 from fallow.engine.conformal import PredictionSets, describe_sets
+from fallow.experiment.measuring import list_metrics
 from fallow.experiment.methods import versions
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
 from fallow.transport.kinds import find_title
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import MetricScores
 
 CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Query strategy"}
@@ -42,13 +46,15 @@ class CardFacts:
 
     ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
     validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
-    if a value is not disclosed. ``sets`` are the prediction sets, if any. ``left`` are the rows of a
-    `Disclosure`. ``is_own`` marks personalized models.
+    if a value is not disclosed. ``metrics`` are those of the setting ``metrics``. ``sets`` are the
+    prediction sets, if any. ``left`` are the rows of a `Disclosure`. ``is_own`` marks personalized
+    models.
     """
 
     owner: str
     labels: Mapping[SiteId, Mapping[str, int]] = field(default_factory=dict)
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    metrics: Mapping[str, MetricScores] = field(default_factory=dict)
     sets: PredictionSets | None = None
     left: Sequence[Mapping[str, Any]] = ()
     is_own: bool = False
@@ -173,6 +179,8 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
             yield f"- {name}: not disclosed"
         else:
             yield f"- {name}: {value:.4g}"
+    for line in list_metrics(facts.metrics, agreement.schema.classes):
+        yield f"- {line}"
     if facts.sets is not None:
         yield f"- {describe_sets(facts.sets, not agreement.schema.classes)}"
     yield ""

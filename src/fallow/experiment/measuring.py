@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,6 +99,37 @@ def describe_sums(
             torch.as_tensor(total[NONCONFORMITY]), recipe.coverage
         )
     return result
+
+
+def list_metrics(
+    metrics: Mapping[str, MetricScores], classes: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line of a model card for each metric, with 95 % intervals, and values by class."""
+    for name, scores in metrics.items():
+        title = find_metric(name).title
+        line = f"{title}: {_show_interval(scores['value'], scores['low'], scores['high'])}"
+        by_class = [
+            f"{label} {_show_interval(*values)}"
+            for label, *values in zip(
+                classes,
+                scores.get("per_class", []),
+                scores.get("low_per_class", []),
+                scores.get("high_per_class", []),
+                strict=False,
+            )
+        ]
+        if by_class:
+            line += f", mean over classes; {', '.join(by_class)}"
+        yield line
+
+
+def _show_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """Return a value with its 95 % interval."""
+    if value is None:
+        return "not known"
+    if low is None or high is None:
+        return f"{value:.3g}"
+    return f"{value:.3g} (95 % interval {low:.3g} to {high:.3g})"
 
 
 def _describe_sets(counts: Tensor, coverage: float) -> SetScores:

@@ -375,6 +375,7 @@ class Program:
             owner="the coordinator",
             labels=sites.labels,
             scores=scores,
+            metrics=last.get("metrics", {}),
             sets=last.get("prediction_sets"),
             left=last["revealed"],
             is_own=is_own,
