@@ -20,6 +20,7 @@ from fallow.deployment.annotators import Annotators
 from fallow.encoders.imputation import Imputation
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
+from fallow.experiment.describing import Describe
 from fallow.training import FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
@@ -29,6 +30,7 @@ PAGE = ROOT / "docs" / "what-leaves.md"
 BEGIN = "<!-- begin: scripts/what_leaves.py -->\n"
 END = "<!-- end: scripts/what_leaves.py -->\n"
 STEPS = (
+    Describe(),
     *(
         Annotators(),
         Scaling(True, True),

@@ -6,6 +6,7 @@ these have started must be restarted by them.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from fallow.experiment.description import FILE
 from fallow.transport.kinds import HTTPS
-from tests.deployment.children import wait_until
+from tests.deployment.children import start_command, wait_until
 from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.deployment.test_transports_agree import left_by, tensors_alike
 
@@ -55,7 +57,12 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
     tmp_path: Path,
 ) -> None:
     with real(tmp_path) as study:
-        study.start(LEADER, *study.sites)
+        study.start(*study.sites)
+        description = describe(study)
+        alike = study.alike.program(describes=True)
+        assert not alike.go()
+        assert description == json.loads((study.alike.place / FILE).read_text())
+        study.start(LEADER)
         study.until_answered("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
@@ -116,6 +123,15 @@ def test_a_stopped_site_is_not_waited_for_beyond_the_timeout_and_takes_part_agai
         study.signal(SITE, signal.SIGCONT)
         study.until_answered("model/finish", SITE, LONG)
         study.finish(LONG)
+
+
+def describe(study: Real) -> object:
+    """Describe the data of the sites by the command, and return what it prints."""
+    command = ("coordinate", "describe", str(study.folder / LEADER))
+    child = start_command(study.log("describe"), *command)
+    assert child.wait(LONG) == 0, study.text("describe")
+    assert "median" in study.text("describe")
+    return json.loads((study.folder / LEADER / FILE).read_text())
 
 
 def is_awaited(study: Real) -> bool:

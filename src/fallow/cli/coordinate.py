@@ -314,6 +314,77 @@ def start(
 
 
 @coordinate.command()
+@opt.shows("fallow.experiment.description:Description")
+def describe(
+    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
+    """Describe the data of all sites, before the study starts.
+
+    All sites must be connected. Afterwards, 'start' runs the study.
+    """
+    from fallow.deployment.coordinator.describing import explain_no_description
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.experiment.description import FILE
+    from fallow.report.description import format_description, read_description
+
+    office = CoordinatorFolder.open(folder)
+    why = explain_no_description(office.agreement)
+    if why is not None:
+        raise ValueError(why)
+    if not (folder / FILE).exists():
+        _collect_description(office, quiet=quiet or as_json)
+    facts = read_description(folder)
+    if facts is None:
+        raise ValueError(
+            f"{folder / FILE} is not the description of a study; delete it and describe again"
+        )
+    lines = [*format_description(facts), f"report page: {folder / 'report.html'}"]
+    opt.tell(lines, facts, quiet=quiet, as_json=as_json)
+
+
+def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
+    """Run the exchanges of a description, and end without the study."""
+    from fallow.cli.coordinate_messages import CoordinatorLines
+    from fallow.core.events import Event
+    from fallow.deployment.coordinator.program import Program
+    from fallow.deployment.transports import open_transport
+    from fallow.experiment.describing import DESCRIBE
+    from fallow.transport.kinds import check_packages
+
+    office.check_machine()
+    check_packages(office.agreement.transport_factory)
+    lines = CoordinatorLines(opt.console(quiet=quiet), office.agreement)
+
+    def notify(event: Event) -> None:
+        lines(event)
+        is_here = event.get("key", "").startswith(DESCRIBE.phase_name)
+        if event["event"] == "refused" and is_here:
+            raise ValueError(f"site {event['site']} sent no counts: {event['why']}")
+
+    with _stopped_by_signals(office.path, lines):
+        transport = open_transport(office, notify)
+        program = Program(
+            office.path,
+            office.agreement,
+            transport,
+            office.keys,
+            notify,
+            limit=transport.limit,
+            revoked=lambda: office.revoked,
+            revoke=transport.revoke,
+            describes=True,
+        )
+        try:
+            if program.go(transport.start):
+                raise ValueError(
+                    f"the study in {office.path} has ended, and its data are described before; "
+                    "describe them in a new folder"
+                )
+        finally:
+            transport.close()
+
+
+@coordinate.command()
 @opt.shows("fallow.report.live_state:Status")
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""

@@ -269,6 +269,9 @@ class Describing(Method, Protocol):
     """Description of the data of the sites before a study."""
 
     def describe(self, ask: Ask) -> Mapping[str, Any]: ...
+    def at_site(self, least: int, tests: Tensor) -> Describing:
+        """Return the description with the smallest count and the test labels (m,) of a site."""
+        ...
 
 
 class ContributionDecision(Method, Protocol):

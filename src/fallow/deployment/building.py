@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import nn
@@ -32,8 +33,10 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
+from fallow.engine.column_counts import DescribedColumn
 from fallow.engine.executors import Executor, build_executor
 from fallow.experiment.contribution import with_min_new_labels
+from fallow.experiment.describing import Describe, list_array_columns, list_table_columns
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
@@ -130,7 +133,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     return BuiltStudy(
         model=model,
         layout=layout,
-        methods=_choose_playing(agreement, methods) | {"annotators": annotators},
+        methods=_choose_playing(agreement, methods)
+        | {"annotators": annotators}
+        | _find_description(agreement),
         fresh=partial(maker.draw_weights, layout),
         classes=len(schema.classes),
         executor=executor,
@@ -168,6 +173,20 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     if not recipe.validation:
         del playing["retention"]
     return with_min_new_labels(playing, recipe.privacy, classes=not has_numbers)
+
+
+def _find_description(agreement: Agreement) -> Methods:
+    """Return the description of the data, unless noise protects the counts of the study."""
+    recipe = agreement.recipe
+    schema = agreement.schema
+    if recipe.privacy.epsilon is not None:
+        return cast(Methods, {})
+    columns = list_array_columns(schema.shape)
+    if schema.columns:
+        levels = [(c.name, c.values) for c in schema.columns if not c.text]
+        columns = list_table_columns(levels, schema.features)
+    label = DescribedColumn(schema.label, schema.classes)
+    return cast(Methods, {"describe": Describe(columns, label, recipe.privacy.secure_sum)})
 
 
 def _check_weights(agreement: Agreement) -> None:

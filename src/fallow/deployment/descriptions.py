@@ -64,6 +64,8 @@ SITE: Mapping[str, str] = {
     "(default: twice the number of labels)",
     "scores": "largest number of models scored on the test examples (default: twice the number "
     "of one run)",
+    "describe_least": "smallest count of examples in a description of the data; 0 if this site does "
+    "not describe its data",
     "runs": f"largest number of runs of the study at this site (default: {RUNS})",
     "allow": "installed distributions whose classes study.toml may name, with their fingerprints; "
     "review the code of a distribution before you add it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -17,7 +17,6 @@ from fallow.core.client import ClientCall
 from fallow.core.composites import Composite, Parts
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Count, Kind, Known, Real
 from fallow.core.view import Rows, View
@@ -151,6 +150,11 @@ class Describe:
     def _n_numbers(self) -> int:
         return sum(not column.values for column in self.all_columns)
 
+    @property
+    def _smallest(self) -> int:
+        """Smallest count; larger than any number of examples if nothing is sent."""
+        return self.least or 2**53
+
     # -- server side ------------------------------------------------------------------------
 
     def describe(self, ask: Ask) -> Description:
@@ -188,6 +192,9 @@ class Describe:
 
     # -- client side --------------------------------------------------------------------------
 
+    def at_site(self, least: int, tests: Tensor) -> Describe:
+        return replace(self, least=least, tests=tests)
+
     @client.each(
         DISCLOSED,
         returns=lambda self: self.first_counts,
@@ -209,12 +216,12 @@ class Describe:
             n_rows = max(n_rows, len(values))
             if column.values:
                 n_levels = len(column.values)
-                counts = count_levels(values, n_levels, self._least(view))
+                counts = count_levels(values, n_levels, self._smallest)
                 levels.append(torch.from_numpy(counts))
             else:
-                counts, _ = count_first(values, self._least(view))
+                counts, _ = count_first(values, self._smallest)
                 numbers.append(torch.from_numpy(counts))
-        return self._answer(view, n_rows, self.first_counts, numbers, levels)
+        return self._answer(n_rows, self.first_counts, numbers, levels)
 
     @client.each(
         DISCLOSED,
@@ -231,36 +238,24 @@ class Describe:
     def bins(self, view: View, edges: Tensor) -> Answer:
         """Count numbers between the edges (n, BINS + 1)."""
         if bool((edges.diff(dim=1) <= 0).any()):
-            raise Refusal(f"site {view.site}: the edges of bins do not increase")
+            raise ValueError("the edges of bins do not increase")
         pairs = zip(self.all_columns, self._read(view), strict=True)
         columns = [values for column, values in pairs if not column.values]
         numbers: list[Tensor] = []
         for values, own in zip(columns, edges.double().numpy(), strict=True):
-            counts = count_bins(values, own, self._least(view))
+            counts = count_bins(values, own, self._smallest)
             numbers.append(torch.from_numpy(counts))
         n_rows = max(map(len, columns), default=0)
-        return self._answer(view, n_rows, self.bin_counts, numbers, [])
-
-    def _least(self, view: View) -> int:
-        """Return the smallest count; larger than any number of examples if nothing is sent."""
-        if self.least:
-            return self.least
-        if self.secure_sum:
-            raise Refusal(
-                f"site {view.site} does not describe its data (describe.least = 0 in its "
-                "site.toml), and a sum of fewer sites would show more of each"
-            )
-        return 2**53
+        return self._answer(n_rows, self.bin_counts, numbers, [])
 
     def _answer(
         self,
-        view: View,
         n_rows: int,
         form: ColumnCounts,
         numbers: Sequence[Tensor],
         levels: Sequence[Tensor],
     ) -> Answer:
-        least = self._least(view)
+        least = self._smallest
         shape = (form.n_numbers, form.cells)
         counts = torch.zeros(0, dtype=torch.int64)
         return {

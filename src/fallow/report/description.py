@@ -82,10 +82,7 @@ def description_blocks(facts: Description, key: str) -> Blocks:
     categories = [column for column in columns if column["levels"]]
     notes = list(facts["notes"])
     if facts["silent"]:
-        notes.append(
-            f"No figures of {join_some(facts['silent'])}: too few examples, or "
-            "describe.least = 0 there."
-        )
+        notes.append(_describe_silent(facts))
     has_drift = any(site["drift"] is not None for c in columns for site in c["sites"])
     blocks: list[Block | None] = [
         _numbers(numbers) if numbers else None,
@@ -114,6 +111,39 @@ def share(part: int, whole: int) -> str:
 def number(value: float | None) -> str:
     """Format a value with four digits."""
     return NOTHING if value is None else f"{value:.4g}"
+
+
+def format_description(facts: Description) -> list[str]:
+    """Format the description in one line for each column, for a command."""
+    lines = []
+    for column in facts["columns"]:
+        own = column["all"]
+        line = f"{column['name']}: {own['values'] + own['suppressed']:,} values"
+        if own["missing"]:
+            line += f", {_missing(own)} missing"
+        if column["levels"] and own["counts"]:
+            line += f" ({_levels(column, own)})"
+        for item in own["quantiles"]:
+            if item["share"] == 0.5 and own["values"]:
+                low, high = number(item["low"]), number(item["high"])
+                line += f", median {number(item['value'])} [{low}, {high}]"
+        drifts = [(site["drift"], site) for site in column["sites"] if site["drift"]]
+        if drifts:
+            drift, at = max(drifts, key=lambda pair: pair[0] or 0.0)
+            line += f", largest drift {number(drift)} at {at['site']}"
+            line += f" (by chance {number(at['chance'])})"
+        lines.append(line)
+    if facts["silent"]:
+        lines.append(_describe_silent(facts))
+    return [*lines, *facts["notes"]]
+
+
+def _describe_silent(facts: Description) -> str:
+    """Name the sites without figures."""
+    return (
+        f"No figures of {join_some(facts['silent'])}: too few examples, or describe.least = 0 "
+        "there."
+    )
 
 
 def _missing(facts: CountFacts) -> str:

@@ -28,6 +28,7 @@ from fallow.deployment.coordinator.absences import (
     revoke,
     take_back_last,
 )
+from fallow.deployment.coordinator.describing import describe_sites
 from fallow.deployment.coordinator.event_reporter import EventReporter
 from fallow.deployment.coordinator.labels import LabelWait
 from fallow.deployment.coordinator.live import (
@@ -98,7 +99,8 @@ class Program:
     ``poll`` is the number of seconds between progress requests. ``clock`` returns the time of day
     and ``ticks`` a monotonic time. ``pages`` keeps the report up to date. ``limit`` receives the
     largest size of a reply in bytes as soon as it is known. ``revoked`` returns the sites whose keys
-    were revoked, and ``revoke`` ends the connections of such a site.
+    were revoked, and ``revoke`` ends the connections of such a site.  With ``describes``, the run
+    stops after a description of the data.
     """
 
     folder: Path
@@ -113,6 +115,7 @@ class Program:
     limit: Callable[[Callable[[SiteId], int]], None] = no_limit
     revoked: Callable[[], Set[SiteId]] = frozenset
     revoke: Callable[[SiteId], None] = no_connection
+    describes: bool = False
 
     @property
     def cell(self) -> StudyRun:
@@ -345,6 +348,9 @@ class Program:
             greeted=greeted,
             weights=weights,
         )
+        if self.describes:
+            describe_sites(sites, self.folder)
+            raise StopRequested
         self._run(
             ExperimentRun(sites, journal, folder=self.run_folder, notify=reporter),
             parts,

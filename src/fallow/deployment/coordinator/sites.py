@@ -28,6 +28,7 @@ from fallow.deployment.coordinator.notifications import note_closed_without
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
+from fallow.experiment.describing import DESCRIBE
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     ExampleSpec,
@@ -289,6 +290,9 @@ class RemoteEnvironment:
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
+            described = self.journal.load_step(DESCRIBE.phase_name)
+            if described is not None:
+                shown = shown.plus(Disclosure.of(described["revealed"]))
         allowed = self._find_limits(cycle, budget)
         limits = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
         self.weights.border.note(ALLOWED, {site: allowed.get(site, 0) for site in limits})

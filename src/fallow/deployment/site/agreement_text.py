@@ -25,6 +25,7 @@ PARTS = {
     "query": "query",
     "training": "training",
     "head": "exact head",
+    "describe": "description of the data",
     "filling": "empty cells",
     "encoder": "encoder",
     "tuning": "choice of the encoder's field",

@@ -110,10 +110,15 @@ class Host:
         self._ledger = ledger
         self._agreement = agreement
         self._made = build_study(agreement)
+        self._tests = rows_to_score(agreement, folder.tests)
+        methods = self._made.methods.copy()
+        if "describe" in methods:
+            least = folder.settings.describe_least
+            methods["describe"] = methods["describe"].at_site(least, self._tests[1])
         self._parts = Parts(
             model=self._made.model,
             layout=self._made.layout,
-            methods=self._made.methods,
+            methods=methods,
             classes=self._made.classes,
             seed=agreement.seed,
             fresh=self._made.fresh,
@@ -122,7 +127,6 @@ class Host:
             encode=self._encode,
         )
         self._x = folder.rows.x.to(self._made.dtype)
-        self._tests = rows_to_score(agreement, folder.tests)
         self._draft = Draft(ledger.store)
         self._people = Annotators()
         self._clock = clock
@@ -133,6 +137,7 @@ class Host:
             rows=len(self._x),
             width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
+            describes=folder.settings.describe_least > 0,
         )
         self._largest = bound_message(
             sizes_of_models(self._made.layout),

@@ -64,8 +64,8 @@ class InstructionNotes:
 class SiteLimits:
     """Limits of one site.
 
-    ``rows`` is its number of rows, ``width`` the number of features, and ``scores`` the largest
-    number of scored models over all runs.
+    ``describes`` is whether it describes its data, ``rows`` its number of rows, ``width`` the number
+    of features, and ``scores`` the largest number of scored models over all runs.
     """
 
     agreement: Agreement
@@ -74,6 +74,7 @@ class SiteLimits:
     rows: int
     width: int
     scores: int | None = None
+    describes: bool = True
 
     @cached_property
     def schedule(self) -> RunSchedule:
@@ -114,6 +115,7 @@ class SiteLimits:
         the unlabeled pool.
         """
         self._check_tuned(request, position)
+        self._check_described(position)
         self._check_often(run, request, position)
         self._check_fits(request, position)
         self._check_masked(request, position)
@@ -182,6 +184,15 @@ class SiteLimits:
             raise Refusal(
                 f"instruction {request.key} is too early: a field of the encoder is "
                 "chosen by the initial labels before examples are encoded"
+            )
+
+    def _check_described(self, position: InstructionPosition) -> None:
+        """Raise Refusal if this site does not describe its data and would shrink a masked sum."""
+        is_masked = self.agreement.recipe.privacy.secure_sum
+        if position.kind == "describe" and is_masked and not self.describes:
+            raise Refusal(
+                f"site {self.site} does not describe its data (describe.least is 0 in its "
+                "site.toml), and a sum of fewer sites would show more of each"
             )
 
     # -- number of requests ------------------------------------------------------------------

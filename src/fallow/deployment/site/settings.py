@@ -29,6 +29,7 @@ from fallow.deployment.declared import (
     read_settings,
 )
 from fallow.deployment.descriptions import RUNS, SITE
+from fallow.experiment.describing import LEAST
 from fallow.storage.validation import JsonSchema, Rule
 from fallow.transport.address import is_loopback
 
@@ -253,6 +254,11 @@ class Settings:
             examples=[100],
         ),
     ] = None
+    describe_least: Annotated[
+        int,
+        Key("describe.least"),
+        Field(ge=0, description=SITE["describe_least"], examples=[LEAST]),
+    ] = LEAST
     runs: Annotated[
         int | None,
         Key("runs.limit"),
@@ -345,6 +351,7 @@ def settings_text(settings: Settings, study: str) -> str:
         "labels": ("limit", "annotators", "adjudicators", "shown", "language"),
         "privacy": ("epsilon", "delta"),
         "scores": ("scores",),
+        "describe": ("describe_least",),
         "runs": ("runs",),
     }
     for section, names in sections.items():
