@@ -10,7 +10,7 @@ so this tutorial shows how to find out whether one does on your data.
 # Load a table
 # ------------
 #
-# ``fl.from_frame`` reads a DataFrame. Labels with decimals make a regression. The labels of the
+# ``fl.from_frame`` reads a DataFrame. Labels with decimals are read as regression targets. The labels of the
 # diabetes data of scikit-learn are whole numbers (disease progression after one year), so ``task``
 # states what they are.
 import pandas as pd

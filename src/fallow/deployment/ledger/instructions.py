@@ -261,8 +261,8 @@ class Instructions:
         site = self._tables.site
         if digest != digest_of(order):
             raise Refusal(
-                f"site {site} has replied to exchange {order.key} with other content: a key "
-                "has a single meaning; was the coordinator's folder copied or restored from "
+                f"site {site} has replied to exchange {order.key} with other content, "
+                "but a key belongs to one instruction; was the coordinator's folder copied or restored from "
                 "a backup?"
             )
         if blob is None:
@@ -296,7 +296,7 @@ class Instructions:
         if self._tables.read(sql, order.run, str(order.key)) != [(digest,)]:
             raise Refusal(
                 f"site {self._tables.site} has tried exchange {order.key} with other content, "
-                "and it failed: a key has a single meaning"
+                "which failed; a key belongs to one instruction"
             )
 
     def finish(self, order: Instruction, verbs: str, answer: Answer) -> int:
