@@ -10,9 +10,9 @@ so this tutorial shows how to find out whether one does on your data.
 # Load a table
 # ------------
 #
-# ``fl.from_frame`` reads a DataFrame. Labels with decimals are read as regression targets. The labels of the
-# diabetes data of scikit-learn are whole numbers (disease progression after one year), so ``task``
-# states what they are.
+# ``fl.from_frame`` reads a DataFrame. Labels with decimals are read as regression targets. The
+# labels of the diabetes data of scikit-learn are whole numbers (disease progression after one
+# year), so ``task`` states what they are.
 import pandas as pd
 from sklearn.datasets import load_diabetes
 

@@ -156,7 +156,7 @@ class TransportFactory:
 
     @staticmethod
     def describe_start(folder: Path) -> list[str]:
-        """Return what else starts a study, in lines for the owner of a coordinator's folder."""
+        """Return further commands that start a study, for the owner of a coordinator's folder."""
         return []
 
     @staticmethod

@@ -262,8 +262,8 @@ class Instructions:
         if digest != digest_of(order):
             raise Refusal(
                 f"site {site} has replied to exchange {order.key} with other content, "
-                "but a key belongs to one instruction; was the coordinator's folder copied or restored from "
-                "a backup?"
+                "but a key belongs to one instruction; was the coordinator's folder copied or "
+                "restored from a backup?"
             )
         if blob is None:
             raise Refusal(
