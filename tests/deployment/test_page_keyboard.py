@@ -95,6 +95,33 @@ def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
     assert [q.answers[0].value for q in queue.ledger.tasks()] == [2.5, None]
 
 
+def test_an_example_is_skipped_and_marked_as_not_gradable_by_keys(
+    chromium: Any, tmp_path: Path
+) -> None:
+    queue = make_queue(tmp_path, asked=(3, 1))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, 1200, access.address)
+        press(page, "s")
+        assert page.locator("h1").inner_text() == "Example patient-1"
+        page.keyboard.press("n")
+        focused = page.locator(":focus")
+        assert focused.inner_text() == "Insufficient quality"
+        assert focused.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
+        for _ in range(2):
+            page.keyboard.press("Tab")
+        page.keyboard.type("shows a form")
+        press(page, "Enter")
+        assert page.locator("h1").inner_text() == "Example patient-3"
+        page.keyboard.press("n")
+        press(page, "Enter")
+        assert wrong == []
+        page.context.close()
+    assert [q.answers[0].reason for q in queue.ledger.tasks()] == [
+        "quality",
+        "other: shows a form",
+    ]
+
+
 def test_without_scripts_the_tab_key_reaches_every_answer(
     chromium: Any, tmp_path: Path
 ) -> None:
