@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
 
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pydantic", "flwr", "fastapi"}
 CODE = """
@@ -24,9 +28,9 @@ print("commands:", len({commands!r}))
 """
 
 
-def loaded(code: str) -> list[str]:
+def loaded(code: str, *words: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
     )
     return done.stdout.rpartition("loaded:")[2].split()
 
@@ -93,3 +97,48 @@ def test_the_executors_load_what_they_compute_with() -> None:
         f"print('loaded:', *sorted({HEAVY!r} & set(sys.modules)))"
     )
     assert loaded(code) == ["numpy", "torch"]
+
+
+SITE = """
+import importlib, pkgutil, sys
+from pathlib import Path
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("matplotlib", "pandas"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Lacking())
+import fallow.cli.label, fallow.cli.site
+import fallow.deployment.labeling_page, fallow.deployment.ledger, fallow.deployment.site
+import fallow.transport.https
+for package in (
+    fallow.deployment.labeling_page,
+    fallow.deployment.ledger,
+    fallow.deployment.site,
+    fallow.transport.https,
+):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+from fallow.data.facts import describe_data
+from fallow.data import from_table
+from fallow.deployment.schema import schema_of
+from fallow.deployment.site.rows import read_rows
+from fallow.report.own_data import summarize_data
+from fallow.report.blocks import Table
+for table in map(Path, sys.argv[1:]):
+    rows = read_rows(table, schema_of(table, "sick"))
+    summarize_data(describe_data(from_table(table, "sick"), comes_labeled=True))
+assert Table("sites", ["site"], [["=a"]]).csv == "site\\n'=a\\n"
+print("loaded:", len(rows.ids))
+"""
+
+
+def test_a_site_needs_neither_pandas_nor_matplotlib(tmp_path: Path) -> None:
+    """Import all modules of a site, and read and describe its tables without them."""
+    pytest.importorskip("openpyxl")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"age": [1.5, 2.5, 3.0] * 4, "kind": ["a", "b", None] * 4})
+    frame["sick"] = ["no", "yes"] * 6
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    frame.to_excel(tmp_path / "rows.xlsx", index=False)
+    assert loaded(SITE, *map(str, sorted(tmp_path.iterdir()))) == ["12"]

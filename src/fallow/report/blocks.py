@@ -8,14 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from matplotlib.figure import Figure as Drawing
-
-from fallow.report.figures.style import to_svg
 from fallow.storage.plain import cell as as_cell
-from fallow.storage.plain import printable
+from fallow.storage.plain import join_csv, printable
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure as Drawing
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,7 @@ class Table:
         """Return the content of the CSV file behind the table."""
         if self.numbers:
             return self.numbers
-        cells = self.frame().map(harmless).rename(columns=harmless)
-        return str(cells.to_csv(index=False, lineterminator="\n"))
+        return join_csv([self.header, *self.rows], harmless, "\n")
 
     @property
     def link(self) -> str:
@@ -122,6 +119,8 @@ def show_figure(figure: Drawing, key: str, caption: str, *, alt: str = "") -> Fi
 
     ``alt`` is the text alternative for screen readers.  The default is the caption.
     """
+    from fallow.report.figures.style import to_svg  # needs matplotlib, which a site lacks
+
     return Figure(to_svg(figure, key, alt or caption), caption)
 
 
@@ -141,7 +140,7 @@ therefore no formula.
 """
 
 
-def harmless(cell: str) -> str:
+def harmless(cell: object) -> str:
     """Return a cell that no spreadsheet evaluates, because tables contain texts from sites.
 
     >>> (
@@ -152,9 +151,10 @@ def harmless(cell: str) -> str:
     ... )
     ("'=1+1", '-0.5', '-0.5 [-1.0, +0.2]', "'-2+cmd|' /c'!A")
     """
-    if NUMBER.fullmatch(cell):
-        return cell
-    return str(as_cell(printable(cell)))
+    text = str(cell)
+    if NUMBER.fullmatch(text):
+        return text
+    return str(as_cell(printable(text)))
 
 
 def present(blocks: Iterable[Block | None]) -> list[Block]:

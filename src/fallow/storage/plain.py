@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import csv
+import io
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 SENTENCE = 500
 """Maximum number of characters of an error message that a site sends or accepts."""
@@ -168,18 +169,15 @@ def csv_content(names: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes
     >>> csv_content(["id", "score"], [["=1+1", 0.5], ["b", None]])
     b"id,score\\r\\n'=1+1,0.5\\r\\nb,\\r\\n"
     """
-    heads = [cell(name) for name in names]
-    cells = [[_fill_cell(value) for value in row] for row in rows]
-    # dtype object: otherwise integers with a missing value become floats
-    import pandas as pd
-
-    table = pd.DataFrame(cells, columns=heads, dtype=object)
-    text: str = table.to_csv(index=False, lineterminator="\r\n")
-    return text.encode()
+    return join_csv([names, *rows], cell, "\r\n").encode()
 
 
-def _fill_cell(value: object) -> object:
-    """Escape a cell as `cell` does; NaN is written as text, because pandas would leave it empty."""
-    if isinstance(value, float) and math.isnan(value):
-        return "nan"
-    return cell(value)
+def join_csv(
+    lines: Iterable[Sequence[object]], escape: Callable[[object], object], line_end: str
+) -> str:
+    """Return lines of cells as CSV; ``escape`` is applied to each cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator=line_end)
+    for line in lines:
+        writer.writerow([escape(value) for value in line])
+    return text.getvalue()
