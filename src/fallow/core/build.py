@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from importlib import import_module
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
 from fallow.core.extensions import (
     explain_missing,
@@ -16,7 +16,7 @@ from fallow.core.extensions import (
     load_extension,
     suggest_network,
 )
-from fallow.core.kinds import describe_kind, is_of_kind, show_value
+from fallow.core.kinds import describe_kind, hints_of, is_of_kind, show_value
 from fallow.core.names import (
     BUILT_IN,
     CLASS_KINDS,
@@ -197,7 +197,7 @@ def _find_hint(cls: type[Any], field: str) -> Any:
     if not dataclasses.is_dataclass(cls):  # a network
         declared = cls.__init__
     try:
-        return get_type_hints(declared).get(field, Any)
+        return hints_of(declared).get(field, Any)
     except (
         NameError,
         TypeError,

@@ -14,7 +14,6 @@ the coordinator and the tables of disclosures read nothing else.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -230,11 +229,10 @@ class Declaring(Protocol):
 
 def list_marked(cls: type) -> Iterator[tuple[str, ClientFunction]]:
     """Yield the declarations of a class with their names, base classes first."""
-    names: dict[str, None] = {}
+    members: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        names |= dict.fromkeys(vars(base))
-    for name in names:
-        function = inspect.getattr_static(cls, name)
+        members |= vars(base)
+    for name, function in members.items():
         for item in getattr(function, MARK, ()):
             yield name, item
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import cast, get_type_hints
+from typing import cast
 
 import tomlkit
 from pydantic import TypeAdapter
 from tomlkit import TOMLDocument
 from tomlkit.items import Array, Item, Table
 
+from fallow.core.kinds import hints_of
 from fallow.deployment.schema import Schema
 from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe, settings_of_training
@@ -110,7 +111,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
     default, except those that remote sites do not use. Raises ValueError for a setting that is None
     although the training algorithm has a default, because TOML cannot express None.
     """
-    hints = get_type_hints(Recipe)
+    hints = hints_of(Recipe)
     brought = settings_of_training(str(recipe.training))
     for field in fields(recipe):
         value = getattr(recipe, field.name)
