@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy start their threads
 
 import pytest
 import torch
+from filelock import FileLock  # installed with torch
 
 torch.set_num_threads(1)
 torch.set_num_interop_threads(1)
@@ -29,6 +31,7 @@ else:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = sys.path.copy()
+Build = Callable[[Path], None]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,6 +74,38 @@ def places_of_modules() -> Iterator[None]:
     before = sys.path.copy()
     yield
     sys.path[:] = before
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk: what the operating system has survives a killed process."""
+    from fallow.deployment.ledger import tables
+    from fallow.experiment import event_log
+
+    monkeypatch.setattr(tables, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(event_log, "DURABLE", "OFF")
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture(scope="session")
+def build_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Build], Path]:
+    """Build a folder once per test run, also if several workers need it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def find_or_build(name: str, build: Build) -> Path:
+        folder = base / f"shared-{name}"
+        finished = base / f"shared-{name}.finished"
+        with FileLock(base / f"shared-{name}.lock"):
+            if not finished.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a build that failed
+                folder.mkdir()
+                build(folder)
+                finished.touch()
+        return folder
+
+    return find_or_build
 
 
 @pytest.fixture(scope="session")

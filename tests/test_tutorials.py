@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,13 +65,17 @@ def test_there_are_tutorials() -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(build_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Return the pages, built once for all workers."""
+    pytest.importorskip("sphinx")
+    return build_once("docs", build_pages) / "html"
+
+
+def build_pages(out: Path) -> None:
     """Build the pages without running tutorials and without the theme.
 
     The sidebar on every page takes more than half of the time.
     """
-    pytest.importorskip("sphinx")
-    out = tmp_path_factory.mktemp("docs")
     source = out / "source"
     subprocess.run(["cp", "-r", str(DOCS), str(source)], check=True)
     for made in ("gallery_pages", "reference_pages", "tutorials_run"):
@@ -87,7 +92,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return out / "html"
 
 
 def test_every_public_name_has_its_page(site: Path) -> None:

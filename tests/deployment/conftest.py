@@ -1,9 +1,7 @@
-"""Shared fixtures. Tests do not wait for the disk: data held by the operating system
-survives the death of a process."""
+"""Shared fixtures."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,20 +11,12 @@ from typing import Any
 import pytest
 
 from fallow.cli import main
-from fallow.deployment.ledger import Ledger, tables
+from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.site.folder import SiteFolder
-from fallow.experiment import event_log
 from tests.deployment.hosts import Leader, folder
 from tests.deployment.ledgers import RUN, STEP, Open
 from tests.deployment.mistakes import Said, moved, offices, read_out
-
-
-@pytest.fixture(autouse=True)
-def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "SYNCHRONOUS", "OFF")
-    monkeypatch.setattr(event_log, "DURABLE", "OFF")
-    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture

@@ -12,6 +12,11 @@ from tests.deployment.hosts import agreement, folder
 FULL = 2  # a committed transaction is on disk
 
 
+@pytest.fixture
+def no_wait_for_the_disk() -> None:
+    """Wait for the disk here."""
+
+
 def test_what_people_answered_survives_a_power_cut(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     ledger = folder(tmp_path).open_ledger()
