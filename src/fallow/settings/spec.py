@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from fallow.core.extensions import find_first_setting, find_short_name
-from fallow.core.kinds import hints_of
 from fallow.core.names import spell_class
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Described, TrainingConfig
@@ -128,7 +127,7 @@ created.
 def _list_chosen(component: object) -> dict[str, object]:
     """Return the non-default fields of a dataclass instance as plain values."""
     assert is_dataclass(component)  # noqa: S101 - checked in `Spec.of`
-    hints = hints_of(type(component))
+    hints = get_type_hints(type(component))
     settable = [item for item in fields(component) if item.init]
     chosen = {}
     for at, item in enumerate(settable):
