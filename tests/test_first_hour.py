@@ -509,7 +509,7 @@ def test_a_mistake_is_answered_in_one_sentence(
 
 
 NOT_MADE_BY_HAND = {
-    *("LoadedModel", "Run", "Selection", "Study", "View"),
+    *("DataDescription", "LoadedModel", "Run", "Selection", "Study", "View"),
     *("SelectedExamples", "Release", "Strategy", "Training"),
 }
 """Classes of what calls return and of what strategies are handed and return, and base classes."""

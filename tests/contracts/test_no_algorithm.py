@@ -44,6 +44,7 @@ CHECKED = {
 """Words of the protocol in `CHECKS`, and what they mean there."""
 WORDS = {
     **CHECKED,
+    "answers": "setting of an agreement: annotations of each example",
     "body": "content of an instruction and of an HTTP message",
     "changed": "what the labeling page says of an answer that replaced another",
     "classes": "classes of the agreed schema",
@@ -55,6 +56,7 @@ WORDS = {
     "labeled": "labels for training (`Annotators`)",
     "log": "folder of Flower",
     "low": "smallest value of a column",
+    "n": "number of things in a translated text",
     "one": "column of a table of the ledger",
     "order": "instruction in an HTTP header and in the log of a site",
     "pool": "unlabeled examples of a site (`Annotators`)",

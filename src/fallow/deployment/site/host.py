@@ -109,16 +109,17 @@ class Host:
         self._folder = folder
         self._ledger = ledger
         self._agreement = agreement
-        self._made = build_study(agreement)
+        made = build_study(agreement)
         self._tests = rows_to_score(agreement, folder.tests)
-        methods = self._made.methods.copy()
+        methods = made.methods.copy()
         if "describe" in methods:
             least = folder.settings.describe_least
             methods["describe"] = methods["describe"].at_site(least, self._tests[1])
+        self._made = replace(made, methods=methods)
         self._parts = Parts(
             model=self._made.model,
             layout=self._made.layout,
-            methods=methods,
+            methods=self._made.methods,
             classes=self._made.classes,
             seed=agreement.seed,
             fresh=self._made.fresh,

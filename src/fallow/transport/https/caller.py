@@ -196,8 +196,9 @@ class Caller:
                 "certificate does not contain this address; ask the coordinator "
                 "over another channel"
             )
-        # asyncio closes a connection without the TLS error
+        # asyncio closes a connection without the TLS error, sometimes before it is read
         is_silent = "without sending a response" in text
+        is_silent = is_silent or isinstance(error, httpx.ReadError)
         tunnel = self._calling.tunnel
         if tunnel is not None:
             return (
