@@ -20,7 +20,7 @@ TOOLS_STAMP := $(TOOLS)/.installed
 ADAPTERS := .venv-adapters
 ADAPTERS_STAMP := $(ADAPTERS)/.installed
 
-test test-more adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
+test test-more test-all adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,8 @@ test-more: $(DEV_STAMP)  ## the rest: integrations, studies, long forms, compari
 	$(PYTEST) $(WORKERS) integrations studies/fallow-papers
 	$(PYTEST) $(WORKERS) -m 'long and not soak' tests
 
-test-all: test test-more  ## both
+test-all: $(DEV_STAMP)  ## both, in one run: tests are collected once, and no core waits in between
+	$(PYTEST) $(WORKERS) -m 'not soak' tests src/fallow integrations studies/fallow-papers
 
 adapters: $(ADAPTERS_STAMP)  ## integrations, notebooks and scikit-activeml, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations
