@@ -20,6 +20,7 @@ from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.fingerprints import open_kept
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
+from fallow.api.label_issues import rank_labels
 from fallow.api.objects import read_seed
 from fallow.api.progress import ProgressLine
 from fallow.api.saved_model import read_rows_for, save_run
@@ -27,7 +28,7 @@ from fallow.api.settings import read_request
 from fallow.core.banks import Layout
 from fallow.core.events import name_run
 from fallow.core.methods import CustomPrediction
-from fallow.core.names import OWN, Classes, lend
+from fallow.core.names import OWN, lend
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
@@ -252,7 +253,7 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
         sites=sites,
         folder=folder,
         saved=load_tree(path / "model.safetensors", path),
-        _classes=setup.classes,
+        _setup=setup,
     )
 
 
@@ -324,7 +325,7 @@ class Run:
     sites: tuple[SiteId, ...]
     folder: Path | None
     saved: TrainedModel
-    _classes: Classes
+    _setup: Setup
 
     def __repr__(self) -> str:
         last = self.records.iloc[-1]
@@ -355,7 +356,7 @@ class Run:
     def _load(self, state: State) -> nn.Module:
         details = self.saved["example_spec"]
         outputs = len(details["classes"]) or 1
-        with lend(self._classes):
+        with lend(self._setup.classes):
             shape = shape_seen(self.recipe, tuple(details["shape"]))
             maker = ModelMaker(self.recipe, shape, outputs)
             module = maker.build(stream(0, "template"))  # its weights are replaced
@@ -470,8 +471,57 @@ class Run:
         details = self.saved["example_spec"]
         x = read_rows_for(details, rows)
         state = self.state_of(site)
-        with lend(self._classes):
+        with lend(self._setup.classes):
             return outputs_of(self.recipe, self.saved, state, x, OWN)
+
+    def find_label_issues(self, n: int | None = None) -> pd.DataFrame:
+        """Rank the acquired labels by how much the examples of all sites contradict them.
+
+        Each label is compared with the exact prediction of the model without this label, for
+        training with `ClosedForm`.  λ and the weights of the other examples are unchanged.  The
+        method reads the examples of a simulation, and nothing leaves a site.  It is not yet
+        available for studies at real sites.
+
+        Parameters
+        ----------
+        n : int, optional
+            Number of labels to return.  Default: all.
+
+        Returns
+        -------
+        DataFrame
+            One row per label, the most suspicious first: site, row (index at the site, as in
+            `Federation.rows`), label, suggested (leave-one-out prediction) and score.  For classes,
+            the score is the leave-one-out output of the label minus the largest other one, and the
+            smallest comes first.  For regression, it is the absolute studentized leave-one-out
+            residual, and the largest comes first.
+
+        Raises
+        ------
+        ValueError
+            If the run used another training algorithm or noise, or has too few labels.
+
+        Notes
+        -----
+        Classes with few labels rank high, since without one of them little is known about their
+        class.  With ``unlabeled="auto"``, predictions are those of the model without unlabeled
+        examples, because soft labels depend on every label.
+
+        Examples
+        --------
+        >>> import fallow as fl
+        >>> run = fl.run("digits", cycles=0, progress=False)
+        >>> issues = run.find_label_issues(n=20)
+        >>> issues.columns.tolist(), len(issues)
+        (['site', 'row', 'label', 'suggested', 'score'], 20)
+        """
+        if n is not None and (type(n) is not int or n < 1):
+            raise ValueError(f"n is {n!r}; give a whole number of labels, 1 or more")
+        with lend(self._setup.classes):
+            ranked = rank_labels(self, self._setup)
+        if n is None:
+            return ranked
+        return ranked.head(n)
 
     def save(
         self,
@@ -543,13 +593,13 @@ class Run:
         >>> run.export(f"{tempfile.mkdtemp()}/model.onnx").name
         'model.onnx'
         """
-        with lend(self._classes):
+        with lend(self._setup.classes):
             model = Trained(self.recipe, self.saved, self.state_of(site), OWN)
             return export_model(model, Path(file), with_encoder=with_encoder)
 
     def state_of(self, site: str | None = None) -> State:
         """Return the weights as flat vectors: those of the global model, or of one site."""
-        with lend(self._classes):
+        with lend(self._setup.classes):
             trained_by = methods_of(self.recipe)["training"]
         if isinstance(trained_by, CustomPrediction):
             raise ValueError(
@@ -604,7 +654,7 @@ class Run:
         >>> "Deep Batch Active Learning" in run.cite()
         True
         """
-        with lend(self._classes):
+        with lend(self._setup.classes):
             shape = tuple(self.saved["example_spec"]["shape"])
             return cite_strategies(self.recipe, [str(self.recipe.strategy)], shape, OWN)
 

@@ -156,12 +156,19 @@ def outputs_of(
     outputs = len(saved["example_spec"]["classes"]) or 1
     maker = ModelMaker(recipe, shape, outputs, policy)
     _check_weights(recipe, maker, state)  # before anything of its size is allocated
+    model = maker.build(stream(0, "template"))  # its weights are replaced
+    y = predict(model, Layout.of(model), state, features_of(recipe, saved, x, policy))
+    return in_units(y, saved["targets"])
+
+
+def features_of(
+    recipe: Recipe, saved: TrainedModel, x: Tensor, policy: NamePolicy = BUILT_IN
+) -> Tensor:
+    """Return raw examples (n, *shape) as the network reads them: encoded and standardized."""
     x = encode_as_trained(recipe, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
-    model = maker.build(stream(0, "template"))  # its weights are replaced
-    y = predict(model, Layout.of(model), state, x.to(DTYPES[recipe.dtype]))
-    return in_units(y, saved["targets"])
+    return x.to(DTYPES[recipe.dtype])
 
 
 def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:

@@ -154,7 +154,7 @@ def test_one_penalty_is_solved_as_on_the_path_of_all(penalty: float) -> None:
     singular = solve_one(total, penalty)
     assert bool(singular.half.isfinite().all())
     left_out = next(leave_one_out(path, rows.z.repeat(1, 2), y, rows.s, [penalty]))
-    at, outputs = next(singular.leave_one_out(rows.z.repeat(1, 2), y, rows.s))
+    at, outputs, _ = next(singular.leave_one_out(rows.z.repeat(1, 2), y, rows.s))
     assert torch.equal(at, left_out.rows)
     if penalty >= 1e-6:
         assert_close(outputs, left_out.outputs, atol=1e-6, rtol=1e-6)

@@ -359,8 +359,8 @@ class Solved(NamedTuple):
 
     def leave_one_out(
         self, z: Tensor, y: Tensor, s: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield blocks of examples, (m,), and their leave-one-out outputs, (m, C).
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield blocks of examples, (m,), their leave-one-out outputs, (m, C), and 1 - h, (m,).
 
         Arguments and formulas are those of `leave_one_out`, with r = (z - z̄) half.
         """
@@ -370,7 +370,7 @@ class Solved(NamedTuple):
             leverage = s[rows].double() * (r.square().sum(1) + 1 / self.mass)
             left = (1 - leverage).clamp_min(EPS)
             y_rows = y[rows].double()
-            yield rows, y_rows - (y_rows - fitted) / left[:, None]
+            yield rows, y_rows - (y_rows - fitted) / left[:, None], left
 
 
 def solve_one(total: Totals, penalty: float) -> Solved:

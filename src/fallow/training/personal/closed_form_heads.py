@@ -218,7 +218,7 @@ def squared_loss(solved: Solved, rows: Labeled, copies: float) -> float:
     """Return Σ s |y - left out|² over examples that the aggregates contain 1 + κ times."""
     lost = 0.0
     s = rows.s * (1 + copies)
-    for at, outputs in solved.leave_one_out(rows.z, rows.y, s):
+    for at, outputs, _ in solved.leave_one_out(rows.z, rows.y, s):
         away = rows.y[at] - outputs
         lost += float(rows.s[at] @ away.square().sum(1))
     return lost
