@@ -129,7 +129,7 @@ def test_init_writes_the_drop_in_for_its_owner_and_tells_what_is_allowed(
     run(*init(tmp_path, "--host", "203.0.113.7"))
     shown = run(*join(tmp_path, "--address", "203.0.113.7:443"))
     drop_in = tmp_path / "north" / "systemd.conf"
-    assert f"{drop_in} allows 203.0.113.7." in " ".join(shown.split())
+    assert f"{drop_in} allows connections to 203.0.113.7." in " ".join(shown.split())
     assert allowed_of(drop_in.read_text()) == ["203.0.113.7"]
     assert drop_in.stat().st_mode & 0o077 == 0
     shutil.rmtree(tmp_path / "north")

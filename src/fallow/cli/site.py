@@ -230,7 +230,7 @@ def init(
             f"  the digest of the study is {result.digest}",
             f"  the fingerprint of your keys is {result.fingerprint}",
             f"Keep {folder / 'keys'} secret, and back up the whole folder.",
-            f"Under systemd, {result.systemd} allows {allowed_addresses}.",
+            f"Under systemd, {result.systemd} allows connections to {allowed_addresses}.",
             f"Then: fallow site start {folder}",
         ],
     )

@@ -27,7 +27,7 @@ def check_free(folder: Path) -> None:
 
 
 def private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can access. Raises Failed on errors."""
+    """Create a folder that only its owner can access. Raises StorageError on errors."""
     try:
         files.private_folder(folder)
     except OSError as error:

@@ -55,7 +55,7 @@ class EventLog:
     Both sides of an exchange are one transaction, which ``kill -9`` cannot split.
     ``path=None`` stores everything in memory. ``is_durable`` is for real sites, which
     delete their replies once they count: a power cut loses nothing, and only the owner may
-    read the file. Every value has a checksum. Raises Failed if the file is damaged, or if
+    read the file. Every value has a checksum. Raises StorageError if the file is damaged, or if
     its disk is full or read-only.
 
     >>> journal = EventLog()
@@ -129,7 +129,7 @@ class EventLog:
     def recall(self, key: ExchangeKey, digest: str) -> Any:
         """Return the recorded reply of an exchange, or None if it was not finished.
 
-        ``digest`` identifies the request. Raises Failed if the recorded request differs.
+        ``digest`` identifies the request. Raises StorageError if the recorded request differs.
         """
         rows = self._read("SELECT digest, entry FROM exchange WHERE key = ?", str(key))
         if not rows:

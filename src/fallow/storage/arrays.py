@@ -22,7 +22,7 @@ def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
     values.
 
     ``mode``: permissions of the file, as in `fallow.storage.files.write_whole`. An existing file or
-    link is replaced. Raises Failed if the disk is full or read-only.
+    link is replaced. Raises StorageError if the disk is full or read-only.
     """
     whole = np.ascontiguousarray(array)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")

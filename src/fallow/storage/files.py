@@ -74,8 +74,8 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     sha256.
 
     ``mode``: permissions of the file before the umask; in a private folder, those of other users
-    are removed. Use 0o600 for a secret. Raises Failed if the disk is full or read-only; an earlier
-    file of that name is kept.
+    are removed. Use 0o600 for a secret. Raises StorageError if the disk is full or read-only; an
+    earlier file of that name is kept.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
@@ -119,7 +119,7 @@ def sweep(folder: Path, name: str = "*") -> None:
 def only_one(path: Path, wait: bool = True) -> Iterator[None]:
     """Lock a folder for one process; the lock ends with its process, also after a crash.
 
-    Raises Failed if another process has the lock and ``wait`` is off.
+    Raises StorageError if another process has the lock and ``wait`` is off.
     """
     try:
         make_folder(path.parent)

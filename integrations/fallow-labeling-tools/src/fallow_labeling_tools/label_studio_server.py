@@ -132,7 +132,7 @@ def read_server_settings(file: Path) -> ServerSettings:
 class LabelStudioServer:
     """Client of a Label Studio server, a context manager that closes its connection.
 
-    Every method raises Failed if the server does not respond as Label Studio does, and ValueError
+    Every method raises StorageError if the server does not respond as Label Studio does, and ValueError
     if it does not accept the token.
     """
 

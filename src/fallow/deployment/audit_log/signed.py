@@ -263,7 +263,7 @@ def _compare(file: Path, signed: SignedFile) -> str | None:
 
 
 def _read(file: Path) -> bytes:
-    """Read a file of an audit log. Raises Failed if it is unreadable or too large."""
+    """Read a file of an audit log. Raises StorageError if it is unreadable or too large."""
     try:
         if not file.is_file():
             raise ValueError(f"{file} is missing: {AGAIN}")

@@ -36,7 +36,7 @@ class Arrival:
 
 
 def add_arrival(file: Path, arrival: Arrival) -> None:
-    """Append one line. Raises Failed if the disk is full or the folder is not writable."""
+    """Append one line. Raises StorageError if the disk is full or the folder is not writable."""
     line = json.dumps(asdict(arrival)).encode() + b"\n"
     try:
         if not file.exists():
@@ -63,7 +63,7 @@ def _end_last_line(file: int) -> None:
 def read_arrivals(file: Path) -> Iterator[Arrival]:
     """Yield the lines of the file, oldest first, or nothing if the file is missing.
 
-    An incomplete last line is skipped. Raises Failed for a complete line that cannot be parsed.
+    An incomplete last line is skipped. Raises StorageError for a complete line that cannot be parsed.
     """
     if not file.exists():
         return

@@ -139,8 +139,8 @@ class Program:
         The run continues from the event log. ``begin`` starts the transport once this process holds
         the lock of the folder.
 
-        Raises Failed if another coordinator uses the folder, RuntimeError if sites are missing for
-        too long, and ValueError if the agreement has changed.
+        Raises StorageError if another coordinator uses the folder, RuntimeError if sites are missing
+        for too long, and ValueError if the agreement has changed.
         """
         control = Control(self.folder / "control")
         private_folder(self.folder)
@@ -404,7 +404,7 @@ def name_run(now: float) -> str:
 
 
 def alone(folder: Path) -> AbstractContextManager[None]:
-    """Lock the folder for one coordinator. Raises Failed for a second one."""
+    """Lock the folder for one coordinator. Raises StorageError for a second one."""
     otherwise = (
         f"a coordinator is already running in {folder}: see 'fallow coordinate "
         f"status {folder}', or stop it with 'fallow coordinate stop {folder}'"

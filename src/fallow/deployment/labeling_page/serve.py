@@ -47,7 +47,7 @@ def serve(
     page in a browser if this machine has a screen. With None, no browser is opened. ``host`` is the
     address to listen on. Browsers use 127.0.0.1 or localhost in any case.
 
-    Raises Failed if the port is in use.
+    Raises StorageError if the port is in use.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(port, host))
@@ -81,7 +81,7 @@ def serve_behind_proxy(
 ) -> None:
     """Serve a reverse proxy at ``host:port`` until Ctrl-C. ``notify`` receives the public address.
 
-    Raises Failed if the port is in use.
+    Raises StorageError if the port is in use.
     """
     host, _, port = address.rpartition(":")
     with listen(int(port), host.strip("[]")) as listener:

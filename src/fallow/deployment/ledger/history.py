@@ -31,7 +31,7 @@ def list_history(tables: Tables, store: SiteStore) -> list[HistoryLine]:
     """Return the events of all runs, oldest first.
 
     Events of the same second are sorted by table. Labels and reasons for withdrawals are not
-    included. Raises Failed if a line was changed.
+    included. Raises StorageError if a line was changed.
     """
     with tables.transaction():  # read a consistent snapshot
         tables.check(tuple(MARKED))

@@ -77,7 +77,7 @@ class _AnswerLine(NamedTuple):
 class Ledger:
     """Ledger of one site.
 
-    Raises Failed for a file that is damaged, that belongs to another site, or that cannot be
+    Raises StorageError for a file that is damaged, that belongs to another site, or that cannot be
     written.
 
     Parameters

@@ -153,7 +153,7 @@ class Releases:
 
     @contextmanager
     def _lock_file(self) -> Iterator[BinaryIO]:
-        """Open and lock the file. Raises Failed if it cannot be read or written."""
+        """Open and lock the file. Raises StorageError if it cannot be read or written."""
         try:
             with self.path.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -69,7 +69,7 @@ class SiteStore:
                 self._tables.write(sql, name, with_checksum(state))
 
     def load_states(self, site: SiteId) -> dict[str, State]:
-        """Return all stored states by name. Raises Failed if one is damaged."""
+        """Return all stored states by name. Raises StorageError if one is damaged."""
         rows = self._tables.read("SELECT name, state FROM memory ORDER BY name")
         states: dict[str, State] = {}
         for name, blob in rows:
@@ -119,7 +119,7 @@ class SiteStore:
                 )
 
     def load_labels(self, site: SiteId) -> list[Label]:
-        """Return all labels by row. Raises Failed if one was changed."""
+        """Return all labels by row. Raises StorageError if one was changed."""
         rows = self._tables.read("SELECT * FROM label ORDER BY row")
         return [self._read_label(line) for line in rows]
 
@@ -172,7 +172,10 @@ class SiteStore:
         self._tables.write(sql, self.run, blob)
 
     def load_contribution(self, site: SiteId) -> Contribution:
-        """Return the labels whose statistics are disclosed. Raises Failed if they were changed."""
+        """Return the labels whose statistics are disclosed.
+
+        Raises StorageError if they were changed.
+        """
         lines = self._tables.read("SELECT run, line FROM contribution")
         if not lines:
             return Contribution()

@@ -217,7 +217,7 @@ def copy_of(ledger: Path) -> Path:
 class Tables:
     """Tables of one site in a private file.
 
-    Raises Failed, with instructions for recovery, if the file cannot be read or written.
+    Raises StorageError, with instructions for recovery, if the file cannot be read or written.
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:

@@ -48,7 +48,7 @@ class SiteKeys:
 def make_keys(folder: Path, factory: type[TransportFactory]) -> dict[str, str]:
     """Create missing keys of a new site, and return the public keys for its ``join.json``.
 
-    Keys of an earlier attempt are reused. Raises Failed if they cannot be written.
+    Keys of an earlier attempt are reused. Raises StorageError if they cannot be written.
     """
     private_folder(folder)
     try:
@@ -67,7 +67,7 @@ def make_keys(folder: Path, factory: type[TransportFactory]) -> dict[str, str]:
 
 
 def read_keys(folder: Path) -> SiteKeys:
-    """Return the keys of `make_keys`. Raises Failed if they are missing or damaged."""
+    """Return the keys of `make_keys`. Raises StorageError if they are missing or damaged."""
     file = find_key(folder / SECRETS)
     try:
         saved = json.loads(file.read_bytes())

@@ -13,7 +13,7 @@ from fallow.study.trained import Trained, choose_state
 
 
 def read_site_model(folder: Path) -> Trained:
-    """Return the model that the site uses. Raises Failed before the end of the study."""
+    """Return the model that the site uses. Raises StorageError before the end of the study."""
     site = SiteFolder.open(folder)
     model = folder / MODEL
     if not model.exists():

@@ -57,7 +57,7 @@ def serve(
 
     ``copies`` is the number of seconds between backups of the ledger. ``notify`` receives ``order``
     (key, bytes, refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is
-    reached). Raises Failed if another process serves the site, and ValueError for an invalid
+    reached). Raises StorageError if another process serves the site, and ValueError for an invalid
     folder.
     """
     with only_server(folder):
@@ -94,7 +94,7 @@ class LedgerBackups:
 
 
 def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
-    """Lock the folder for one process. Raises Failed for a second one."""
+    """Lock the folder for one process. Raises StorageError for a second one."""
     otherwise = (
         f"site {folder.name} is already running in another process: stop it first "
         f"(fallow site status {folder.path} shows which one)"

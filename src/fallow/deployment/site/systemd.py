@@ -47,10 +47,10 @@ class AllowedAddresses:
     def __str__(self) -> str:
         """Describe the permitted connections in one line."""
         if self.host is None:
-            return "only to this machine"
+            return "this machine only"
         if not self.addresses:
             return (
-                f"only to this machine: {self.host} could not be looked up, so add "
+                f"this machine only: {self.host} could not be looked up, so add "
                 "its IP addresses to the file"
             )
         line = ", ".join(self.addresses)
