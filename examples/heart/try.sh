@@ -1,6 +1,6 @@
 #!/bin/sh
-# Four hospitals and a coordinator on this machine, each a process of its own, talking through
-# Flower with TLS and keys of their own. One command starts everything, and Ctrl-C ends everything:
+# Four hospitals and a coordinator on this machine, each a process of its own with its own keys,
+# over HTTPS. One command starts everything, and Ctrl-C ends everything:
 #
 #     sh examples/heart/try.sh [FOLDER] [--people]
 #

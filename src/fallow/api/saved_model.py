@@ -28,6 +28,7 @@ from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
+from fallow.core.wording import count_noun
 from fallow.data.loaders.features import read_features
 from fallow.data.loaders.pixels import as_features, bring_to_shape
 from fallow.data.loaders.table_files import is_frame
@@ -281,7 +282,8 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
         yield f"- Encoder: {recipe.encoder}"
     yield f"- Training: {recipe.training}"
     yield f"- Query strategy: {recipe.strategy}"
-    yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {run.seed}"
+    cycles = count_noun(recipe.cycles, "cycle")
+    yield f"- {cycles} of {count_noun(recipe.rounds, 'round')}, seed {run.seed}"
     yield ""
     yield "## Scores"
     yield ""

@@ -160,7 +160,8 @@ def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
     for owner, title in PARTS.items():
         contract = by_owner[owner].contract
         yield f"- {title}: {specs[owner]}, {contract.title}{_describe_paper(contract)}"
-    yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
+    cycles = count_noun(recipe.cycles, "cycle")
+    yield f"- {cycles} of {count_noun(recipe.rounds, 'round')}, seed {agreement.seed}"
 
 
 def _describe_paper(contract: Contract) -> str:
