@@ -76,7 +76,7 @@ SHORTER = {
     "training=local": "training=local@rounds=2",
     "seeds=2, cycles=1": "seeds=2, cycles=1, encoder=fl.Convolution(filters=2)",
 }
-"""What is written elsewhere in a comparison of images for the short form tested here."""
+"""Settings of a comparison of images, and the smaller ones that are tested here."""
 
 
 def shorten(block: Block) -> Block:

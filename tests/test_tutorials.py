@@ -33,7 +33,7 @@ SHORTER = {
     "03_query_strategy": {"seeds=3": "seeds=2", "cycles=3,": "cycles=1,"},
     "04_regression": {},
 }
-"""What is written elsewhere in a tutorial for the short form that is tested here."""
+"""Settings of a tutorial, and the smaller ones that are tested here."""
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
