@@ -96,12 +96,10 @@ format: $(DEV_STAMP)  ## put the files into shape
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-bench: $(DEV_STAMP)  ## speed beside the reference; writes bench/results.json
-	$(PY) -m bench
+# Longer measurements have commands of their own: bench.transports, bench.features, bench.scale.
+bench: $(DEV_STAMP)  ## speed beside the reference in 15 minutes; writes bench/results.json
+	$(PY) -m bench --minutes 12
 	$(PY) -m bench.query_seconds
-	$(PY) -m bench.regression_run
-	$(PY) -m bench.transports
-	$(PY) -m bench.features
 
 sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licenses, in build/
 	mkdir -p build

@@ -1,114 +1,136 @@
-"""`python -m bench [NAME ...]`: run benchmarks and write ``bench/results.json``."""
+"""`python -m bench [NAME ...]`: run benchmarks and write ``bench/results.json``.
+
+A row is printed and saved when its benchmark is done, so an interrupted run keeps the rows so
+far. Benchmarks whose data or packages are missing are skipped with the reason.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from bench.timing import Entry, Result
+from bench.timing import Entry, Result, SkippedError
 
-MODULES = (
-    "linear_27",
-    "linear_27_numpy",
-    "linear_379",
-    "linear_379_numpy",
-    "lenet",
-    "resnet8",
-    "k_center",
-    "badge",
-    "bait",
-    "feal",
-    "ifal",
-    "k_means",
-    "coverage",
-    "coverage_whole",
-    "leverage",
-    "ggc",
-    "closed_form_totals",
-    "closed_form_left_out",
-    "closed_form_cycle",
-    "study_two_processes",
-    "start_of_runs",
-    "own_table",
-    "pictures",
-    "regression_queries",
-)
+RACES: Mapping[str, str] = {
+    "linear-27": "local_training",
+    "linear-27-numpy": "local_training",
+    "linear-379": "local_training",
+    "linear-379-numpy": "local_training",
+    "lenet": "local_training",
+    "resnet8": "local_training",
+    "k-center": "selection",
+    "badge": "selection",
+    "k-means": "selection",
+    "coverage": "selection",
+    "bait": "bait",
+    "feal": "neighbors",
+    "ifal": "neighbors",
+    "leverage": "leverage",
+    "ggc": "ggc",
+    "closed-form-totals": "closed_form",
+    "closed-form-left-out": "closed_form",
+    "closed-form-cycle": "closed_form",
+    "convolution": "encoders",
+    "fourier": "encoders",
+    "hashed-text": "encoders",
+    "own-table": "own_table",
+    "pictures": "pictures",
+    "regression-queries": "regression",
+    "start-of-runs": "processes",
+    "study-two-processes": "processes",
+    "flower": "transports",
+}
+"""Module of each benchmark, in the order in which they run."""
 RESULTS = Path(__file__).with_name("results.json")
+ROW = "{:20} {:>10} {:>10} {:>8} {:>6}  {:18}  {}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if all outputs are equal, else 1. Missed speed targets do not count."""
     options = _options(arguments)
     torch.set_num_threads(1)
+    names = options.names or list(RACES)
+    end = time.monotonic() + 60 * options.minutes
     results = []
-    for name in options.names or [module.replace("_", "-") for module in MODULES]:
-        with Console(stderr=True).status(f"racing {name}"):
-            results.append(entry(name).run(options.quick))
-    Console().print(table(results))
-    if not options.quick:
-        write(results, RESULTS)
-    if not all(result.outputs_equal for result in results):
-        return 1
-    return 0
+    missed = []
+    code = 0
+    header = ("race", "theirs (s)", "ours (s)", "ratio", "bar", "target", "theirs")
+    print(ROW.format(*header), flush=True)
+    for name in names:
+        try:
+            if time.monotonic() > end:
+                raise SkippedError(f"{options.minutes:g} minutes are over (--minutes)")
+            result = entry(name).run(options.quick)
+        except SkippedError as reason:
+            print(f"{name:20} skipped: {reason}", flush=True)
+            continue
+        except ModuleNotFoundError as error:
+            print(f"{name:20} skipped: {error.name} is not installed", flush=True)
+            continue
+        print(row(result), flush=True)
+        results.append(result)
+        if not result.outputs_equal:
+            code = 1
+        if not options.quick:
+            write(results, RESULTS)
+            missed += [f"{name}: {miss}" for miss in result.misses]
+    print(f"{len(results)} of {len(names)} benchmarks ran.", *missed, sep="\n  missed: ")
+    return code
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m bench", description=__doc__)
-    names = [module.replace("_", "-") for module in MODULES]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+    description = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser("python -m bench", description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(RACES)}")
     parser.add_argument(
         "--quick", action="store_true", help="tiny and once: times mean nothing"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="start no benchmark later than this"
+    )
     options = parser.parse_args(arguments)
-    if unknown := [name for name in options.names if name not in names]:
-        parser.error(f"there is no race {unknown[0]!r}; choose from {', '.join(names)}")
+    if unknown := [name for name in options.names if name not in RACES]:
+        parser.error(f"there is no race {unknown[0]!r}; choose from {', '.join(RACES)}")
     return options
 
 
 def entry(name: str) -> Entry:
     """Return the benchmark called ``name``, e.g. ``"linear-27"``."""
-    values: Entry = import_module(f"bench.{name.replace('-', '_')}").ENTRY
-    return values
+    entries: Sequence[Entry] = import_module(f"bench.{RACES[name]}").ENTRIES
+    return next(values for values in entries if values.name == name)
 
 
-def table(results: Sequence[Result]) -> Table:
-    """Format the speed ratios and their targets."""
-    shown = Table("race", "reference (s)", "ours (s)", "ratio", "bar", "outputs")
-    for result in results:
-        ratio = f"[red]{result.ratio:.2f}[/]"
-        if result.is_met:
-            ratio = f"[green]{result.ratio:.2f}[/]"
-        outputs = "[red]differ[/]"
-        if result.outputs_equal:
-            outputs = "equal"
-        shown.add_row(
-            result.name,
-            f"{result.reference_seconds.median:.3f}",
-            f"{result.seconds.median:.3f}",
-            ratio,
-            f"{result.bar:g}",
-            outputs,
-        )
-    return shown
+def row(result: Result) -> str:
+    """Format the seconds of both sides, their ratio and the target."""
+    target = "met"
+    if result.misses:
+        target = f"MISSED: {result.misses[0]}"
+    return ROW.format(
+        result.name,
+        f"{result.reference_seconds.median:.3f}",
+        f"{result.seconds.median:.3f}",
+        f"{result.ratio:.2f}",
+        f"{result.bar:g}",
+        target,
+        result.reference,
+    )
 
 
 def write(results: Sequence[Result], path: Path) -> None:
     """Write results to the file and keep those of other benchmarks."""
     known = {}
     if path.exists():
-        for row in json.loads(path.read_text()):
-            known[row["name"]] = row
+        for saved in json.loads(path.read_text()):
+            known[saved["name"]] = saved
     for result in results:
         known[result.name] = result.to_dict()
-    order = [module.replace("_", "-") for module in MODULES]
-    rows = sorted(known.values(), key=lambda row: order.index(row["name"]))
+    rows = [known[name] for name in RACES if name in known]
     path.write_text(json.dumps(rows, indent=2) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""BAIT: 500 of 10,000 examples with 512 features, forward and backward."""
+"""BAIT: 200 of 10,000 examples with 512 features, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fallow.strategies.parts.posterior import CERTAIN, TIED, with_one
 def prepare(is_quick: bool) -> Race:
     if is_quick:
         return race(rows=300, features=12, picks=20)
-    return race(rows=10_000, features=512, picks=500)
+    return race(rows=10_000, features=512, picks=200)
 
 
 def race(rows: int, features: int, picks: int) -> Race:
@@ -80,11 +80,13 @@ def first_of(gain: Tensor) -> int:
     return int((gain >= gain.max() * (1 - TIED)).nonzero()[0])
 
 
-ENTRY = Entry(
-    "bait",
-    "Sherman and Morrison on Mφ and RMφ of all rows, in place, for each pick; one run",
-    bar=3.0,
-    compared="the picks that were timed: identical",
-    prepare=prepare,
-    ceiling=12.0,
+ENTRIES = (
+    Entry(
+        "bait",
+        "Sherman and Morrison on Mφ and RMφ of all rows, in place, for each pick; one run",
+        bar=3.0,
+        compared="the picks that were timed: identical",
+        prepare=prepare,
+        ceiling=6.0,
+    ),
 )

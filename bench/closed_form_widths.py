@@ -16,8 +16,7 @@ from statistics import median
 import torch
 from rich.console import Console
 
-from bench.closed_form import features, fedavg, phase
-from bench.closed_form_cycle import ROUNDS
+from bench.closed_form import ROUNDS, features, fedavg, phase
 from bench.timing import describe_machine
 from fallow.training import ClosedForm
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +93,8 @@ def by_module(
 def choose_as_printed(
     earned: Callable[[Group], float], order: list[int], coins: list[float]
 ) -> list[int]:
-    """Run Algorithm 2 as published, with four rewards for each candidate."""
+    """Run Algorithm 2 as published; the rewards of both present groups are known."""
+    earned = cache(earned)
     x: Group = (0,)
     y: Group = (0, *(j + 1 for j in sorted(order)))
     for j, coin in zip(order, coins, strict=True):
@@ -115,10 +117,12 @@ def prepare(is_quick: bool) -> Race:
     return Choice(20, 100).race()
 
 
-ENTRY = Entry(
-    "ggc",
-    "Algorithm 2 as printed: an average and load_state_dict for each of four rewards a candidate",
-    bar=2.0,
-    compared="the models chosen out of 20: identical",
-    prepare=prepare,
+ENTRIES = (
+    Entry(
+        "ggc",
+        "Algorithm 2: an average and load_state_dict for each of two new rewards a candidate",
+        bar=1.0,
+        compared="the models chosen out of 20: identical",
+        prepare=prepare,
+    ),
 )

@@ -9,12 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bench.numpy_loop import numpy_loop
-from bench.plain_loop import Loss, plain_loop
-from bench.timing import Race
+from bench.loops import Loss, numpy_loop, plain_loop
+from bench.timing import Entry, Race
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
-from fallow.core.training_config import TrainingConfig
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Job, Loop, Stacked, row_loss
 from fallow.models import build_model
@@ -52,6 +51,7 @@ class Task:
     compared_by: Executor
     tolerance: float
     reference: Reference = "modules"
+    runs: int = 5
 
     def race(self, is_quick: bool) -> Race:
         small = replace(self, rows=self.compared_rows, executor=self.compared_by)
@@ -63,7 +63,10 @@ class Task:
             sides.ours()
         exact = Sides.of(small, torch.float64)
         return Race(
-            sides.reference, sides.ours, partial(exact.differ_by_at_most, self.tolerance)
+            sides.reference,
+            sides.ours,
+            partial(exact.differ_by_at_most, self.tolerance),
+            self.runs,
         )
 
 
@@ -146,3 +149,86 @@ def _stream(site: int, *name: str | int) -> torch.Generator:
 
 def _mean_squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     return nn.functional.mse_loss(outputs.squeeze(1), y)
+
+
+ADAM = "nn.Module, DataLoader and Adam per site, batch 64"
+SGD = "nn.Module, DataLoader and SGD with momentum per site, batch {}"
+NUMPY = "a loop of 15 lines in NumPy, site after site, batch 64"
+IMAGE_SITES = tuple(n // 6 for n in TEN_SITES)
+
+
+def linear(features: int, learning_rate: float) -> Task:
+    return Task(
+        "linear",
+        (features,),
+        0,
+        TEN_SITES,
+        TrainingConfig((TrainingStage(3),), 64, Optimizer("adam", learning_rate)),
+        "stacked",
+        compared_rows=(400, 210, 64, 5, 0),
+        compared_by="stacked",
+        tolerance=1e-10,
+    )
+
+
+LINEAR_27 = linear(27, 0.01)  # as many features as the KEGG table
+LINEAR_379 = linear(379, 0.001)  # as many as the CT slices
+LENET = Task(
+    "lenet",
+    (3, 32, 32),
+    10,
+    IMAGE_SITES,
+    TrainingConfig((TrainingStage(2),), 16, Optimizer("sgd", 0.01, momentum=0.9)),
+    "channels_last",
+    compared_rows=(150, 41, 16, 3),
+    compared_by="channels_last",
+    tolerance=1e-10,
+    runs=3,
+)
+# Batch norm amplifies rounding: in float32, weights of two memory layouts differ by 0.1 after
+# twenty steps. Outputs are compared in float64, in the plain layout, over a few steps.
+RESNET8 = Task(
+    "resnet8",
+    (3, 32, 32),
+    10,
+    IMAGE_SITES,
+    TrainingConfig((TrainingStage(1),), 128, Optimizer("sgd", 0.05, momentum=0.9)),
+    "channels_last",
+    compared_rows=(150, 12),
+    compared_by="loop",
+    tolerance=1e-8,
+    runs=3,
+)
+LINEAR_OUTPUTS = "weights after up to 21 steps in float64: 1e-10"
+ENTRIES = (
+    Entry("linear-27", ADAM, 60.0, LINEAR_OUTPUTS, LINEAR_27.race),
+    Entry(
+        "linear-27-numpy",
+        NUMPY,
+        1.0,
+        LINEAR_OUTPUTS,
+        replace(LINEAR_27, reference="numpy").race,
+    ),
+    Entry("linear-379", ADAM, 6.0, LINEAR_OUTPUTS, LINEAR_379.race),
+    Entry(
+        "linear-379-numpy",
+        NUMPY,
+        1.0,
+        LINEAR_OUTPUTS,
+        replace(LINEAR_379, reference="numpy").race,
+    ),
+    Entry(
+        "lenet",
+        SGD.format(16),
+        1.1,
+        "weights after up to 20 steps in float64: 1e-10",
+        LENET.race,
+    ),
+    Entry(
+        "resnet8",
+        SGD.format(128),
+        1.25,
+        "weights and statistics after 2 steps in float64, plain layout: 1e-8",
+        RESNET8.race,
+    ),
+)

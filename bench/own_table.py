@@ -85,7 +85,9 @@ def _open(is_quick: bool) -> Reading:
 
 def prepare(is_quick: bool) -> Race:
     reading = _open(is_quick)
-    return Race(reading.by_arrow, reading.by_us, reading.are_equal)
+    return Race(
+        reading.by_arrow, reading.by_us, reading.are_equal, 3, reading.folder.cleanup
+    )
 
 
 def peak(is_quick: bool) -> float:
@@ -95,12 +97,14 @@ def peak(is_quick: bool) -> float:
     return float(done.stdout)
 
 
-ENTRY = Entry(
-    "own-table",
-    "pyarrow.csv.read_csv of the same file",
-    bar=0.5,
-    compared="the values of each column: identical",
-    prepare=prepare,
-    extra=peak,
-    limit=2.5 * MATRIX,
+ENTRIES = (
+    Entry(
+        "own-table",
+        "pyarrow.csv.read_csv of the same file",
+        bar=0.5,
+        compared="the values of each column: identical",
+        prepare=prepare,
+        extra=peak,
+        limit=2.5 * MATRIX,
+    ),
 )

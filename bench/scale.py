@@ -7,6 +7,8 @@ sites.
 `python -m bench.scale site`: closed-form replies of one site with all examples labeled.
 `python -m bench.scale rows`: aggregates of 10^5 to 10^7 examples of 768 float16 features at
   sites of 8,192 examples; the file takes 15 GB and is deleted.
+`python -m bench.scale table`: a query among 10^5 to 10^7 examples of a table with 16 columns, by
+  `fl.select` and in a closed-form run of one cycle at ten sites.
 `python -m bench.scale draw`: write plots of the measurements to a folder.
 
 Each command writes its part of ``bench/scale.json`` line by line, so an interrupted run
@@ -34,6 +36,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 from torch import Tensor
 
+import fallow as fl
 from bench.timing import describe_machine
 from fallow.core.banks import Layout
 from fallow.core.events import Event
@@ -71,6 +74,8 @@ ROWS_OF_ONE = (10_000, 100_000, 1_000_000)  # of one site
 ROWS = (100_000, 1_000_000, 10_000_000)
 WIDTH = 768  # features
 BLOCK = 8192  # examples of a site of `rows`
+TABLE_COLUMNS = 16
+TABLE_LABELS = 1000  # of a site, before the query and by it
 KIB = 1024
 GB = 1e9
 STATUS = Path("/proc/self/status")
@@ -100,12 +105,12 @@ Line = dict[str, float]
 """One line of a table: numbers by their names."""
 
 
-def small_rows(sites: int, of_site: int = ROWS_OF_SITE) -> Dataset:
+def small_rows(sites: int, of_site: int = ROWS_OF_SITE, columns: int = COLUMNS) -> Dataset:
     """Return examples whose first columns determine the class, and 200 to test."""
     draw = stream(0, "bench scale")
     n = sites * of_site + 200
     y = torch.randint(CLASSES, (n,), generator=draw)
-    x = torch.randn(n, COLUMNS, generator=draw)
+    x = torch.randn(n, columns, generator=draw)
     x[torch.arange(n), y] += 2
     return Dataset(
         name="scale",
@@ -374,6 +379,45 @@ def grow_site(console: Console, counts: Sequence[int], folder: Path) -> None:
             console.print(lines[-1])
 
 
+# -- table -----------------------------------------------------------------------------
+
+
+def measure_table(rows: int) -> Line:
+    """Select by margin with a fixed linear model, then in a closed-form run of one cycle."""
+    torch.set_num_threads(1)
+    data = small_rows(rows, of_site=1, columns=TABLE_COLUMNS)
+    model = build_model("linear", (TABLE_COLUMNS,), CLASSES, stream(0, "init"))
+    before = memory_at_most()
+    began = time.process_time()
+    fl.select(data.x, fl.Margin(), n=TABLE_LABELS, model=model)
+    selected = time.process_time()
+    gb_select = memory_at_most()
+    recipe = replace(
+        SOLVED, sites=10, strategy=Spec("margin"), initial=TABLE_LABELS, budget=TABLE_LABELS
+    )
+    journal = EventLog()
+    records = ExperimentRun(environment_of(recipe, 0, data, journal), journal).go()
+    return {
+        "rows": rows,
+        "gb_before": before,
+        "select": selected - began,
+        "gb_select": gb_select,
+        "run": time.process_time() - selected,
+        "gb_run": memory_at_most(),
+        "accuracy": float(records[-1]["accuracy"] or 0.0),
+    }
+
+
+def grow_table(console: Console, counts: Sequence[int]) -> None:
+    context = multiprocessing.get_context("spawn")
+    lines = []
+    for rows in counts:
+        with context.Pool(1) as pool:
+            lines.append(pool.apply(measure_table, (rows,)))
+        keep("table", f"{TABLE_COLUMNS} columns", lines)
+        console.print(lines[-1])
+
+
 # -- results ---------------------------------------------------------------------------
 
 
@@ -460,7 +504,7 @@ def draw_all(folder: Path) -> None:
         figure.savefig(folder / f"scale-{part}.svg", metadata={"Date": None})
 
 
-PARTS = ("sites", "rounds", "cycles", "rows", "site", "draw")
+PARTS = ("sites", "rounds", "cycles", "rows", "site", "table", "draw")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -482,6 +526,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         grow_cycles(console, "closed form", sites=sites, cycles=cycles)
     elif options.part == "site":
         grow_site(console, options.counts or ROWS_OF_ONE, options.folder or Path.cwd())
+    elif options.part == "table":
+        grow_table(console, options.counts or ROWS)
     elif options.part == "rows":
         grow_rows(console, options.counts or ROWS, options.folder or Path.cwd())
     else:

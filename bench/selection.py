@@ -1,49 +1,46 @@
-"""The kernels of Core-Set and BADGE against public code based on scikit-learn."""
+"""Selection kernels: Core-Set, BADGE, the clusters of TypiClust, and Coverage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from multiprocessing import get_context
 
 import torch
-from sklearn.metrics import pairwise_distances
+from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
-from bench.timing import Race
+from bench.shared_clusters import measure
+from bench.timing import Entry, Race
+from fallow.contrib import Coverage
+from fallow.contrib.coverage import cover_greedily, kernel
 from fallow.core.streams import stream
 from fallow.strategies.parts import (
     FeatureVectors,
     Gradients,
+    cluster_rows,
     k_center,
     k_means_pp,
     residuals,
 )
-from fallow.strategies.parts.kmeans import draw_row
+from fallow.strategies.parts.kmeans import draw_row, in_one_thread
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Unlabeled pool.
-
-    features: (m, d); predictions: (m, c); the number of examples to select.
-    """
-
-    rows: int
-    features: int
-    classes: int
-    picks: int
-
-    def z(self) -> Tensor:
-        return torch.randn(
-            self.rows, self.features, generator=stream(0, "bench features")
-        ).relu()
-
-    def p(self) -> Tensor:
-        shape = (self.rows, self.classes)
-        return (3 * torch.randn(shape, generator=stream(0, "bench predictions"))).softmax(1)
+def draw_features(rows: int, features: int) -> Tensor:
+    return (
+        torch.randn(rows, features, generator=stream(0, "bench features")).relu().double()
+    )
 
 
-def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor]) -> Race:
+def draw_clusters(rows: int, features: int) -> Tensor:
+    """Return examples around 40 centers."""
+    draw = stream(0, "bench rows")
+    centers = torch.randn(40, features, generator=draw)
+    at = torch.randint(40, (rows,), generator=draw)
+    return centers[at] + torch.randn(rows, features, generator=draw)
+
+
+def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor], runs: int) -> Race:
     """Return a benchmark that compares the selections of the timed calls."""
     results: dict[str, Tensor] = {}
 
@@ -54,16 +51,21 @@ def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor]) -> Race:
         results["ours"] = ours()
 
     return Race(
-        run_theirs, run_ours, lambda: torch.equal(results["theirs"], results["ours"])
+        run_theirs,
+        run_ours,
+        lambda: torch.equal(results["theirs"], results["ours"]),
+        runs,
     )
 
 
-def core_set_race(pool: Pool) -> Race:
+def race_core_set(is_quick: bool) -> Race:
     """Return the benchmark of Core-Set in float64, which resolves near ties."""
-    x = pool.z().double()
+    rows, features, picks = (300, 8, 20) if is_quick else (40_000, 64, 500)
+    x = draw_features(rows, features)
     return race_of(
-        lambda: plain_k_center(x, pool.picks),
-        lambda: k_center(FeatureVectors.of(x), pool.picks, first=0),
+        lambda: plain_k_center(x, picks),
+        lambda: k_center(FeatureVectors.of(x), picks, first=0),
+        runs=3,
     )
 
 
@@ -80,27 +82,157 @@ def plain_k_center(x: Tensor, n: int) -> Tensor:
     return torch.tensor(picks)
 
 
-def badge_race(pool: Pool) -> Race:
-    q = residuals(pool.p().double())
-    z = pool.z().double()
+def race_badge(is_quick: bool) -> Race:
+    """Return the benchmark of BADGE: gradients of 20 classes x 64 features."""
+    rows, features, classes, picks = (300, 8, 3, 20) if is_quick else (50_000, 64, 20, 200)
+    outputs = torch.randn(rows, classes, generator=stream(0, "bench predictions"))
+    q = residuals((3 * outputs).softmax(1).double())
+    z = draw_features(rows, features)
     return race_of(
-        lambda: pick_by_whole_gradients(q, z, pool.picks),
-        lambda: k_means_pp(Gradients.of(q, z), pool.picks, stream(0, "k-means++")),
+        lambda: plain_k_means_pp(q, z, picks),
+        lambda: k_means_pp(Gradients.of(q, z), picks, stream(0, "k-means++")),
+        runs=3,
     )
 
 
-def pick_by_whole_gradients(q: Tensor, z: Tensor, n: int) -> Tensor:
-    """Run k-means++ on full gradients (m, c d) with scikit-learn and equal draws."""
-    g = torch.einsum("mc,md->mcd", q, z).flatten(1)
+def plain_k_means_pp(q: Tensor, z: Tensor, n: int) -> Tensor:
+    """Run k-means++ on gradients q z' by their factors, with equal draws."""
     generator = stream(0, "k-means++")
-    is_free = torch.ones(len(g), dtype=torch.bool)
-    picks = [int(g.square().sum(1).argmax())]
-    left = torch.full((len(g),), torch.inf, dtype=torch.float64)
+    is_free = torch.ones(len(q), dtype=torch.bool)
+    squares = q.square().sum(1) * z.square().sum(1)
+    picks = [int(squares.argmax())]
+    left = torch.full_like(squares, torch.inf)
     while len(picks) < n:
         j = picks[-1]
         is_free[j] = False
-        to_j = pairwise_distances(g, g[j : j + 1])[:, 0]
-        left = torch.minimum(left, torch.from_numpy(to_j).double().square())
+        left = torch.minimum(left, squares + squares[j] - 2 * (q @ q[j]) * (z @ z[j]))
+        left = left.clamp(min=0)
         left[j] = 0
         picks.append(draw_row(left, is_free, generator))
     return torch.tensor(picks)
+
+
+def race_k_means(is_quick: bool) -> Race:
+    rows, features, k = (400, 6, 20) if is_quick else (50_000, 64, 500)
+    x = draw_clusters(rows, features)
+    outcome: dict[str, Tensor] = {}
+
+    def theirs() -> None:
+        method = MiniBatchKMeans(k, n_init=1, random_state=0, batch_size=4096)
+        with in_one_thread():
+            labels = method.fit_predict(x.numpy())
+        outcome["theirs"] = torch.from_numpy(labels).long()
+
+    def ours() -> None:
+        outcome["ours"] = cluster_rows(x, k, stream(0, "k-means"))
+
+    def are_as_good() -> bool:
+        """Check that examples are as close to the means of our clusters, up to 1 %."""
+        return spread(x, outcome["ours"]) <= 1.01 * spread(x, outcome["theirs"])
+
+    return Race(theirs, ours, are_as_good, runs=3)
+
+
+def spread(x: Tensor, cluster: Tensor) -> float:
+    """Return the total squared distance of examples from their cluster means."""
+    size = torch.bincount(cluster)
+    total = torch.zeros(len(size), x.shape[1]).index_add(0, cluster, x)
+    mean = total / size.clamp_min(1)[:, None]
+    return float((x - mean[cluster]).double().square().sum())
+
+
+def race_coverage(is_quick: bool) -> Race:
+    """Return the benchmark of 500 selections with 500 landmarks, kernels included."""
+    rows, features, landmarks, picks = (300, 6, 20, 30)
+    if not is_quick:
+        rows, features, landmarks, picks = (50_000, 512, 500, 500)
+    x = draw_clusters(rows, features) / features**0.5
+    means = x[:landmarks].double()
+    unsure = torch.rand(rows, generator=stream(0, "bench margins"))
+    outcome: dict[str, Tensor] = {}
+
+    def similar() -> Tensor:
+        blocks = [kernel(block, means, sigma=0.7) for block in torch.split(x, 1024)]
+        return torch.cat(blocks)
+
+    def theirs() -> None:
+        outcome["theirs"] = cover_lazily(similar(), 1e-6 * unsure, picks)
+
+    def ours() -> None:
+        outcome["ours"] = cover_greedily(
+            similar(),
+            covered=torch.zeros(landmarks),
+            weight=torch.ones(landmarks),
+            besides=1e-6 * unsure,
+            n=picks,
+        )
+
+    def are_close() -> bool:
+        """Compare the coverage of both, up to single-precision rounding."""
+        kernels = similar()
+        covered = [float(kernels[rows].amax(0).sum()) for rows in outcome.values()]
+        return abs(covered[0] - covered[1]) <= 1e-5 * covered[0]
+
+    return Race(theirs, ours, are_close, runs=3)
+
+
+def cover_lazily(kernels: Tensor, besides: Tensor, n: int) -> Tensor:
+    """Select greedily with a heap of earlier gains, which bound the present ones (Minoux)."""
+    heap = [(-gain, row) for row, gain in enumerate((kernels.sum(1) + besides).tolist())]
+    heapify(heap)
+    covered = torch.zeros(kernels.shape[1])
+    picks: list[int] = []
+    while len(picks) < n:
+        _, row = heappop(heap)
+        gain = float((kernels[row] - covered).clamp_(min=0).sum() + besides[row])
+        if heap and gain < -heap[0][0]:
+            heappush(heap, (-gain, row))
+            continue
+        picks.append(row)
+        covered = torch.maximum(covered, kernels[row])
+    return torch.tensor(picks)
+
+
+def measure_coverage(is_quick: bool) -> float:
+    """Return the memory in MB of a complete query at one site, without the examples."""
+    rows = 50_000
+    if is_quick:
+        rows = 600
+    with get_context("spawn").Pool(1) as pool:
+        _, mb = pool.apply(measure, (Coverage(), rows))
+    return float(mb)
+
+
+ENTRIES = (
+    Entry(
+        "k-center",
+        "squared lengths once and a product with a vector for each pick, in float64",
+        bar=1.0,
+        compared="the 500 picks that were timed: identical",
+        prepare=race_core_set,
+    ),
+    Entry(
+        "badge",
+        "k-means++ on factors of gradients: two products with a vector for each pick",
+        bar=1.0,
+        compared="the 200 picks that were timed, same draws: identical",
+        prepare=race_badge,
+    ),
+    Entry(
+        "k-means",
+        "scikit-learn's MiniBatchKMeans, batches of 4,096",
+        bar=1.0,
+        compared="squared distances from the means that were timed: ours no more than 1 % larger",
+        prepare=race_k_means,
+        ceiling=4.0,
+    ),
+    Entry(
+        "coverage",
+        "the same kernels, then lazy greedy selection with a heap, one row at a time",
+        bar=1.0,
+        compared="what the picks that were timed cover: 1e-5",
+        prepare=race_coverage,
+        extra=measure_coverage,
+        limit=500.0,
+    ),
+)

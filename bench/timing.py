@@ -15,6 +15,10 @@ CPU: Clock = time.process_time  # CPU time of one thread, independent of other p
 WALL: Clock = time.perf_counter
 
 
+class SkippedError(Exception):
+    """A benchmark cannot run here; the text is the reason."""
+
+
 @dataclass(frozen=True)
 class Seconds:
     """Times of one side of a benchmark: the median and the range."""
@@ -46,7 +50,7 @@ class Result:
         Peak memory of our implementation in MB, if measured.
     limit
         Largest permitted ``extra``.
-    most
+    ceiling
         Largest permitted number of seconds of our implementation, if any.
     """
 
@@ -66,10 +70,22 @@ class Result:
     ceiling: float | None = None
 
     @property
+    def misses(self) -> list[str]:
+        """The targets that were missed, each with the measured value."""
+        misses = []
+        if not self.outputs_equal:
+            misses.append("outputs differ")
+        if self.ratio < self.bar:
+            misses.append(f"ratio {self.ratio:.2f} < {self.bar:g}")
+        if self.ceiling is not None and self.seconds.median > self.ceiling:
+            misses.append(f"{self.seconds.median:.1f} s > {self.ceiling:g} s")
+        if self.extra is not None and self.limit is not None and self.extra >= self.limit:
+            misses.append(f"{self.extra:.0f} MB >= {self.limit:g} MB")
+        return misses
+
+    @property
     def is_met(self) -> bool:
-        is_small = self.extra is None or self.limit is None or self.extra < self.limit
-        is_quick = self.ceiling is None or self.seconds.median <= self.ceiling
-        return self.outputs_equal and self.ratio >= self.bar and is_small and is_quick
+        return not self.misses
 
     def to_dict(self) -> dict[str, object]:
         """Return the row as plain values, with whether all targets are met."""
@@ -96,7 +112,7 @@ class Entry:
     ceiling: float | None = None
 
     def run(self, is_quick: bool = False) -> Result:
-        """Run five times; ``is_quick`` is a single tiny run for tests."""
+        """Run as often as the race states; ``is_quick`` is a single tiny run for tests."""
         machine = describe_machine()
         race = self.prepare(is_quick)
         runs = race.runs
@@ -105,8 +121,11 @@ class Entry:
         clock = "wall"
         if self.clock is CPU:
             clock = "CPU"
-        theirs, ours = time_in_turn(race.reference, race.ours, runs, self.clock)
-        outputs_equal = race.outputs_equal()
+        try:
+            theirs, ours = time_in_turn(race.reference, race.ours, runs, self.clock)
+            outputs_equal = race.outputs_equal()
+        finally:
+            race.close()
         extra = None
         if self.extra is not None:
             extra = self.extra(is_quick)
@@ -130,12 +149,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Race:
-    """Two implementations with equal outputs."""
+    """Two implementations with equal outputs; ``close`` ends what they started."""
 
     reference: Callable[[], object]
     ours: Callable[[], object]
     outputs_equal: Callable[[], bool]
     runs: int = 5
+    close: Callable[[], object] = bool
 
 
 def describe_machine() -> str:

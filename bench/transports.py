@@ -22,11 +22,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from bench.timing import describe_machine
+from bench.timing import WALL, Entry, Race, describe_machine
 from tests.packages import INTEGRATIONS
 from tests.transport.https.processes import processes_of
 
@@ -67,6 +68,27 @@ def compare(exchanges: int) -> dict[str, object]:
         for name, size in SIZES.items():
             results[name] = _take_turns(transports, size, exchanges)
     return results
+
+
+def race_flower(is_quick: bool) -> Race:
+    """Race HTTPS to Flower with three sites and messages of 1 kB."""
+    add_helpers("fallow-flower")
+    from flower_federation import federation
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        flower = stack.enter_context(federation(folder / "flower", SITES))
+        https, _ = stack.enter_context(processes_of(folder / "https", SITES))
+        for transport in (flower, https):
+            transport.ask(dict.fromkeys(SITES, b"first"), START)
+        opened = stack.pop_all()
+
+    def exchange(transport: Asked) -> float:
+        return time_exchange(transport, SITES, 1, SIZES["small"])  # checks the replies
+
+    return Race(
+        lambda: exchange(flower), lambda: exchange(https), lambda: True, 5, opened.close
+    )
 
 
 def compare_nvflare(exchanges: int) -> dict[str, object]:
@@ -263,6 +285,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     return 0
 
+
+ENTRIES = (
+    Entry(
+        "flower",
+        "a round trip of 1 kB with three sites over Flower, which polls every three seconds",
+        bar=1.0,
+        compared="each reply with its message",
+        prepare=race_flower,
+        clock=WALL,
+        ceiling=BARS["https"],
+    ),
+)
 
 if __name__ == "__main__":
     raise SystemExit(main())
