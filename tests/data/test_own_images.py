@@ -58,6 +58,7 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
     assert d.x.shape[1:] == (1, 8, 6)
     output = "3 of 12 images were resized to the most frequent size, 6 x 8"
     assert output in d.notes and d.ids is not None
+    assert "images read as gray, pixels scaled to [0, 1]" in d.notes
     for name, x in zip(d.ids, d.x, strict=True):
         value = int(name.rpartition("/")[2][:2]) * 10 / 255
         assert float(x.min()) == pytest.approx(value, abs=1e-5) == float(x.max())

@@ -36,7 +36,7 @@ Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 class Images:
     """The user's images, each with its label and its site."""
 
-    x: npt.NDArray[np.float32]  # (n, channels, height, width), in [-1, 1]
+    x: npt.NDArray[np.float32]  # (n, channels, height, width), in [0, 1]
     # "" = unlabeled; targets, NaN = unlabeled, where a table lists them
     labels: tuple[str, ...] | npt.NDArray[np.float64]
     sites: tuple[str, ...] | None  # None: without sites
@@ -69,22 +69,24 @@ def read_folder(folder: Path, notify: ReportBytes = ignore_bytes) -> Images:
         )
     x, notes = _load_files(folder, files, notify)
     parts = [file.relative_to(folder).parts for file in files]
-    labels = []
-    for part in parts:
-        kind = part[-2]
-        if kind == UNLABELED_FOLDER:
-            kind = ""
-        labels.append(kind)
     sites: tuple[str, ...] | None = None
     if has_sites:
         sites = tuple(part[0] for part in parts)
     return Images(
         x=x,
-        labels=tuple(labels),
+        labels=tuple(label_of(file) for file in files),
         sites=sites,
         names=tuple("/".join(part) for part in parts),
         notes=notes,
     )
+
+
+def label_of(file: Path) -> str:
+    """Return the name of the folder of an image, "" if it is that of unlabeled images."""
+    folder = file.parent.name
+    if folder == UNLABELED_FOLDER:
+        return ""
+    return folder
 
 
 def _find_list(folder: Path) -> Path | None:
@@ -152,7 +154,7 @@ def _load_files(
     color = "color"
     if x.shape[1] == 1:
         color = "gray"
-    notes = [f"images read as {color}, pixels scaled to [-1, 1]"]
+    notes = [f"images read as {color}, pixels scaled to [0, 1]"]
     if others:
         notes.append(
             f"{others} of {len(files)} images were resized to the most frequent size, "
@@ -167,7 +169,7 @@ def _load_files(
 
 
 def _read_each(files: Sequence[Path], notify: ReportBytes) -> list[Pixels]:
-    """Yield the pixels of each file in its own size; ``notify`` is called for every file."""
+    """Return the pixels of each file in its own size; ``notify`` is called for every file."""
     sizes = [file.stat().st_size for file in files]  # in bytes
     total = sum(sizes)
     done = 0
@@ -196,7 +198,7 @@ def read_images(
     channels: int | None = None,
     size: tuple[int, int] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Read images of one size, (n, channels, height, width) in [-1, 1].
+    """Read images of one size, (n, channels, height, width) in [0, 1].
 
     channels: 1 or 3; None: 1 if every image is gray. size: (height, width) to which images
     are resized; None: they have the same size. Raises ValueError with the file if it cannot

@@ -15,14 +15,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.data.loaders.images import UNLABELED_FOLDER, list_files, read_images
+from fallow.data.loaders.images import UNLABELED_FOLDER, label_of, list_files, read_images
 from fallow.data.loaders.raster import ImageError, open_image
 
 
 @final
 @dataclass(frozen=True)
 class Pictures:
-    """Images ``x`` (n, channels, h, w), float32 in [-1, 1], and labels ("" if unlabeled)."""
+    """Images ``x`` (n, channels, h, w), float32 in [0, 1], and labels ("" if unlabeled)."""
 
     x: Tensor
     labels: tuple[str, ...]
@@ -146,15 +146,9 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     for file in files:
         check_inside(file, folder)
     x = torch.from_numpy(read_images(files, channels))
-    labels: list[str] = []
-    for file in files:
-        if file.parent.name == UNLABELED_FOLDER:
-            labels.append("")
-        else:
-            labels.append(file.parent.name)
     return Pictures(
         x=x,
-        labels=tuple(labels),
+        labels=tuple(label_of(file) for file in files),
         files=tuple(files),
         originals=Originals.of(folder, files),
     )
