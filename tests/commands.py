@@ -7,16 +7,14 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from fallow.cli.app import app
+from fallow.cli.app import build_command
 
 COMMAND = re.compile(r"(?:^|[|;(]|&&)\s*(?:\w+=\S+\s+)*fallow\s+(?P<words>[^|;&)\n]*)")
 
 
 def check_command(words: list[str]) -> None:
     """Check that a command and its options exist."""
-    command: Any = typer.main.get_command(app)
+    command: Any = build_command()
     rest = list(words)
     while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
         name = rest.pop(0)
@@ -50,7 +48,7 @@ def commands_of(script: str) -> Iterator[list[str]]:
 
 def find_commands() -> dict[str, Any]:
     """Return all commands by their arguments."""
-    return dict(_walk(typer.main.get_command(app), ""))
+    return dict(_walk(build_command(), ""))
 
 
 def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:

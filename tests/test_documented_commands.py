@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 import pytest
-from typer.main import get_command
 
-from fallow.cli.app import app
+from fallow.cli.app import build_command
 from tests.test_docs import REPOSITORY, blocks
 
 COMMAND = re.compile(
@@ -50,7 +49,7 @@ def read_commands(text: str) -> Iterator[list[str]]:
 
 def check_command(words: list[str]) -> None:
     """Raise click's error for a command or an option that does not exist."""
-    command: click.Command = get_command(app)
+    command: click.Command = build_command()
     context = click.Context(command, info_name="fallow")
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):

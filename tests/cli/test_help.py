@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-import typer.main
 
-from fallow.cli.app import app
+from fallow.cli.app import build_command
 from fallow.deployment.declared import list_declared
 from fallow.deployment.descriptions import FEDERATION, SITE, as_help
 from fallow.deployment.site.settings import Settings
@@ -35,7 +34,7 @@ def list_commands(command: Any, path: str = "fallow") -> Iterator[tuple[str, Any
         yield from list_commands(below, f"{path} {name}")
 
 
-COMMANDS = dict(list_commands(typer.main.get_command(app)))
+COMMANDS = dict(list_commands(build_command()))
 
 
 @pytest.mark.parametrize("path", COMMANDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,12 +120,18 @@ def frame(
         first_steps.print_first_steps(Path.cwd())
 
 
+@cache
+def build_command() -> Any:  # a command of click, which typer contains
+    """Return the command line, cached because reading all signatures takes 30 milliseconds."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line.  Exit codes: 0 success, 1 failure, 2 usage error, 130 Ctrl-C."""
     completion.prepare()
     leave_current_folder()  # commands with custom classes restore it
     try:
-        ended: object = app(prog_name="fallow", standalone_mode=False)
+        ended: object = build_command()(prog_name="fallow", standalone_mode=False)
     except UsageError as error:
         _leave(2, _usage(error))
     except (KeyboardInterrupt, typer.Abort):

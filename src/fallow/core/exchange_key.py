@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, final
 
 Phase = Literal[
@@ -202,7 +202,7 @@ class ExchangeKey:
 
     def to_dict(self) -> dict[str, str | int | bool]:
         """Return the fields for a database or a message, which `read_key` reads."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in FIELDS}
 
 
 FIELDS = tuple(field.name for field in fields(ExchangeKey))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError, with_config
+from pydantic import Field, ValidationError, with_config
 
 from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.suggestions import nearest
@@ -31,7 +31,7 @@ from fallow.data.loaders.table import EMPTY, read_cells
 from fallow.data.loaders.table_files import number_in
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
-from fallow.storage.validation import STRICT
+from fallow.storage.validation import STRICT, adapter_of
 
 DataKind = Literal["table", "images", "arrays"]
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
@@ -306,7 +306,7 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
         if result.get("kind") == "table" and "shape" not in result:
             columns = _read_columns(result.get("columns", ()))
             result["shape"] = (len(features_of(columns)),)
-        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(result))
+        schema: Schema = adapter_of(Schema).validate_json(_as_json(result))
     except ValidationError as error:
         wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
         raise ValueError(wrong_value) from error
@@ -323,7 +323,7 @@ class _Columns:
 def _read_columns(value: object) -> tuple[Column, ...]:
     """Build columns from plain settings. Raises pydantic's ValidationError."""
     settings = _as_json({"columns": value})
-    checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
+    checked: _Columns = adapter_of(_Columns).validate_json(settings, strict=True)
     return checked.columns
 
 

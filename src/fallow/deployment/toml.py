@@ -8,7 +8,6 @@ from dataclasses import asdict, fields
 from typing import cast
 
 import tomlkit
-from pydantic import TypeAdapter
 from tomlkit import TOMLDocument
 from tomlkit.items import Array, Item, Table
 
@@ -16,6 +15,7 @@ from fallow.core.kinds import hints_of
 from fallow.deployment.schema import Schema
 from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe, settings_of_training
+from fallow.storage.validation import adapter_of
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 PLACED = (
@@ -127,7 +127,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
                 "set a value"
             )
         briefly = field.name != "privacy"  # show disabled privacy settings as well
-        shown = TypeAdapter(hints[field.name]).dump_python(
+        shown = adapter_of(hints[field.name]).dump_python(
             value, mode="json", exclude_defaults=briefly
         )
         add_setting(document, field.name, shown, comment=meaning_of(field.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -116,7 +116,11 @@ REPLY = Form(
 
 def sign_message(secret: bytes, content: Instruction | Reply) -> bytes:
     """Return a signed message."""
-    return sign(secret, pack(asdict(content)))
+    # `asdict` would copy all tensors
+    tree = {part.name: getattr(content, part.name) for part in fields(content)}
+    if content.key is not None:
+        tree["key"] = content.key.to_dict()
+    return sign(secret, pack(tree))
 
 
 def open_instruction(public: bytes, blob: bytes) -> Instruction:
