@@ -146,6 +146,17 @@ def test_a_file_has_a_label_of_each_annotator_if_several_are_planned(
     assert "'healthy' by Bo" in third.refused[0]
 
 
+def test_names_that_differ_in_case_only_are_one_annotator(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, asked=(3, 1, 4), answers=2)
+    queue.ledger.answer(3, 1.0, "Ann")
+    entries = ["3,ill,ANN", "1,healthy,bo", "1,ill,Bo", "4,ill, ann "]
+    lines = ["id,label,who", *(f"patient-{entry}" for entry in entries)]
+    imported = take(queue, tmp_path / "in.csv", lines, partial=True)
+    assert (imported.recorded, imported.same) == (1, 1)
+    assert "'healthy' in line 3 and 'ill' in line 4" in imported.refused[0]
+    assert [answer.who for answer in queue.ledger.tasks()[2].answers] == ["Ann"]
+
+
 def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     tmp_path: Path,
 ) -> None:

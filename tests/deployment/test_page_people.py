@@ -94,6 +94,21 @@ def test_only_an_adjudicator_decides_and_sees_who_chose_what(tmp_path: Path) -> 
     assert queue.ledger.tasks()[0].value == 1.0
 
 
+def test_a_name_without_a_login_is_the_same_in_any_case(tmp_path: Path) -> None:
+    queue = replace(make_queue(tmp_path, asked=(3, 1), answers=2), adjudicators=("Cy",))
+    ann, again, cy = enter(queue, "Ann"), enter(queue, "ann"), enter(queue, "CY")
+    ann.get()
+    ann.send("/answer", value="1")
+    assert "Example patient-1" in again.get()  # patient-3 needs another annotator
+    again.send("/answer", value="1")
+    assert queue.ledger.list_annotators() == ["Ann"]
+    assert [q.state for q in queue.ledger.tasks()] == ["open", "open"]
+    queue.ledger.answer(3, 0.0, "Bo")
+    cy.get("/conflicts")
+    assert "Decided: “ill”" in cy.send("/resolve", value="1")
+    assert queue.ledger.history(3)[-1].who == "Cy"
+
+
 def test_a_conflict_is_not_decided_from_a_page_that_lacks_an_answer(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, asked=(3,))
     queue.ledger.answer(3, 1.0, "Ann")

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from fallow.deployment.labeling_page.access import NAME, AccessControl
+from fallow.deployment.labeling_page.label_queue import LabelQueue
 
 HALF_A_YEAR = 180 * 86400
 
@@ -18,9 +19,16 @@ class Nameless(Exception):
 
 
 def person(request: Request) -> str | None:
-    """Return the annotator's name, as access control determines it."""
+    """Return the annotator's name, as access control determines it.
+
+    Without a login, names that differ in case only are one annotator.
+    """
     access: AccessControl = request.app.state.access
-    return access.find_name(request.headers, request.cookies)
+    who = access.find_name(request.headers, request.cookies)
+    if who is None or not access.asks_for_names:
+        return who
+    queue: LabelQueue = request.app.state.views.queue
+    return queue.find_annotator(who)
 
 
 def require_name(request: Request) -> str:

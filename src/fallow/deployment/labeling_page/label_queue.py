@@ -147,6 +147,14 @@ class LabelQueue:
         """Return a label in words, or that and why there is none."""
         return label_of(self.schema, value, reason)
 
+    def find_annotator(self, who: str) -> str:
+        """Return an annotator's name as it was written before, if only the case differs."""
+        known = [*self.adjudicators, *self.ledger.list_annotators()]
+        if who in known:
+            return who
+        same = (name for name in known if name.casefold() == who.casefold())
+        return next(same, who)
+
     # -- predictions and similar examples ---------------------------------------------------
 
     def list_similar(self, row: int) -> list[tuple[int, float]]:

@@ -209,7 +209,10 @@ def import_labels(
     study plans several annotations, this applies to labels of one annotator and to completed tasks.
     Raises ValueError for a file that cannot be read.
     """
-    parsed = _parse_file(path, schema, rows, who=who, by=by, tool=tool)
+    annotators = ledger.list_annotators()
+    parsed = _parse_file(
+        path, schema, rows, who=who, by=by, tool=tool, annotators=annotators
+    )
     refused = parsed.refused
     recorded = 0
     same = 0
@@ -248,7 +251,10 @@ def _parse_file(
     who: str,
     by: Key,
     tool: LabelingTool | None,
+    annotators: Sequence[str],
 ) -> _Parsed:
+    """Parse a file. A name that differs from an earlier one in case only is the same annotator."""
+    spellings = {name.casefold(): name for name in reversed(annotators)}
     parsed = _Parsed(lines=[], refused=[])
     row_of_name: dict[str, int] = {}
     if by == "id":
@@ -270,6 +276,8 @@ def _parse_file(
             parsed.refused.append(f"{location}: {error}")
             continue
         name = plain(cells["who"], LONGEST_NAME) or who  # untrusted text that is displayed
+        if name not in annotators:
+            name = spellings.setdefault(name.casefold(), name)
         line = _Line(location=location, row=row, value=value, who=name)
         parsed.lines.append(line)
     return parsed
