@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from fallow.core.methods import LABEL_RANKS
+from fallow.training import ClosedForm
 from fallow.training.parts.leave_one_out import leave_each_out, margins
-from tests.training.closed import Rows, rows_with_classes, rows_with_numbers, targets
+from tests.training.closed import (
+    Rows,
+    hospitals,
+    rows_with_classes,
+    rows_with_numbers,
+    targets,
+)
 
 PENALTY = 1e-2
 CLOSE = 1e-8
 
 
-def refit(rows: Rows, y: torch.Tensor, without: int | None = None) -> Ridge:
+def refit(
+    rows: Rows, y: torch.Tensor, without: int | None = None, penalty: float = PENALTY
+) -> Ridge:
     """Fit with scikit-learn to all examples but one; λ n is that of all examples."""
     s = rows.s.clone()
     if without is not None:
         s[without] = 0.0
     is_in = s > 0
-    model = Ridge(PENALTY * float(rows.s.sum()), solver="cholesky", tol=0)
+    model = Ridge(penalty * float(rows.s.sum()), solver="cholesky", tol=0)
     return model.fit(rows.z[is_in].numpy(), y[is_in].numpy(), s[is_in].numpy())
 
 
@@ -65,3 +77,51 @@ def test_a_margin_is_positive_only_for_the_predicted_class() -> None:
 def test_without_any_residual_the_studentized_ones_are_0() -> None:
     left_out = leave_each_out(torch.eye(5), torch.zeros(5, 1), torch.ones(5), PENALTY)
     assert left_out.away.tolist() == [[0.0]] * 5
+
+
+# -- at the sites --------------------------------------------------------------------------
+
+PARTS = [range(25), range(25, 58), [], range(58, 60)]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("is_class", [True, False])
+def test_each_site_ranks_its_own_labels_as_a_simulation_does(
+    is_class: bool, secure: bool
+) -> None:
+    rows = rows_with_classes() if is_class else rows_with_numbers()
+    draw = torch.Generator().manual_seed(1)
+    rows = rows._replace(s=torch.rand(60, generator=draw).double() * 3 + 0.1)
+    world = hospitals(
+        rows, ClosedForm(label_ranks=True), PARTS, is_class=is_class, secure=secure
+    )
+    penalty = float(world.solve()["penalty"])
+    y = targets(rows, is_class)
+    left_out = leave_each_out(rows.z, y, rows.s, penalty)
+    for part, site in zip(PARTS, world.members.values(), strict=True):
+        ranks = site.memory[LABEL_RANKS]
+        at = torch.tensor(list(part), dtype=torch.int64)
+        if is_class:
+            scores = margins(left_out.outputs[at], rows.y[at])
+            order = scores.argsort()[: int((scores < 0).sum())]
+            predicted = left_out.outputs[at[order]].argmax(1).double()
+        else:
+            order = left_out.away[at, 0].abs().argsort(descending=True)
+            predicted = left_out.outputs[at[order], 0]
+        assert ranks["places"].tolist() == order.tolist()
+        assert torch.allclose(ranks["predicted"], predicted, rtol=0, atol=CLOSE)
+        for place, value in zip(order.tolist()[:3], ranks["predicted"], strict=False):
+            model = refit(rows, y, without=int(at[place]), penalty=penalty)
+            output = outputs_of(model, rows.z[at[place]][None])[0]
+            expected = output.argmax().double() if is_class else output[0]
+            assert float(value) == pytest.approx(float(expected), abs=CLOSE)
+    said = [verb for verb, answers in world.channel.answers if verb == LABEL_RANKS]
+    assert len(said) == 1
+    counts = world.channel.of(LABEL_RANKS).values()
+    assert all(set(answer) == {"count"} for answer in counts)
+
+
+@pytest.mark.parametrize("wrong", [{"reveal": "head"}, {"delta": 1e-5}])
+def test_labels_are_ranked_only_with_the_solutions_at_the_sites(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"omit label_ranks \(federation.checked_labels\)"):
+        ClosedForm(**wrong).with_label_ranks()

@@ -103,6 +103,10 @@ class ArrayView:
         return self._inner.labels
 
     @property
+    def labeled_places(self) -> Tensor:
+        return self._inner.labeled_places
+
+    @property
     def validation_labels(self) -> Tensor:
         return self._inner.validation_labels
 

@@ -95,6 +95,20 @@ class CustomPrediction(Protocol):
         ...
 
 
+LABEL_RANKS = "rank_labels"
+"""Client function of a `LabelRanking`, and the state that it keeps at a site: ``places`` (k,) of
+suspicious labels, the most suspicious first, and ``predicted`` (k,)."""
+
+
+@runtime_checkable
+class LabelRanking(Protocol):
+    """A training algorithm by which each site may rank its own labels by suspicion."""
+
+    def with_label_ranks(self) -> TrainingAlgorithm:
+        """Return the algorithm with ranks.  Raises ValueError for settings without them."""
+        ...
+
+
 @runtime_checkable
 class FinalTraining(Protocol):
     """A training algorithm with local work after the last round of a phase, such as fine-tuning.

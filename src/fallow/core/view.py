@@ -45,6 +45,8 @@ class View(Protocol):
     @property
     def labels(self) -> Tensor: ...  # (n,) labels for training
     @property
+    def labeled_places(self) -> Tensor: ...  # (n,) their positions among all examples
+    @property
     def validation_labels(self) -> Tensor: ...  # (v,) labels held back for validation
     @property
     def validation_weights(self) -> Tensor: ...  # (v,) their weights

@@ -66,6 +66,11 @@ class SiteView:
         return self._site.labels
 
     @property
+    def labeled_places(self) -> Tensor:
+        """Return the positions of the training examples among all examples of the site, (n,)."""
+        return self._site.labeled
+
+    @property
     def validation_labels(self) -> Tensor:
         """Return the labels of the validation examples, (v,)."""
         return self._site.targets(self._site.validation)

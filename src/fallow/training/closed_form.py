@@ -11,7 +11,7 @@ Related work: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
@@ -58,6 +58,7 @@ from fallow.training.parts.heads import (
     read_totals,
     totals_of,
 )
+from fallow.training.parts.leave_one_out import find_suspicious
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     TEMPERATURES,
@@ -175,6 +176,9 @@ class ClosedForm:
     unlabeled : {"off", "auto"}
         Self-training with unlabeled examples, for classification.  "auto": in the best of four
         forms, or not at all, by five-fold cross-validation over the labeled examples of all sites.
+    label_ranks : bool
+        Each site ranks its own labels by suspicion and keeps the ranking
+        (``federation.checked_labels``).  Sites receive the solutions a second time, with λ.
 
     Notes
     -----
@@ -234,6 +238,7 @@ class ClosedForm:
     shown: Literal["totals", "parts"] = "totals"
     delta: float | None = None  # δ; usually 1e-5, well below 1 / number of labels
     unlabeled: Literal["off", "auto"] = "off"
+    label_ranks: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -259,6 +264,11 @@ class ClosedForm:
         check_fields(self)
         if self.delta is not None:
             self._check_private(self.delta)
+        if self.label_ranks and (self.delta is not None or self.reveal == "head"):
+            raise ValueError(
+                "ClosedForm ranks labels by the solutions that sites receive with reveal='path' and "
+                "without delta; omit label_ranks (federation.checked_labels), or those settings"
+            )
         object.__setattr__(self, "contract", self._narrow_contract())
 
     def _check_private(self, delta: float) -> None:
@@ -329,6 +339,13 @@ class ClosedForm:
             choice = self.choose(ask, path, total, weights)
             head = head_of(path, choice.penalty)
             notes = note_choice(choice)
+            if self.label_ranks:
+                ask.keep(
+                    self.rank_labels,
+                    penalty=choice.penalty,
+                    weights=weights,
+                    **path._asdict(),
+                )
             if self.unlabeled != "off":
                 result = self.train_on_unlabeled(
                     ask, total, SelfTrained(head, choice), split, weights, center
@@ -657,6 +674,31 @@ class ClosedForm:
         rows = self.labeled(view, weights)
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
+
+    @client.keep(
+        "nothing",
+        takes={"penalty": NonNegative(), "weights": Optional(NonNegative("classes"))}
+        | path_kinds(),
+        when=lambda self: self.label_ranks,
+        exact=True,
+    )
+    def rank_labels(
+        self,
+        view: View,
+        penalty: float,
+        weights: Tensor | None = None,
+        **path: Tensor,
+    ) -> Answer:
+        """Rank the labels of the site by leave-one-out predictions; the ranking stays there."""
+        rows = self.labeled(view, weights)
+        at, predicted = find_suspicious(
+            rows, Path(**path), penalty, is_class=view.classes > 0
+        )
+        return {"places": view.labeled_places[at], "predicted": predicted}
+
+    def with_label_ranks(self) -> ClosedForm:
+        """Return the algorithm with a ranking of labels at each site."""
+        return replace(self, label_ranks=True)
 
     @client.sum(
         "aggregates of losses on labeled examples",

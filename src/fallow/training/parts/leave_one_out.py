@@ -14,10 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fallow.training.parts.heads import LabeledRows, check_path
 from fallow.training.parts.ridge import (
     LinearHead,
+    Path,
     add_up,
     centered,
+    leave_one_out,
     solve_one,
     sum_features,
 )
@@ -85,3 +88,39 @@ def margins(outputs: Tensor, labels: Tensor) -> Tensor:
     at = labels[:, None]
     others = outputs.scatter(1, at, -torch.inf)
     return outputs.gather(1, at).squeeze(1) - others.amax(1)
+
+
+class Suspicious(NamedTuple):
+    """Suspicious labels of a site, the most suspicious first.
+
+    at (k,)           positions among its labeled examples
+    predicted (k,)    leave-one-out predictions: classes, or numbers as models see them
+    """
+
+    at: Tensor
+    predicted: Tensor
+
+
+def find_suspicious(
+    rows: LabeledRows, path: Path, penalty: float, *, is_class: bool
+) -> Suspicious:
+    """Rank the labels of one site by the solution of all sites, in the order of `leave_each_out`.
+
+    These are the labels of classes that the prediction contradicts, and all numbers.  The studentized
+    residual increases with s e² (1 - h), so its order needs no variance over all sites.
+
+    Raises Refusal for a path with other fields.
+    """
+    check_path(rows, path)
+    blocks = list(leave_one_out(path, rows.z, rows.y, rows.s, [penalty]))
+    outputs = torch.cat([block.outputs for block in blocks])
+    y = torch.cat([block.y for block in blocks])
+    if is_class:
+        scores = margins(outputs, y.argmax(1))
+        at = scores.argsort(stable=True)
+        at = at[scores[at] < 0]
+        return Suspicious(at, outputs.argmax(1)[at].double())
+    scores = torch.cat([block.s * block.left for block in blocks])
+    scores = scores * (y - outputs).square().squeeze(1)
+    at = scores.argsort(stable=True, descending=True)
+    return Suspicious(at, outputs.squeeze(1)[at])

@@ -300,7 +300,8 @@ class LeaveOneOut(NamedTuple):
     """Leave-one-out outputs of a block of examples with one penalty.
 
     ``outputs`` (m, C) are predicted without the example itself.  ``rows`` are the positions of the
-    examples at the site; ``y`` (m, C) and ``s`` (m,) are their targets and weights, in float64.
+    examples at the site; ``y`` (m, C), ``s`` (m,) and ``left`` (m,) are their targets, weights and
+    1 - h, in float64.
     """
 
     penalty: int  # index in the grid
@@ -308,6 +309,7 @@ class LeaveOneOut(NamedTuple):
     outputs: Tensor
     y: Tensor
     s: Tensor
+    left: Tensor
 
 
 def leave_one_out(
@@ -336,7 +338,9 @@ def leave_one_out(
         y_rows = y_block.double()
         for index in range(len(penalties)):
             away = (y_rows - fitted[:, index]) / left[:, index, None]
-            yield LeaveOneOut(index, rows, y_rows - away, y=y_rows, s=s_rows)
+            yield LeaveOneOut(
+                index, rows, y_rows - away, y=y_rows, s=s_rows, left=left[:, index]
+            )
 
 
 # -- one penalty alone -------------------------------------------------------------------------
