@@ -87,15 +87,15 @@ def ask(
     asked: Mapping[int, Reasons] | tuple[int, ...],
     cycle: int = 0,
     deadline: str | None = None,
-    answers: int = 1,
+    **more: Any,
 ) -> None:
-    """Ask for these rows; the default deadline is three days away."""
+    """Ask for these rows, with ``more`` of `SelectedRow`; the default deadline is three days away."""
     later = datetime.now(UTC) + timedelta(days=3, hours=1)
     end = deadline or later.isoformat(timespec="seconds")
     if isinstance(asked, Mapping):
-        lines = [SelectedRow(row, why, answers=answers) for row, why in asked.items()]
+        lines = [SelectedRow(row, why, **more) for row, why in asked.items()]
     else:
-        lines = [SelectedRow(row, answers=answers) for row in asked]
+        lines = [SelectedRow(row, **more) for row in asked]
     ledger.requests.ask(
         RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
     )
@@ -104,6 +104,17 @@ def ask(
 def close(ledger: Ledger, cycle: int = 0) -> None:
     """Close a cycle as the coordinator does, without a validation set."""
     ledger.requests.close(RUN, f"{cycle}/query", lambda labels: labels)
+
+
+def make_checks(folder: Path) -> LabelQueue:
+    """Return a queue that checks the label of row 3, to which the prediction prefers another."""
+    queue = make_queue(folder, asked=(3, 1))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(1, 1.0, "Ann")
+    close(queue.ledger)
+    reasons: Reasons = {"predicted": 0.0, "by": "without"}
+    ask(queue.ledger, {3: reasons}, cycle=1, is_check=True)
+    return queue
 
 
 @dataclass

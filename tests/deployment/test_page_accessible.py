@@ -18,6 +18,7 @@ from tests.deployment.label_queues import (
     DIGITS,
     DOSE,
     FACTS,
+    make_checks,
     make_queue,
     picture_rows,
     running,
@@ -36,7 +37,7 @@ def describe_text(row: int) -> ReadableRow:
 
 def make_queues(folder: Path) -> Iterator[tuple[LabelQueue, list[str]]]:
     """Yield queues of each kind of input, with the addresses to look at."""
-    for name in ("images", "text", "dose", "done"):
+    for name in ("images", "text", "dose", "done", "check"):
         (folder / name).mkdir()
     table = make_queue(folder, asked={3: {"predicted": 1.0}, 1: {}, 4: {}, 5: {}})
     table.ledger.answer(1, 1.0, "Ann")
@@ -50,6 +51,7 @@ def make_queues(folder: Path) -> Iterator[tuple[LabelQueue, list[str]]]:
     yield make_queue(folder / "text", rows=text), ["/"]
     yield make_queue(folder / "dose", DOSE), ["/"]
     yield make_queue(folder / "done", asked=()), ["/"]
+    yield make_checks(folder / "check"), ["/", "/suspicious"]
 
 
 @pytest.mark.parametrize(("scheme", "width", "language"), LOOKS)

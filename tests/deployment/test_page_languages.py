@@ -23,6 +23,7 @@ from tests.deployment.label_queues import (
     ask,
     close,
     enter,
+    make_checks,
     make_queue,
     outside,
     picture_rows,
@@ -102,6 +103,7 @@ def pages_of(folder: Path) -> Iterator[str]:
     """Yield every page of the site in its states, as HTML, in the pseudo-language."""
     (folder / "conflict").mkdir()
     (folder / "images").mkdir()
+    (folder / "check").mkdir()
     (folder / "dose").mkdir()
     queue = make_queue(folder, asked={3: {"predicted": 1.0}, 1: {}, 4: {}})
     queue = replace(queue, describe_data=lambda: FACTS)
@@ -149,6 +151,14 @@ def pages_of(folder: Path) -> Iterator[str]:
     browser.send("/resolve", cannot="yes")
     yield browser.shown.text
     yield get("/sample/3", browser)
+    queue = make_checks(folder / "check")
+    browser = enter(queue)
+    yield get("/suspicious", browser)
+    yield get("/sample/3", browser)
+    browser.get("/sample/3?language=xx")
+    browser.send("/answer", value="0")
+    for path in ("/", "/suspicious", "/sample/3", "/conflicts"):
+        yield get(path, browser)
     images = make_queue(folder / "images", DIGITS, picture_rows(folder / "images"))
     yield get("/", enter(images))
     yield get("/", enter(make_queue(folder / "dose", DOSE)))

@@ -68,6 +68,7 @@ def init(
     double_share: of.DoubleShare = 0.0,
     decided_by: of.DecidedBy = "majority",
     send_agreement: of.SendAgreement = False,
+    checked_labels: of.CheckedLabels = 0,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -130,7 +131,7 @@ def init(
         smallest=smallest,
         guideline=guidelines,
         transport=transport,
-        plan=AnswerPlan(answers, double_share, decided_by, send_agreement),
+        plan=AnswerPlan(answers, double_share, decided_by, send_agreement, checked_labels),
     )
     server = Server(
         certificate=certificate,

@@ -166,6 +166,11 @@ class Agreement:
         check_distributions(self.distributions, self.names)
         self.plan.check_task(len(self.schema.classes))
         check_budgets(self.plan, self.recipe.purchases)
+        if self.plan.checked_labels and self.recipe.audit:
+            raise ValueError(
+                f"federation.checked_labels is {self.plan.checked_labels}, which leaves out selected "
+                f"examples, and audit is {self.recipe.audit:g}, whose estimate needs them; omit one"
+            )
         if self.plan.send_agreement and self.recipe.privacy.epsilon is not None:
             raise ValueError(
                 "federation.send_agreement is true, but alpha is sent without noise, and "

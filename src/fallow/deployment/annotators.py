@@ -14,7 +14,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.methods import FinalTraining
+from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
@@ -203,7 +203,7 @@ class Annotators:
         allowed: int,
         deadline: str | None = None,
     ) -> Answer:
-        """Turn the selected examples into labeling tasks within the budget."""
+        """Turn selected examples and suspicious labels into labeling tasks within the budget."""
         picks = _find_picks(at, step)
         if picks is not None:  # an example may have been withdrawn since
             taken = at.ledger.requests.find_taken_rows(at.run, cycle)
@@ -212,6 +212,9 @@ class Annotators:
         lines: list[SelectedRow] = []
         if picks is not None:
             lines = list(_explain_picks(at, step, cycle, picks))
+        if cycle >= 0 and step == _name_last_query(at.agreement.recipe, cycle):
+            checks = _list_checks(at, min(allowed, at.agreement.plan.checked_labels))
+            lines = lines[: allowed - len(checks)] + checks
         asked = at.ledger.requests.ask(
             run=at.run,
             step=step,
@@ -459,6 +462,23 @@ def _explain_picks(
             probability=chances[i],
             answers=answers[i],
         )
+
+
+def _list_checks(at: LabelingView, n: int) -> list[SelectedRow]:
+    """Return the ``n`` most suspicious labels of the site that were not checked before."""
+    ranks = at.site.memory.get(LABEL_RANKS)
+    if ranks is None:
+        return []
+    predicted = ranks["predicted"]
+    if not at.site.parts.classes:
+        predicted = in_units(predicted, at.site.memory.get("targets"))
+    checkable = at.ledger.requests.find_checkable_rows()
+    checks: list[SelectedRow] = []
+    for row, value in zip(ranks["places"].tolist(), predicted.tolist(), strict=True):
+        if row in checkable:
+            why: Reasons = {"predicted": value, "by": "without"}
+            checks.append(SelectedRow(row, why, is_check=True))
+    return checks[:n]
 
 
 def _predict(at: LabelingView, cycle: int, rows: Tensor) -> list[Reasons]:

@@ -38,12 +38,16 @@ class AnswerPlan:
         does not decide.
     send_agreement
         Whether sites send Krippendorff's alpha of their annotators.
+    checked_labels
+        Largest number of suspicious labels of a site that annotators check in a cycle. Each check
+        takes the place of one new example.
     """
 
     answers: Annotated[int, Limits(ge=1)] = 1
     double_share: Annotated[float, SHARE] = 0.0
     decided_by: Rule = "majority"
     send_agreement: bool = False
+    checked_labels: Annotated[int, Limits(ge=0)] = 0
 
     def __post_init__(self) -> None:
         check_limits(self, "federation.")
@@ -132,15 +136,23 @@ class AnswerPlan:
         return answers
 
     def describe(self) -> list[str]:
-        """Return a sentence about the annotations of an example, or nothing for a single one."""
+        """Return sentences about several annotations of an example and about checks, if any."""
+        checks: list[str] = []
+        if self.checked_labels:
+            labels = count_noun(self.checked_labels, "suspicious label")
+            checks = [
+                f"annotators check up to {labels} of this site in each cycle, in place of new "
+                "examples; predictions that leave out each label stay at this site"
+            ]
         if not self.has_several:
-            return []
+            return checks
         share = f"{self.answers} annotations of each example"
         if self.double_share:
             share = f"two annotations of {100 * self.double_share:g} % of the examples"
         return [
             f"{share}, by different annotators; label budgets count annotations; "
-            f"labels are decided by {self.decided_by}"
+            f"labels are decided by {self.decided_by}",
+            *checks,
         ]
 
     def find_shortage(self, annotators: int) -> list[str]:

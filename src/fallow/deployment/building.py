@@ -21,6 +21,7 @@ from fallow.core.client import declared
 from fallow.core.methods import (
     ContributionDisclosure,
     Encoder,
+    LabelRanking,
     Method,
     Methods,
     methods_by_owner,
@@ -99,6 +100,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     chosen = methods_of(recipe, policy=names)
     methods = with_encoder(chosen, encoder, measured, schema.missing)
     check_tuning(recipe, methods)
+    _add_label_ranks(agreement, methods)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -149,6 +151,19 @@ def build_study(agreement: Agreement) -> BuiltStudy:
             "cells": math.prod(measured),
         },
     )
+
+
+def _add_label_ranks(agreement: Agreement, methods: Methods) -> None:
+    """Let sites rank their labels, if annotators check suspicious ones."""
+    if not agreement.plan.checked_labels:
+        return
+    training = methods["training"]
+    if not isinstance(training, LabelRanking):
+        raise ValueError(
+            f"{agreement.name}: federation.checked_labels needs exact leave-one-out predictions, and "
+            f"training = {agreement.recipe.training} has none; use closed-form, or omit it"
+        )
+    methods["training"] = training.with_label_ranks()
 
 
 def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:

@@ -34,6 +34,8 @@ FEDERATION: Mapping[str, str] = {
     "dawid-skene (classes); annotators adjudicate the rest",
     "send_agreement": "send the agreement of a site's annotators (Krippendorff's alpha), over 10 or "
     "more examples",
+    "checked_labels": "suspicious labels that each site checks in a cycle, in place of as many new "
+    "examples (closed-form)",
     "authority": "certificate that authenticates the coordinator's machine (default: that of "
     "each site's operating system, or of its option --ca)",
     "guideline": "labeling guideline: plain text, shown to annotators beside each example",

@@ -205,6 +205,11 @@ class Parties:
         Key("federation.send_agreement"),
         Field(description=FEDERATION["send_agreement"]),
     ] = AnswerPlan.send_agreement
+    checked_labels: Annotated[
+        int,
+        Key("federation.checked_labels"),
+        Field(ge=0, description=FEDERATION["checked_labels"]),
+    ] = AnswerPlan.checked_labels
     authority: Annotated[
         Text | None,
         Key("federation.authority"),
@@ -292,6 +297,7 @@ def agreement_from(
             double_share=float(parties.double_share),
             decided_by=parties.decided_by,
             send_agreement=parties.send_agreement,
+            checked_labels=parties.checked_labels,
         ),
         names=names,
     )

@@ -94,6 +94,12 @@ def conflicts(request: Request, who: Who, views: Page) -> Response:
     )
 
 
+@router.get("/suspicious")
+def suspicious(who: Who, views: Page) -> Response:
+    """Show the examples whose labels are suspicious, without the labels."""
+    return views.check_list(who)
+
+
 @router.get("/mine")
 def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
     """Show the annotator's own labels."""

@@ -76,12 +76,24 @@ class LabelQueue:
     # -- labeling tasks ---------------------------------------------------------------------
 
     def task(self, row: int) -> LabelingTask | None:
-        """Return the newest labeling task of a row, or None if there was none."""
+        """Return the newest labeling task of a row, or None if there was none.
+
+        An expired check is returned only without any other task.
+        """
         newest = None
         for asked in self.ledger.tasks():
-            if asked.row == row:
+            is_over = asked.is_check and asked.state == "expired"
+            if asked.row == row and (newest is None or not is_over):
                 newest = asked
         return newest
+
+    def _list_rows(self) -> list[int]:
+        """Return the rows with labeling tasks in the order of selection, each by its newest task."""
+        newest: dict[int, None] = {}
+        for asked in self.ledger.tasks():
+            newest.pop(asked.row, None)
+            newest[asked.row] = None
+        return list(newest)
 
     def waiting(self, who: str) -> list[LabelingTask]:
         """Return the open labeling tasks of an annotator, in the order of selection."""
@@ -91,11 +103,15 @@ class LabelQueue:
                 waiting.append(asked)
         return waiting
 
+    def list_checks(self, who: str) -> list[LabelingTask]:
+        """Return the suspicious labels that an annotator may check, the most suspicious first."""
+        return [asked for asked in self.waiting(who) if asked.is_check]
+
     def around(
         self, row: int | None, who: str
     ) -> tuple[LabelingTask | None, LabelingTask | None]:
         """Return the previous and the next task of an annotator, cyclically, or None."""
-        rows = [asked.row for asked in self.ledger.tasks()]  # in the order of selection
+        rows = self._list_rows()
         here = -1  # before all others
         if row is not None and row in rows:
             here = rows.index(row)
@@ -115,7 +131,7 @@ class LabelQueue:
         """
         skipped = self.ledger.list_skipped(who)
         waiting = self.waiting(who)
-        rows = [asked.row for asked in self.ledger.tasks()]
+        rows = self._list_rows()
         start = rows.index(row) + 1 if row in rows else 0
 
         def turn(asked: LabelingTask) -> tuple[int, int]:
@@ -124,9 +140,16 @@ class LabelQueue:
         return min(waiting, key=turn, default=None)
 
     def list_answered(self, who: str) -> list[tuple[LabelingTask, LabelAnswer]]:
-        """Return the labels of an annotator, newest first, including overruled ones."""
+        """Return the labels of an annotator, newest first, including overruled ones.
+
+        Labels with an open check are left out, so that the new ones do not depend on them.
+        """
         answered: list[tuple[LabelingTask, LabelAnswer]] = []
-        for asked in self.ledger.tasks():
+        tasks = self.ledger.tasks()
+        hidden = {asked.row for asked in tasks if asked.is_check and asked.state == "open"}
+        for asked in tasks:
+            if asked.row in hidden:
+                continue
             last_answer = self.find_own_last_answer(asked, who)
             if last_answer is not None:
                 answered.append((asked, last_answer))
@@ -191,7 +214,8 @@ class LabelQueue:
 
         ``reason``: why the example is not gradable.
 
-        Returns "saved", "changed", "conflict", or "same" if the label was already there. Raises
+        Returns "saved", "changed", "conflict", "differs" for a conflict with the earlier label of a
+        check, or "same" if the label was already there. Raises
         Outdated if the annotator has labeled the row since the page was loaded, and ValueError as
         the ledger does.
         """
@@ -216,7 +240,7 @@ class LabelQueue:
         if own is not None and not is_other:
             return "same"
         if now.state == "conflict":
-            return "conflict"
+            return "differs" if now.is_check else "conflict"
         if own is None:
             return "saved"
         return "changed"
@@ -267,6 +291,8 @@ class LabelQueue:
 
     def name_author(self, answer: LabelAnswer, who: str) -> str:
         """Return the author of a label as an annotator sees it."""
+        if answer.kind == "earlier":
+            return translate("Earlier label")
         if answer.who == who or self.may_decide(who):
             return answer.who
         return translate("Another annotator")

@@ -17,6 +17,7 @@ KEYS = "123456789" + "".join(LETTERS)
 MODELS = {
     "global": text_id("The global model"),
     "local": text_id("This site's personalized model"),
+    "without": text_id("The model without this label"),
 }
 STATES = {
     "open": text_id("not labeled yet"),
@@ -169,6 +170,8 @@ def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None
 
 def list_reasons(schema: Schema, why: Reasons, *, position: int, of: int) -> list[str]:
     """Explain in sentences why an example was selected: rank, prediction and score."""
+    if why.get("by") == "without":
+        return [describe_guess(schema, "without", float(why["predicted"]), None)]
     reasons = [
         translate(
             "It was selected as number %(position)s of %(total)s in its cycle.",

@@ -52,6 +52,10 @@ NOTICES = {  # confirmation messages
         "Saved: “%(label)s” for example “%(id)s”. Another annotator chose a different label. "
         "Both labels are kept, and the example is listed under Conflicts."
     ),
+    "differs": text_id(
+        "Saved: “%(label)s” for example “%(id)s”. The earlier label differs, so the example is "
+        "listed under Conflicts."
+    ),
     "undone": text_id(
         "Undone: your last label for example “%(id)s” no longer counts. Your previous label does."
     ),
@@ -136,6 +140,7 @@ class Views:
             "alert": None,
             "notice": None,
             "status": status,
+            "checks": queue.list_checks(who) if who else [],
             **self.counts(),
             **more,
         }
@@ -258,6 +263,10 @@ class Views:
             agreement=agreement,
             **more,
         )
+
+    def check_list(self, who: str) -> HTMLResponse:
+        """Render the suspicious labels that the annotator may check."""
+        return self.page("suspicious", who)
 
     def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
         """Render a page of the annotator's labels, newest first. Page numbers start at 1."""

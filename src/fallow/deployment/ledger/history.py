@@ -63,7 +63,7 @@ def _list_answers(tables: Tables) -> Iterator[HistoryLine]:
     sql = (
         "SELECT g.kind, g.at, g.who, q.run, p.step, q.row FROM annotation AS g "
         "JOIN task AS q ON q.id = g.task JOIN request AS p ON p.id = q.request "
-        "ORDER BY g.id"
+        "WHERE g.kind <> 'earlier' ORDER BY g.id"
     )
     for kind, at, who, run, step, row in tables.read(sql):
         yield HistoryLine(kind, at, who=who, run=run, key=step, row=row)

@@ -42,6 +42,14 @@ UNION SELECT row FROM task WHERE state IN ('answered', 'declined', 'conflict')
 UNION SELECT q.row FROM task AS q JOIN request AS p ON p.id = q.request
     WHERE p.closed = 0 AND p.run = ?
 """
+CHECKABLE = """
+SELECT row FROM label WHERE NOT is_validation
+AND row NOT IN (SELECT row FROM excluded)
+AND row NOT IN (SELECT row FROM task WHERE is_check AND state <> 'expired')
+AND row NOT IN (SELECT q.row FROM task AS q JOIN annotation AS g ON g.task = q.id
+    WHERE q.state IN ('answered', 'declined', 'conflict') AND g.id > q.entered)
+"""
+"""Rows whose label may be checked. Labels with a correction or a conflict are decided anyway."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class SelectedRow:
     weight: float = 1.0
     probability: float | None = None
     answers: int = 1  # planned annotations
+    is_check: bool = False  # it has a suspicious label
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,8 @@ class _Answered(NamedTuple):
 def load_answers(tables: Tables, task: int) -> list[tuple[int, LabelAnswer]]:
     """Return the labels of a task that count, with their IDs, in the order of first labels.
 
-    These are the last label of each annotator, or those since the last decision.
+    These are the last label of each annotator, or those since the last decision. The earlier label
+    of a check counts beside a new one only.
     """
     current: dict[str, tuple[int, LabelAnswer]] = {}
     sql = f"{STANDING} AND task = ? ORDER BY id"
@@ -105,16 +115,21 @@ def load_answers(tables: Tables, task: int) -> list[tuple[int, LabelAnswer]]:
         if answer.kind == "resolved":
             current = {}
         current[answer.who] = (number, answer)
+    if all(answer.kind == "earlier" for _, answer in current.values()):
+        return []
     return list(current.values())
 
 
 def load_annotations(tables: Tables) -> list[Annotation]:
-    """Return the last label of each annotator and task over all runs, without decisions.
+    """Return the last label of each annotator and task over all runs, without decisions and checks.
 
     "Cannot tell" is left out.
     """
     last: dict[tuple[int, str], float | None] = {}
-    sql = f"{STANDING} AND kind <> 'resolved' ORDER BY id"
+    sql = (
+        f"{STANDING} AND kind <> 'resolved' AND task IN (SELECT id FROM task WHERE NOT is_check) "
+        "ORDER BY id"
+    )
     for _, task, who, value, *_ in tables.read(sql):
         last[task, who] = value
     return [
@@ -172,8 +187,9 @@ class LabelRequests:
 
         Rows are used in order. A repeated step keeps its tasks. Rows are skipped if they have a
         label, were withdrawn, were already requested in this cycle or in a step without an end of
-        labeling, or have a label that is not used yet. Open tasks of earlier steps expire.
-        ``allowance`` applies over all runs.
+        labeling, or have a label that is not used yet. Rows to check have a label, and are those of
+        `find_checkable_rows`. Open tasks of earlier steps expire. ``allowance`` applies over all
+        runs.
         """
         if allowed < 0:
             raise ValueError(
@@ -188,7 +204,13 @@ class LabelRequests:
                 return self._count_tasks(request)
             self._expire()
             taken = self.find_taken_rows(run, cycle)
-            free = [chosen for chosen in rows if chosen.row not in taken]
+            checkable = self.find_checkable_rows()
+            free = [
+                chosen
+                for chosen in rows
+                if (chosen.is_check and chosen.row in checkable)
+                or (not chosen.is_check and chosen.row not in taken)
+            ]
             request = self._tables.write(
                 "INSERT INTO request (run, step, cycle, allowed, asked_at, deadline) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
@@ -211,14 +233,18 @@ class LabelRequests:
         """Return the rows that cannot be requested in a cycle."""
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
+    def find_checkable_rows(self) -> set[int]:
+        """Return the rows whose training label may be checked: not twice, nor with an open task."""
+        return {row for (row,) in self._tables.read(CHECKABLE)}
+
     def _add_task(
         self, chosen: SelectedRow, *, request: int, run: str, cycle: int, position: int
     ) -> None:
         try:
-            self._tables.write(
+            task = self._tables.write(
                 "INSERT INTO task "
-                "(request, run, cycle, row, position, why, weight, probability, answers) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "(request, run, cycle, row, position, why, weight, probability, answers, is_check) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 request,
                 run,
                 cycle,
@@ -228,12 +254,19 @@ class LabelRequests:
                 chosen.weight,
                 chosen.probability,
                 chosen.answers,
+                chosen.is_check,
             )
         except sqlite3.IntegrityError as error:
             raise ValueError(
                 f"site {self._tables.site} cannot create a labeling task for row "
                 f"{chosen.row} in cycle {cycle}: {error}"
             ) from error
+        if chosen.is_check:
+            sql = (
+                "INSERT INTO annotation (task, who, value, at, kind) "
+                "SELECT ?, '', value, ?, 'earlier' FROM label WHERE row = ?"
+            )
+            self._tables.write(sql, task, now(), chosen.row)
 
     def _count_affordable(
         self, wanted: Sequence[SelectedRow], allowance: TaskLimits

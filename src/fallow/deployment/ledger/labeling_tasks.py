@@ -14,7 +14,8 @@ from fallow.core.types import SiteId
 from fallow.deployment.answer_plan import Rule
 
 TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
-EntryKind = Literal["answer", "taken back", "resolved", "imported"]
+EntryKind = Literal["answer", "taken back", "resolved", "imported", "earlier"]
+"""Kinds of entries. "earlier" is the label that a check compares with a new one; it has no author."""
 REASONS = ("quality", "content", "other")
 """Reasons for which an example is not gradable. Text follows "other" after a colon. An answer
 without a label and without a reason means "cannot tell"."""
@@ -24,7 +25,8 @@ class Reasons(TypedDict, total=False):
     """Reasons for selecting a row, as known at the time of the selection.
 
     ``predicted`` is a class ID or a number, and ``probability`` is that of the class. ``by`` names
-    the predicting model, "global" or "local". ``score`` is the query score.
+    the predicting model, "global", "local" or, in a check, "without" the label. ``score`` is the
+    query score.
     """
 
     predicted: float
@@ -55,7 +57,8 @@ class LabelingTask:
     ``position`` is the rank of the row in the selection, from 0, and ``of`` the number selected.
     ``answers`` are the current labels of the annotators, in the order of their first labels.
     ``needed`` is the planned number of annotations. ``value`` is the label, or None without one, if
-    annotators cannot tell, and if the site decides at the end of labeling.
+    annotators cannot tell, and if the site decides at the end of labeling. ``is_check``: the row has
+    a suspicious label, which is compared with a new one.
     """
 
     row: int
@@ -69,6 +72,7 @@ class LabelingTask:
     deadline: str | None
     needed: int = 1
     value: float | None = None
+    is_check: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from fallow.deployment.ledger.tables import Tables
 
 SHOWN = """
 SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.why, q.state, q.entered, q.answers,
-    (SELECT count(*) FROM task WHERE request = q.request)
+    (SELECT count(*) FROM task WHERE request = q.request), q.is_check
 FROM task AS q JOIN request AS p ON p.id = q.request
 """
 NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
@@ -62,6 +62,7 @@ class _TaskLine(NamedTuple):
     entered: int
     needed: int
     of: int
+    is_check: int
 
 
 class _AnswerLine(NamedTuple):
@@ -241,6 +242,7 @@ class Ledger:
             deadline=line.deadline,
             needed=line.needed,
             value=value,
+            is_check=bool(line.is_check),
         )
 
     # -- actions of annotators --------------------------------------------------------------
@@ -387,12 +389,14 @@ class Ledger:
             )
 
     def _find_question(self, row: int) -> _TaskLine:
-        """Return the newest labeling task of a row.
+        """Return the newest labeling task of a row, and an expired check after any other one.
 
         Raises ValueError if it cannot be labeled.
         """
         lines = self._tables.read(
-            f"{SHOWN} WHERE q.row = ? ORDER BY q.id DESC LIMIT 1", row
+            f"{SHOWN} WHERE q.row = ? ORDER BY q.is_check AND q.state = 'expired', q.id DESC "
+            "LIMIT 1",
+            row,
         )
         if not lines:
             raise ValueError(

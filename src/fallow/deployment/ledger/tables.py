@@ -24,7 +24,7 @@ COPIED = "copied at"
 """Mark of a restored backup, until labels of a cycle were added."""
 NOTICED = "is older since"
 """Mark of a restored backup whose missing releases were charged, for the same time."""
-VERSION = 2
+VERSION = 3
 """Version of the tables. A file of another version is rejected."""
 
 TABLES = """
@@ -65,21 +65,23 @@ CREATE TABLE task (id INTEGER PRIMARY KEY,
     probability REAL, answers INTEGER NOT NULL DEFAULT 1 CHECK (answers >= 1),
     state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
         ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
-    entered INTEGER NOT NULL DEFAULT 0, UNIQUE (run, cycle, row)) STRICT;
+    entered INTEGER NOT NULL DEFAULT 0, is_check INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (run, cycle, row)) STRICT;
 CREATE INDEX task_row ON task (row);
 CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
-        ('answer', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
+        ('answer', 'earlier', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
     reason TEXT NOT NULL DEFAULT '') STRICT;
 CREATE INDEX annotation_task ON annotation (task);
 CREATE TABLE skipped (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL) STRICT;
 
 CREATE TRIGGER never_asked_again BEFORE INSERT ON task
-WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row)
+WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row) <> NEW.is_check
   OR EXISTS (SELECT 1 FROM excluded WHERE row = NEW.row)
-BEGIN SELECT RAISE(ABORT, 'a row that has a label or has left is never asked'); END;
+BEGIN SELECT RAISE(ABORT, 'a row with a label is only checked, and one that has left is never asked');
+END;
 CREATE TRIGGER asking_costs AFTER INSERT ON task BEGIN
     UPDATE request SET asked = asked + 1 WHERE id = NEW.request;
     UPDATE label_budget SET asked = asked + NEW.answers;
@@ -89,7 +91,7 @@ WHEN NEW.state = 'expired' AND OLD.state <> 'expired' BEGIN
     UPDATE request SET asked = asked - 1 WHERE id = NEW.request;
     UPDATE label_budget SET asked = asked - max(0, OLD.answers -
         (SELECT count(DISTINCT who) FROM annotation WHERE task = OLD.id
-        AND kind <> 'taken back' AND id NOT IN
+        AND kind NOT IN ('taken back', 'earlier') AND id NOT IN
         (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)));
 END;
 CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON task
@@ -162,6 +164,7 @@ MARKED = {
         "answers",
         "state",
         "entered",
+        "is_check",
     ),
     "annotation": ("id", "task", "who", "value", "at", "kind", "undoes", "reason"),
     "skipped": ("id", "task", "who"),
