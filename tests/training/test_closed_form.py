@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.banks import Layout
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.refusal import Refusal
+from fallow.core.values import Known
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
@@ -552,14 +554,25 @@ def test_no_path_makes_one_row_outweigh_all_others() -> None:
     assert float((block.outputs - y).abs().max()) > MOST_AWAY
 
 
+SIZES = {"features": FEATURES, "classes": CLASSES, "outputs": CLASSES}
+
+
+def refuse(function: str, **args: object) -> str | None:
+    """Return why a site rejects arguments of a client function of the default settings."""
+    method = ClosedForm(reveal="head") if function == "fitted" else ClosedForm()
+    takes = declared(method)[function].takes
+    assert takes is not None
+    return find_wrong_argument(takes, args, Known(SIZES, room=1e-6))
+
+
 def test_weights_and_centers_that_were_not_agreed_on_are_refused() -> None:
-    rows = rows_with_classes()
-    world = hospitals(rows, ClosedForm(), HALVES)
-    view = SiteView(world.members["a"], 0)
-    with pytest.raises(Refusal, match="classes have equal weights in this study"):
-        ClosedForm().totals(view, weights=torch.eye(CLASSES)[0])
-    with pytest.raises(Refusal, match="features are not centered"):
-        ClosedForm().totals(view, center=torch.zeros(FEATURES))
+    unused = "is given, which this study does not use"
+    assert refuse("totals", weights=torch.eye(CLASSES)[0]) == f"weights {unused}"
+    assert refuse("totals", center=torch.zeros(FEATURES)) == f"center {unused}"
+    assert refuse("totals", folds=torch.zeros(CLASSES, 256)) == (
+        "has the argument 'folds', and accepts weights, center"
+    )
+    assert refuse("totals", weights=None, center=None) is None
 
 
 def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
@@ -571,13 +584,10 @@ def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
     }
 
 
-@pytest.mark.parametrize("leverage", [-0.1, 1.0, torch.nan])
+@pytest.mark.parametrize("leverage", [-0.1, 1.1, torch.nan])
 def test_a_leverage_that_is_none_is_refused(leverage: float) -> None:
-    world = hospitals(rows_with_classes(), ClosedForm(reveal="head"), HALVES)
-    view = SiteView(world.members["a"], 0)
-    weight, bias = torch.zeros(FEATURES, CLASSES).double(), torch.zeros(CLASSES).double()
-    with pytest.raises(Refusal, match="mean leverage"):
-        ClosedForm(reveal="head").fitted(view, weight, bias, torch.tensor(leverage))
+    assert str(refuse("fitted", leverage=torch.tensor(leverage))).startswith("leverage is")
+    assert refuse("fitted", leverage=torch.tensor(0.5)) is None
 
 
 def test_no_head_makes_one_row_outweigh_all_others() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -14,12 +13,13 @@ from torch.testing import assert_close
 import fallow as fl
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
-from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import State
+from fallow.core.values import Known, resolve_dims
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
 from fallow.settings.recipe import Recipe
@@ -28,7 +28,7 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
-from fallow.training.exact_head import ExactHead, check_units
+from fallow.training.exact_head import ExactHead
 from tests.training.closed import CLASSES, FEATURES, rows_with_classes, targets
 from tests.worlds import Forgetful
 
@@ -110,12 +110,15 @@ def test_without_a_label_the_head_stays() -> None:
 def test_units_that_are_none_of_the_body_are_refused_in_words(
     name: str, wrong: torch.Tensor
 ) -> None:
-    model = MLP((FEATURES,), CLASSES, hidden=[HIDDEN])
-    layout = Layout.of(model)
-    sent = {"mean": torch.zeros(HIDDEN), "unit": torch.ones(HIDDEN), name: wrong}
-    view = SimpleNamespace(layout=layout)
-    with pytest.raises(Refusal, match="exact head"):
-        check_units(view, **sent)
+    layout = Layout.of(MLP((FEATURES,), CLASSES, hidden=[HIDDEN]))
+    known = Known(resolve_dims(layout, CLASSES, 2))
+    sent = {"mean": torch.zeros(HIDDEN), "unit": torch.ones(HIDDEN)}
+    takes = declared(ExactHead())["totals"].takes
+    assert takes is not None
+    assert find_wrong_argument(takes, sent, known) is None
+    why = find_wrong_argument(takes, {**sent, name: wrong}, known)
+    assert why is not None
+    assert why.startswith(f"{name} ")
 
 
 def test_many_rows_have_the_units_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

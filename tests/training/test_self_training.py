@@ -12,9 +12,11 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 from torch.testing import assert_close
 
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import State
+from fallow.core.values import Known
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
@@ -384,47 +386,38 @@ FOLDED = torch.zeros(CLASSES, BINS, dtype=torch.int64)
 @pytest.mark.parametrize(
     ("function", "args", "why"),
     [
-        ("totals", {"folds": FOLDED[:2]}, "folds of cross-validation"),
-        ("totals", {"folds": FOLDED + FOLDS}, "folds of cross-validation"),
-        ("totals", {"folds": FOLDED.double()}, "folds of cross-validation"),
-        ("held_out", {**models(), "folds": FOLDED - 1}, "folds of cross-validation"),
-        (
-            "held_out",
-            {**models(7), "folds": FOLDED},
-            "7 models were received instead of 5 of each kind",
-        ),
-        (
-            "held_out",
-            {**models(0), "folds": FOLDED},
-            "0 models were received instead of 5 of each kind",
-        ),
+        ("totals", {"folds": FOLDED[:2]}, "folds has the shape"),
+        ("totals", {"folds": FOLDED + FOLDS}, "folds is 5, which is above 4"),
+        ("held_out", {**models(), "folds": FOLDED - 1}, "folds is below 0"),
+        ("held_out", {**models(), "folds": FOLDED + 0.5}, "folds has a fraction"),
         (
             "soft_labels",
             {**models(), "bias": torch.zeros(3, CLASSES), "temperature": torch.ones(10)},
-            "must be finite numbers of that shape",
+            "bias has the shape (3, 4) and not (10, 4)",
         ),
         (
             "soft_labels",
             {**models(), "temperature": torch.full((10,), torch.inf)},
-            "temperatures of soft labels",
+            "temperature is NaN or infinite",
         ),
         (
             "soft_labels",
             {**models(), "temperature": torch.ones(10), "center": torch.zeros(FEATURES)},
-            "not centered",
+            "center is given, which this study does not use",
         ),
-        ("unlabeled_totals", {"center": torch.zeros(FEATURES)}, "not centered"),
+        ("unlabeled_totals", {"center": torch.zeros(FEATURES)}, "center is given"),
     ],
 )
 def test_a_site_refuses_other_arguments(
     function: str, args: dict[str, Tensor], why: str
 ) -> None:
-    method = ClosedForm(unlabeled="auto")
-    more = {"draw": 80} if "folds" in args else {}
-    with pytest.raises(Refusal, match=why):
-        getattr(method, function)(view(), **args, **more)
+    takes = declared(ClosedForm(unlabeled="auto"))[function].takes
+    assert takes is not None
+    known = Known({"features": FEATURES, "classes": CLASSES, "outputs": CLASSES})
+    assert why in str(find_wrong_argument(takes, args, known))
 
 
-def test_without_it_a_site_gives_no_totals_of_a_fold() -> None:
-    with pytest.raises(Refusal, match="this study has no folds"):
-        ClosedForm().totals(view(), folds=FOLDED, draw=80)
+@pytest.mark.parametrize("n", [0, 7])
+def test_a_site_refuses_models_that_are_not_one_for_each_fold(n: int) -> None:
+    with pytest.raises(Refusal, match=f"{n} models were received instead of 5 of each"):
+        ClosedForm(unlabeled="auto").held_out(view(), **models(n), folds=FOLDED, draw=80)

@@ -274,8 +274,6 @@ class Chooser:
                     "this query: start the query again"
                 )
             at = int(view.memory["begin"]["arm"])
-        if not 0 <= at < len(self.arms):
-            raise ValueError(f"arm {at} is not one of the {len(self.arms)} of this study")
         return site_function(find_arm(self.arms[at]), verb)(view, **sent)
 
 

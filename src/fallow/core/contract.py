@@ -74,13 +74,8 @@ class Contract:
         Supports classification.
     linear : bool
         Supports the model "linear" only.
-    parts_show : str
-        Information in the contribution of one site, without secure aggregation.
     closes_show : str
         Information in the difference of two consecutive aggregates.
-    waits : sequence of str
-        Client functions that release exact statistics of labeled examples.  They read the labels of
-        the site's last contribution (``privacy.min_new_labels``).
     not_solved : str
         Reason why a query strategy does not support closed-form models; "" if it does.
     no_batch_norm : str
@@ -93,9 +88,6 @@ class Contract:
         Models that sites train or store, and the parts of the training state.
     gradients_per_batch : int
         Number of gradients per batch; 1 for FedAvg.
-    often : mapping
-        Client functions called repeatedly in one round or query, with the maximum number of calls;
-        0: a few times for each site.
     simulator_only : bool
         Reads hidden labels: an upper bound, for simulation only.
     short : str
@@ -110,6 +102,8 @@ class Contract:
         Label budget that a query spends.
     tags : tuple of str
         Properties that other components read.
+    functions : mapping
+        Declarations of client functions beside their bodies, by name.  The class adds them.
 
     Examples
     --------
@@ -145,16 +139,13 @@ class Contract:
     regression_fields: Sequence[str] = ()
     classes: bool = True
     linear: bool = False
-    parts_show: str = ""
     closes_show: str = ""
-    waits: Sequence[str] = ()
     not_solved: str = ""
     no_batch_norm: str = ""
     everyone: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     fit: FitDeclaration = FitDeclaration()
     gradients_per_batch: int = 1
-    often: Mapping[str, int] = field(default_factory=dict)
     simulator_only: bool = False
     authors: str = ""
     short: str = ""
@@ -163,13 +154,11 @@ class Contract:
     site_lists: tuple[str, ...] = ()
     budget_of: Literal["site", "federation"] = "site"
     tags: tuple[Tag, ...] = ()
+    functions: Mapping[str, Declaration] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("needs", "waits"):
-            value = getattr(self, name)
-            if isinstance(value, str):  # a single name
-                value = [value]
-            object.__setattr__(self, name, tuple(value))
+        needs = [self.needs] if isinstance(self.needs, str) else self.needs
+        object.__setattr__(self, "needs", tuple(needs))
         known_models = (*PREDICTING, *self.fit.models)
         for model in self.needs:
             if model not in known_models:
@@ -177,8 +166,6 @@ class Contract:
                     f"the contract of {self.title} needs {model!r}, which is not a model; "
                     f"use one of {', '.join(known_models)}"
                 )
-        known = self.verbs
-        object.__setattr__(self, "waits", tuple(v for v in self.waits if v in known))
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Add the declared client functions of the class, with all settings."""
@@ -196,14 +183,8 @@ class Contract:
 
     def narrowed(self, instance: object, **changes: Any) -> Contract:
         """Return the contract with the client functions of an instance, and with other fields."""
-        names = []
-        of_functions = []
-        for name, item in list_marked(type(instance)):
-            names.append(name)
-            of_functions.append(item.reveals_parts)
-        shown = [part for part in self.parts_show.split("; ") if part not in of_functions]
-        often = {verb: times for verb, times in self.often.items() if verb not in names}
-        contract = replace(self.without(*names), often=often, parts_show="; ".join(shown))
+        names = [name for name, _ in list_marked(type(instance))]
+        contract = self.without(*names)
         for declaration in declared(instance).values():
             contract._declare(declaration)
         return replace(contract, **changes)
@@ -214,13 +195,25 @@ class Contract:
         known = self.asked[item.operation]
         words = {**known, verb: known.get(verb, item.discloses)}
         object.__setattr__(self, item.operation, words)
-        if item.exact and verb not in self.waits:
-            object.__setattr__(self, "waits", (*self.waits, verb))
-        if item.times != 1:
-            object.__setattr__(self, "often", {**self.often, verb: item.times})
-        if item.reveals_parts and item.reveals_parts not in self.parts_show:
-            parts = [part for part in (self.parts_show, item.reveals_parts) if part]
-            object.__setattr__(self, "parts_show", "; ".join(parts))
+        object.__setattr__(self, "functions", {**self.functions, verb: item})
+
+    def limit_calls(self, verb: str) -> int:
+        """Return how often one round or query calls a client function; 0: a few times for each site."""
+        return self.functions[verb].times if verb in self.functions else 1
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """Client functions that release exact statistics of labeled examples.
+
+        They read the labels of the site's last contribution (``privacy.min_new_labels``).
+        """
+        return tuple(verb for verb, item in self.functions.items() if item.exact)
+
+    @property
+    def parts_show(self) -> str:
+        """Information in the contribution of one site, without secure aggregation."""
+        shown = dict.fromkeys(item.reveals_parts for item in self.functions.values())
+        return "; ".join(filter(None, shown))
 
     @property
     def name(self) -> str:
@@ -265,4 +258,6 @@ class Contract:
             if by in (None, how):
                 words = {verb: what for verb, what in words.items() if verb not in verbs}
             left[how] = words
-        return replace(self, **left)  # type: ignore[arg-type]
+        known = {verb for words in left.values() for verb in words}
+        functions = {verb: item for verb, item in self.functions.items() if verb in known}
+        return replace(self, functions=functions, **left)  # type: ignore[arg-type]

@@ -401,10 +401,11 @@ class Count(Numbers):
     """Numbers of examples, labels or other things.
 
     of: "rows" or "labels" of the site, none of which is counted twice with ``is_together``.
-    is_released: noise may be added before it is sent.
+    high: largest number.  is_released: noise may be added before it is sent.
     """
 
     dims: Dims = ()
+    high: float = math.inf
     of: Of = ""
     is_together: bool = False
     is_released: bool = False
@@ -413,6 +414,7 @@ class Count(Numbers):
     def range(self) -> Range:
         return Range(
             low=0.0,
+            high=self.high,
             of=self.of,
             is_together=self.is_together,
             is_whole=True,
@@ -774,14 +776,19 @@ class Fill(Kind):
 @final
 @dataclass(frozen=True)
 class Optional(Kind):
-    """A value that may be None."""
+    """A value that may be None, and is None unless it ``is_used``."""
 
     kind: Kind
+    is_used: bool = True
 
     def find_wrong_form(
         self, name: str, value: object, sizes: dict[str, int]
     ) -> str | None:
-        return None if value is None else self.kind.find_wrong_form(name, value, sizes)
+        if value is None:
+            return None
+        if not self.is_used:
+            return f"{name} is given, which this study does not use"
+        return self.kind.find_wrong_form(name, value, sizes)
 
     def find_fault(self, name: str, value: object, known: Known) -> str | None:
         return None if value is None else self.kind.find_fault(name, value, known)
@@ -790,9 +797,11 @@ class Optional(Kind):
         return f"{self.kind.describe()}, or nothing"
 
     def valid(self, sizes: Mapping[str, int]) -> Value:
-        return self.kind.valid(sizes)
+        return self.kind.valid(sizes) if self.is_used else None
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
         faults = self.kind.hostile(sizes)
         del faults["nothing"]
+        if not self.is_used:
+            faults["a value"] = self.kind.valid(sizes)
         return faults

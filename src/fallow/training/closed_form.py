@@ -23,11 +23,10 @@ from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import PositiveFinite, check_fields
-from fallow.core.refusal import Refusal
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
-from fallow.core.values import Count, NonNegative, Optional, Real, Whole
+from fallow.core.values import Count, Kind, NonNegative, Optional, Real, Share, Whole
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.heads import (
@@ -102,8 +101,10 @@ from fallow.training.parts.self_training import (
 LARGEST_DELTA = 1e-2
 TINY = 1e-300  # means are 0 if no site has a label
 POOL_SHOWS = "it also sees those of each site's unlabeled examples"
+FOLDED = Count(("classes", BINS), high=FOLDS - 1)
+"""The fold of each bin of each class."""
 IN_FOLD = {
-    "folds": Optional(Real(("classes", BINS))),
+    "folds": Optional(FOLDED),
     "draw": Whole(),
     "fold": Whole(upto=(FOLDS - 1,)),
 }
@@ -323,6 +324,16 @@ class ClosedForm:
         """Whether examples may have weights other than 1."""
         return self.weighted or self.balance == "class"
 
+    @property
+    def weight_kinds(self) -> dict[str, Kind]:
+        """Argument with the weights of classes, if they are balanced."""
+        return {"weights": Optional(NonNegative("classes"), self.balance == "class")}
+
+    @property
+    def center_kinds(self) -> dict[str, Kind]:
+        """Argument with the center of features, with two passes."""
+        return {"center": Optional(Real("features"), self.passes == 2)}
+
     # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
@@ -526,7 +537,7 @@ class ClosedForm:
     @client.sum(
         "aggregates of labeled features",
         returns={"n": NonNegative(), "features": Real("features")},
-        takes={"weights": Optional(NonNegative("classes"))},
+        takes=lambda self: self.weight_kinds,
         when=lambda self: self.delta is None and self.passes == 2,
         exact=True,
         weighted_by="labels",
@@ -539,8 +550,8 @@ class ClosedForm:
         TOTALS,
         returns=lambda self: Products(is_weighted=self.has_weights),
         takes=lambda self: {
-            "weights": Optional(NonNegative("classes")),
-            "center": Optional(Real("features")),
+            **self.weight_kinds,
+            **self.center_kinds,
             **(IN_FOLD if self.learns_unlabeled else {}),
         },
         when=lambda self: self.delta is None,
@@ -561,24 +572,10 @@ class ClosedForm:
 
         folds: (C, BINS), for the examples of one ``fold`` alone.
         """
-        self.check_center(center)
         rows = self.labeled(view, weights)
         if folds is None:
             return totals_of(rows, center)
-        if not self.learns_unlabeled:
-            raise Refusal(
-                "this study has no folds of labeled examples, and an instruction "
-                "contains one"
-            )
         return totals_of(take_fold(rows, find_folds(rows, folds, draw) == fold), center)
-
-    def check_center(self, center: Tensor | None) -> None:
-        """Raise Refusal for a center of features that this study does not use."""
-        if center is not None and self.passes == 1:
-            raise Refusal(
-                "features are not centered in this study, and an instruction "
-                "contains a center"
-            )
 
     @client.sum(
         "aggregates of numbers of labels of each class in random groups of examples",
@@ -594,14 +591,13 @@ class ClosedForm:
     @client.sum(
         "aggregates of products of unlabeled examples",
         returns=PoolProducts(),
-        takes={"center": Optional(Real("features"))},
+        takes=lambda self: self.center_kinds,
         when=lambda self: self.learns_unlabeled,
         exact=True,
         reveals_parts=POOL_SHOWS,
     )
     def unlabeled_totals(self, view: View, center: Tensor | None = None) -> Answer:
         """Return products of unlabeled examples; ``center`` as in ``totals``."""
-        self.check_center(center)
         return sum_unlabeled(view, feature_width(view), center)
 
     @client.sum(
@@ -611,10 +607,10 @@ class ClosedForm:
             "answers": NonNegative(("models", "classes")),
             "cross": Real(("models", "features", "classes")),
         },
-        takes=MODELS
-        | {
+        takes=lambda self: {
+            **MODELS,
             "temperature": NonNegative("models"),
-            "center": Optional(Real("features")),
+            **self.center_kinds,
         },
         when=lambda self: self.learns_unlabeled,
         exact=True,
@@ -629,17 +625,16 @@ class ClosedForm:
         center: Tensor | None = None,
     ) -> Answer:
         """Return sums of the class probabilities of unlabeled examples, by several models."""
-        self.check_center(center)
         return sum_soft_labels(view, feature_width(view), weight, bias, temperature, center)
 
     @client.sum(
         "aggregates of numbers of held-out labeled examples that models predict",
         returns=Losses("kinds", temperatures=len(TEMPERATURES), has_changed=True),
-        takes=MODELS
-        | {
-            "folds": Real(("classes", BINS)),
+        takes=lambda self: {
+            **MODELS,
+            "folds": FOLDED,
             "draw": Whole(),
-            "weights": Optional(NonNegative("classes")),
+            **self.weight_kinds,
         },
         when=lambda self: self.learns_unlabeled,
         exact=True,
@@ -660,7 +655,7 @@ class ClosedForm:
     @client.sum(
         LEFT_OUT,
         returns=LOSSES,
-        takes={"weights": Optional(NonNegative("classes"))} | path_kinds(),
+        takes=lambda self: {**self.weight_kinds, **path_kinds()},
         when=lambda self: self.delta is None and self.reveal == "path",
         exact=True,
     )
@@ -703,11 +698,11 @@ class ClosedForm:
     @client.sum(
         "aggregates of losses on labeled examples",
         returns=Losses((), temperatures=len(TEMPERATURES)),
-        takes={
+        takes=lambda self: {
             "weight": Real(("features", "outputs")),
             "bias": Real("outputs"),
-            "leverage": NonNegative(),
-            "weights": Optional(NonNegative("classes")),
+            "leverage": Share(),
+            **self.weight_kinds,
         },
         when=lambda self: self.delta is None and self.reveal == "head",
         exact=True,
@@ -721,8 +716,6 @@ class ClosedForm:
         weights: Tensor | None = None,
     ) -> Answer:
         """Return the losses of one solution, with the mean leverage for every example."""
-        if not 0 <= float(leverage) < 1:
-            raise Refusal(f"the mean leverage is {float(leverage):.6g}, outside 0 to 1")
         rows = self.labeled(view, weights)
         head = LinearHead(weight, bias)
         squares = []  # by example, in blocks
@@ -757,10 +750,6 @@ class ClosedForm:
 
         Their sensitivity to one example is derived at `adassp.SENSITIVITY`.
         """
-        if self.delta is None:
-            raise Refusal(
-                "aggregates have no noise in this study, and an instruction requests it"
-            )
         rows = self.labeled(view)
         n = float(len(rows.y))
         return Release(
@@ -772,10 +761,10 @@ class ClosedForm:
 
     @client.keep(
         "nothing",
-        takes={
+        takes=lambda self: {
             "penalty": NonNegative(),
             "temperature": NonNegative(),
-            "weights": Optional(NonNegative("classes")),
+            **self.weight_kinds,
         },
         when=lambda self: self.delta is None and self.local_head == "own",
     )
@@ -796,16 +785,8 @@ class ClosedForm:
         }
 
     def labeled(self, view: View, weights: Tensor | None = None) -> LabeledBlocks:
-        """Return the labeled examples as features, which are read on demand.
-
-        Raises Refusal for class weights if classes are not balanced.
-        """
+        """Return the labeled examples as features, which are read on demand."""
         check_linear_model(view)
-        if weights is not None and self.balance == "none":
-            raise Refusal(
-                "classes have equal weights in this study, and an instruction contains "
-                "weights"
-            )
         return read_labeled(view, weights, is_weighted=self.weighted)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

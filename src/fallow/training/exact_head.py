@@ -21,7 +21,6 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
-from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, NonNegative, Real
 from fallow.core.view import Rows, View
@@ -141,7 +140,6 @@ class ExactHead:
         takes={"mean": Real("features")},
     )
     def spread(self, view: View, mean: Tensor) -> Answer:
-        check_units(view, mean=mean)
         squares = torch.zeros_like(mean)
         for z in self.features(view):
             squares += (z - mean).square().sum(0)
@@ -186,7 +184,6 @@ class ExactHead:
                 yield view.look(body, rows)[0].double()
 
     def labeled(self, view: View, mean: Tensor, unit: Tensor) -> Labeled:
-        check_units(view, mean=mean, unit=unit)
         z = (view.embed("body", "labeled").double() - mean) * unit
         return labeled_rows(view, z, None, is_weighted=True)
 
@@ -195,19 +192,6 @@ def in_features(head: LinearHead, mean: Tensor, unit: Tensor) -> LinearHead:
     """Convert a solution for scaled features to one for the outputs of the body."""
     weight = unit[:, None] * head.weight
     return LinearHead(weight, head.bias - mean @ weight)
-
-
-def check_units(view: View, **parts: Tensor) -> None:
-    """Raise Refusal unless mean and scale match the features of this model."""
-    size = view.layout.params[-2][1][1]
-    for name, part in parts.items():
-        if tuple(part.shape) != (size,) or not bool(part.isfinite().all()):
-            raise Refusal(
-                f"the {name} of features for an exact head must be {size} finite numbers, "
-                "one for each feature of the body"
-            )
-        if name == "unit" and bool((part < 0).any()):
-            raise Refusal("the scale of a feature for an exact head is below 0")
 
 
 def check_last_layer(view: View) -> None:

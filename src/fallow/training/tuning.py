@@ -26,6 +26,7 @@ from fallow.core.view import View
 from fallow.training.parts.heads import (
     FEW,
     Labeled,
+    check_path,
     labeled_rows,
     losses_of,
     read_totals,
@@ -133,6 +134,7 @@ class Tuning:
         for index, candidate in enumerate(candidates):
             path = Path(**{name: value[index] for name, value in stacked.items()})
             rows = self._encode(view, candidate)
+            check_path(rows, path)
             lost = losses_of(rows, path, PENALTIES, is_class=view.classes > 0)
             squared.append(lost["squared"])
         return {"squared": torch.stack([torch.as_tensor(item) for item in squared])}

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from fallow.contrib import Coverage
+from fallow.core import client
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
 from fallow.core.streams import stream
 from fallow.core.types import Answer
+from fallow.core.values import Known
 from fallow.core.view import View
-from fallow.strategies import TypicalUnsure
+from fallow.strategies import Typical, TypicalUnsure
 from fallow.strategies.parts.bundles import (
     MOST_ROWS,
     OFTEN,
@@ -40,8 +43,6 @@ class Clustering:
     contract: ClassVar[Contract] = Contract(
         "Clustering",
         keep={"bundle": "number of tensors kept"},
-        sum={"groups": "totals of clusters"},
-        often={"groups": OFTEN},
     )
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
@@ -51,6 +52,7 @@ class Clustering:
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
 
+    @client.sum("totals of clusters", times=OFTEN)
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
@@ -202,10 +204,13 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
         TypicalUnsure().find_taken(kept, many.T)
     with pytest.raises(ValueError, match="a query has at most 625"):
         next_digits(many.flatten(), many.flatten(), 0)
-    bids = torch.zeros(1, dtype=torch.int64)
-    for digit in (-1, 2, -(10**9)):  # the last value would need a number of 900 MB
-        with pytest.raises(ValueError, match="of a bid was requested, and bids have 2"):
-            next_digits(bids, bids, digit)
+    for method, name in ((Typical(), "bids"), (TypicalUnsure(), "levels")):
+        takes = declared(method)[name].takes
+        assert takes is not None
+        assert find_wrong_argument(takes, {"digit": 1}, Known()) is None
+        for digit in (-1, 2, -(10**9)):  # the last value would need a number of 900 MB
+            why = find_wrong_argument(takes, {"digit": digit}, Known())
+            assert why == f"digit is {digit}, and it is a whole number of at most 1"
 
 
 def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
@@ -276,6 +281,7 @@ def test_a_large_site_leaves_rows_out_and_weighs_by_all(monkeypatch: Any) -> Non
 class Liar(Clustering):
     """A site half that answers what no site can."""
 
+    @client.sum("totals of clusters", times=OFTEN)
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:

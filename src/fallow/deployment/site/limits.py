@@ -232,7 +232,7 @@ class SiteLimits:
 
         A masked sum is repeated if a site does not reply.
         """
-        limit = contract.often.get(verb, 1) or 4 * self.sites + 8
+        limit = contract.limit_calls(verb) or 4 * self.sites + 8
         is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
         if is_masked:
             limit *= self.sites

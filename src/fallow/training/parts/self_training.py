@@ -19,7 +19,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core.aggregation import are_finite
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.refusal import Refusal
@@ -115,7 +114,6 @@ def count_bins(rows: LabeledRows, draw: int) -> Tensor:
 
 def find_folds(rows: LabeledRows, folds: Tensor, draw: int) -> Tensor:
     """Return the fold of each labeled example, (n,).  folds: (C, BINS), from `assign_folds`"""
-    check_folds(rows, folds)
     parts = [folds[y.argmax(1), find_bins(z, draw)] for z, y in row_blocks(rows.z, rows.y)]
     return torch.cat(parts)
 
@@ -128,16 +126,6 @@ def take_fold(rows: LabeledRows, is_in: Tensor) -> Labeled:
         z.append(z_rows[is_here])
         y.append(y_rows[is_here])
     return Labeled(torch.cat(z), torch.cat(y), rows.s[is_in])
-
-
-def check_folds(rows: LabeledRows, folds: Tensor) -> None:
-    """Raise Refusal unless every bin of every class has a fold."""
-    shape = (rows.y.shape[1], BINS)
-    is_whole = tuple(folds.shape) == shape and folds.dtype == torch.int64
-    if not is_whole or bool(((folds < 0) | (folds >= FOLDS)).any()):
-        raise Refusal(
-            f"the folds of cross-validation must be {shape} whole numbers below {FOLDS}"
-        )
 
 
 def sum_unlabeled(view: View, width: int, center: Tensor | None) -> Answer:
@@ -166,9 +154,7 @@ def sum_soft_labels(
     weight: (S, D, C), bias: (S, C), temperature: (S,), of S models -> answers (S, C), cross
     (S, D, C), about ``center`` (D,).
     """
-    models, _, classes = check_models(width, view.classes, weight, bias)
-    if tuple(temperature.shape) != (models,) or not are_finite(temperature):
-        raise Refusal(f"temperatures of soft labels must be {models} finite numbers")
+    models, _, classes = weight.shape
     heads = weight.permute(1, 0, 2).reshape(width, models * classes)
     answers = torch.zeros(models, classes, dtype=torch.float64)
     cross = torch.zeros(width, models * classes, dtype=torch.float64)
@@ -192,8 +178,7 @@ def sum_held_out(
 
     weight: (K FOLDS, D, C), bias: (K FOLDS, C), of K kinds of models, supervised ones first.
     """
-    size, classes = rows.z.shape[1], rows.y.shape[1]
-    models, _, _ = check_models(size, classes, weight, bias)
+    models = len(weight)
     kinds = models // FOLDS
     if models % FOLDS or not kinds:
         raise Refusal(f"{models} models were received instead of {FOLDS} of each kind")
@@ -218,21 +203,6 @@ def sum_held_out(
             right += are_right.double() @ s_out
             changed += (are_right != are_right[0]).double() @ s_out
     return {"right": right, "changed": changed, "log": log}
-
-
-def check_models(
-    size: int, classes: int, weight: Tensor, bias: Tensor
-) -> tuple[int, int, int]:
-    """Return the shape of the weights; raise Refusal unless they are models of these features."""
-    models = len(weight) if weight.ndim else 0
-    shape = (models, size, classes)
-    is_whole = tuple(weight.shape) == shape and tuple(bias.shape) == (models, classes)
-    if not is_whole or not are_finite(weight) or not are_finite(bias):
-        raise Refusal(
-            f"models of {size} features and {classes} classes must be finite numbers "
-            "of that shape"
-        )
-    return shape
 
 
 # -- server side ----------------------------------------------------------------------------------
