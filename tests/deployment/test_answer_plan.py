@@ -63,12 +63,12 @@ def test_a_share_is_annotated_twice_on_average_and_never_beyond_the_budget() -> 
         ({"double_share": 1.5}, "federation.double_share is 1.5; it must be at least 0"),
         (
             {"answers": 2, "double_share": 0.1},
-            "double_share is 0.1, but every example has 2 annotations",
+            "federation.answers is 2 and federation.double_share is 0.1; both set the number",
         ),
         ({"decided_by": "first"}, "is 'first', but every example has a single annotation"),
         (
             {"send_agreement": True},
-            "send_agreement is true, but every example has a single",
+            "send_agreement is True, but every example has a single",
         ),
     ],
 )

@@ -184,7 +184,10 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
             "executor 'gpu' is unknown; use 'auto', 'device', 'loop' or 'stacked'",
         ),
         ({"device": "gpu"}, "device is 'gpu'; it must be 'none', 'cpu', 'cuda' or 'mps'"),
-        ({"executor": "device"}, "executor 'device' needs a device; set device=cuda"),
+        (
+            {"executor": "device"},
+            "executor is 'device' and device is 'none'; set device=cuda",
+        ),
         (
             {"precision": "bf16"},
             "precision is 'bf16' and device is 'none'; also set device=cuda",
@@ -193,12 +196,18 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
             {"device": "cuda", "executor": "stacked"},
             "device is 'cuda' and executor is 'stacked', which trains on the CPU",
         ),
-        ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' requires device=cuda"),
+        (
+            {"device": "cpu", "precision": "tf32"},
+            "precision is 'tf32' and device is 'cpu', which does not",
+        ),
         (
             {"device": "cuda", "precision": "bf16", "dtype": "float64"},
             "dtype is 'float64' and precision is 'bf16', which has fewer digits",
         ),
-        ({"device": "mps", "dtype": "float64"}, "device 'mps' has no float64; set dtype"),
+        (
+            {"device": "mps", "dtype": "float64"},
+            "dtype is 'float64' and device is 'mps', which does not",
+        ),
     ],
 )
 def test_a_bad_setting_is_named(settings: dict[str, str], sentence: str) -> None:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.refusal import explain_errors
+
 OutputKind = Literal["probabilities", "logits"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("probabilities", "logits")
 TOLERANCE = 0.02
@@ -175,17 +177,13 @@ def _tensor(value: Any, what: str) -> Tensor:
         return cast(Tensor, value.detach().cpu())
     if hasattr(value, "to_numpy"):  # a DataFrame
         value = value.to_numpy()
-    try:
+    with explain_errors(f"{what} is not an array: "):
         result = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{what} is not an array: {error}") from error
     if result.dtype == object:
-        try:
+        with explain_errors(
+            f"{what} contains values that are not numbers: ", of=(TypeError, ValueError)
+        ):
             result = result.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{what} contains values that are not numbers: {error}"
-            ) from error
     if result.dtype.kind not in "biuf":
         raise ValueError(f"{what} contains {result.dtype} values; give numbers")
     if result.dtype.kind == "f" and result.dtype.itemsize > 8:  # torch has no longer type

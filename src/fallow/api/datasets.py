@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fallow.api.arrays import as_array
 from fallow.api.objects import plain
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
@@ -192,13 +193,12 @@ def _features(data: Any) -> Any:
     if hasattr(data, "to_numpy"):
         data = data.to_numpy()
     if isinstance(data, np.ndarray) and data.dtype == object:
-        try:
+        with explain_errors(
+            "x contains values that are not numbers (",
+            after="); fl.from_frame one-hot encodes texts",
+            of=(TypeError, ValueError),
+        ):
             return data.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"x contains values that are not numbers ({error}); fl.from_frame one-hot "
-                "encodes texts"
-            ) from error
     return data
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.api.federation import Federation
+from fallow.api.objects import read_whole
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
@@ -87,8 +88,7 @@ def describe(
     1438
     """
     world = federation if isinstance(federation, Federation) else Federation(federation)
-    if type(least) is not int or least < 1:
-        raise ValueError(f"least is {least!r}; give a whole number, 1 or more")
+    least = read_whole(least, "least", "give a whole number, 1 or more", least=1)
     dataset = world.dataset
     label = DescribedColumn("label", dataset.classes)
     columns = list_columns(dataset)

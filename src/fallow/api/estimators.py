@@ -15,9 +15,9 @@ from fallow.api.arrays import as_array
 from fallow.api.datasets import is_absent
 from fallow.api.federation import Federation
 from fallow.api.keywords import ModelLike, TrainingLike
-from fallow.api.objects import plain
+from fallow.api.objects import plain, read_whole
 from fallow.api.runs import run
-from fallow.core.suggestions import explain_constructor, nearest
+from fallow.core.suggestions import explain_constructor, require_known
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.engine.conformal import (
@@ -113,19 +113,19 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         return find_quantile(torch.from_numpy(self.nonconformity_), coverage)
 
     def _check_site(self, site: str | None) -> None:
-        if site is not None and site not in self.sites_:
-            raise ValueError(f"there is no site {site!r}{nearest(site, self.sites_)}")
+        if site is not None:
+            require_known(site, self.sites_, f"there is no site {site!r}")
 
     def _training_config(self) -> TrainingConfig:
         """Return the training configuration, with its numbers checked."""
-        for name in ("epochs", "batch_size"):
-            _check_whole(getattr(self, name), name)
+        epochs = read_whole(self.epochs, "epochs")
+        batch_size = read_whole(self.batch_size, "batch_size")
         rate = plain(self.lr)
         if isinstance(rate, bool) or not isinstance(rate, int | float):
             raise ValueError(f"lr is {self.lr!r}; give a number above 0")
         return TrainingConfig(
-            stages=(TrainingStage(plain(self.epochs)),),
-            batch_size=plain(self.batch_size),
+            stages=(TrainingStage(epochs),),
+            batch_size=batch_size,
             optimizer=Optimizer(lr=rate),
         )
 
@@ -339,19 +339,10 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         return predict_intervals(torch.from_numpy(self.predict(X, site)), sets)
 
 
-def _check_whole(value: object, name: str) -> None:
-    result = plain(value)
-    if isinstance(result, bool) or not isinstance(result, int):
-        raise ValueError(f"{name} is {value!r}; give a whole number")
-
-
 def _seed(random_state: object) -> int:
-    result = plain(random_state)
-    if result is None:
+    if random_state is None:
         return 0
-    if isinstance(result, bool) or not isinstance(result, int):
-        raise ValueError(f"random_state is {random_state!r}; give a whole number, or None")
-    return result
+    return read_whole(random_state, "random_state", "give a whole number, or None")
 
 
 def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fallow.api.datasets import open_path
-from fallow.api.objects import Collected, plain
+from fallow.api.objects import Collected, read_whole
 from fallow.core.build import build
 from fallow.core.names import lend
 from fallow.core.suggestions import explain_constructor
@@ -73,12 +73,10 @@ class Federation:
             rule = "iid" if path.groups is None else "natural"
         collected = Collected()
         spec = collected.spec(rule, "partition")
-        count = plain(sites)
-        if count is None:
-            # 0: all sites in the data
-            count = 0 if spec.name == "natural" else 10
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"sites is {sites!r}; give a whole number of sites")
+        # 0: all sites in the data
+        count = 0 if spec.name == "natural" else 10
+        if sites is not None:
+            count = read_whole(sites, "sites", "give a whole number of sites", least=0)
         _check_sites(path, spec.name, count)
         object.__setattr__(self, "dataset", path)
         object.__setattr__(self, "partition", spec)

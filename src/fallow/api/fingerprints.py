@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypedDict
 from torch import nn
 
 from fallow.core.names import Classes
+from fallow.core.refusal import explain_errors
 from fallow.data import Dataset
 from fallow.models.custom import Template
 from fallow.storage.errors import StorageError
@@ -67,11 +68,14 @@ def open_kept(
 def _read(path: Path) -> MadeFrom:
     if not path.exists():
         return {"data": None, "classes": {}}
-    try:
+    with explain_errors(
+        f"{path} is damaged (",
+        after="): choose another folder",
+        of=(ValueError, KeyError, TypeError),
+        to=StorageError,
+    ):
         result = json.loads(path.read_bytes())
         return {"data": result["data"], "classes": dict(result["classes"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{path} is damaged ({error}): choose another folder") from error
 
 
 def digest_of_rows(dataset: Dataset) -> str:

@@ -11,6 +11,7 @@ from torch.nn.functional import one_hot
 
 from fallow.api.saved_model import TrainedRun
 from fallow.core.names import OWN
+from fallow.core.refusal import explain_errors
 from fallow.data import Dataset
 from fallow.data.dataset import take_rows
 from fallow.experiment.methods import methods_of
@@ -45,13 +46,11 @@ def rank_labels(run: LabeledRun, setup: Setup) -> pd.DataFrame:
         raise ValueError(
             f"the run has {len(used)} labels, and find_label_issues needs at least {FEWEST}"
         )
-    try:
+    with explain_errors(
+        "the examples of the run cannot be read again: ",
+        after="; call find_label_issues on the result of fl.run itself",
+    ):
         dataset = open_data(run.recipe, run.seed, setup.data_dir, setup.dataset)
-    except ValueError as error:
-        raise ValueError(
-            f"the examples of the run cannot be read again: {error}; call find_label_issues "
-            "on the result of fl.run itself"
-        ) from error
     z = read_features(run, dataset, used)
     values = torch.tensor(used["value"].to_numpy(dtype=np.float64))
     targets = run.saved["targets"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
 from typing import Any, cast
@@ -15,6 +15,7 @@ import torch
 
 from fallow.core.function_strategy import strategy_class
 from fallow.core.kinds import LARGEST
+from fallow.core.refusal import explain_errors
 from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
@@ -57,10 +58,8 @@ class Collected:
             fields = dict(value)
             del fields["name"]
             return Spec(str(name), fields)
-        try:
+        with explain_errors(f"{what}: "):
             spec = Spec.of(value)
-        except ValueError as error:
-            raise ValueError(f"{what}: {error}") from error
         cls = _class_of(value)
         if cls is not None and ":" in spec.name:
             self._lend(spec.name, cls)
@@ -213,11 +212,36 @@ def read_seed(value: object, what: str = "seed") -> int:
     >>> read_seed(np.int64(3))
     3
     """
-    seed = plain(value)
-    is_whole = isinstance(seed, int) and not isinstance(seed, bool)
-    if not is_whole or not 0 <= seed <= LARGEST:
-        raise ValueError(f"{what} is {value!r}; give a whole number, 0 or more")
-    return int(seed)
+    return read_whole(value, what, "give a whole number, 0 or more", least=0)
+
+
+def check_task(
+    classes: Sequence[str], wants_classes: bool, what: str, instead: str, noun: str = "task"
+) -> None:
+    """Raise ValueError if a model does not predict classes or, otherwise, numbers."""
+    if bool(classes) is not wants_classes:
+        task = "classification" if classes else "regression"
+        raise ValueError(f"{what} is a {task} {noun}; use {instead}")
+
+
+def read_whole(
+    value: object,
+    what: str,
+    fix: str = "give a whole number",
+    least: int = -LARGEST,
+) -> int:
+    """Convert a number to int, or raise ValueError with the advice ``fix``.
+
+    >>> read_whole(np.float64(2), "n")
+    Traceback (most recent call last):
+    ...
+    ValueError: n is 2.0; give a whole number
+    """
+    number = plain(value)
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if not is_whole or not least <= number <= LARGEST:
+        raise ValueError(f"{what} is {value!r}; {fix}")
+    return int(number)
 
 
 def plain(value: Any) -> Any:

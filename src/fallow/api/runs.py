@@ -21,7 +21,7 @@ from fallow.api.federation import Federation
 from fallow.api.fingerprints import open_kept
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
 from fallow.api.label_issues import rank_labels
-from fallow.api.objects import read_seed
+from fallow.api.objects import check_task, read_seed, read_whole
 from fallow.api.progress import ProgressLine
 from fallow.api.saved_model import read_rows_for, save_run
 from fallow.api.settings import read_request
@@ -397,8 +397,7 @@ class Run:
 
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
-        if not self.classes:
-            raise ValueError(f"{self.recipe.data} is a regression task; use predict")
+        check_task(self.classes, True, str(self.recipe.data), "predict")
         shares: npt.NDArray[np.float64] = (
             self._outputs(rows, site).double().softmax(1).numpy()
         )
@@ -441,10 +440,7 @@ class Run:
         >>> sets.shape, bool((sets.sum(1) > 1).any())
         ((359, 10), True)
         """
-        if not self.classes:
-            raise ValueError(
-                f"{self.recipe.data} is a regression task; use predict_interval"
-            )
+        check_task(self.classes, True, str(self.recipe.data), "predict_interval")
         sets = self._prediction_sets(coverage)
         return predict_sets(self._outputs(rows, site), sets)
 
@@ -452,10 +448,7 @@ class Run:
         self, rows: Any, coverage: float | None = None, site: str | None = None
     ) -> npt.NDArray[np.float64]:
         """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
-        if self.classes:
-            raise ValueError(
-                f"{self.recipe.data} is a classification task; use predict_set"
-            )
+        check_task(self.classes, False, str(self.recipe.data), "predict_set")
         sets = self._prediction_sets(coverage)
         return predict_intervals(self._outputs(rows, site).squeeze(1), sets)
 
@@ -515,8 +508,8 @@ class Run:
         >>> issues.columns.tolist(), len(issues)
         (['site', 'row', 'label', 'suggested', 'score'], 20)
         """
-        if n is not None and (type(n) is not int or n < 1):
-            raise ValueError(f"n is {n!r}; give a whole number of labels, 1 or more")
+        if n is not None:
+            n = read_whole(n, "n", "give a whole number of labels, 1 or more", least=1)
         with lend(self._setup.classes):
             ranked = rank_labels(self, self._setup)
         if n is None:

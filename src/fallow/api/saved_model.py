@@ -21,10 +21,12 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from fallow import encoders
+from fallow.api.objects import check_task
 from fallow.core import names
 from fallow.core.banks import Layout
 from fallow.core.build import build, is_built_in
 from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
@@ -390,8 +392,7 @@ class LoadedModel:
 
     def predict_proba(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
-        if not self.classes:
-            raise ValueError("this model is a regression model; use predict")
+        check_task(self.classes, True, "this model", "predict", "model")
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
         return shares
 
@@ -400,14 +401,12 @@ class LoadedModel:
 
         The coverage is that of the setting ``coverage`` of the run that trained the model.
         """
-        if not self.classes:
-            raise ValueError("this model is a regression model; use predict_interval")
+        check_task(self.classes, True, "this model", "predict_interval", "model")
         return predict_sets(self._outputs(rows), self.saved.get("sets"))
 
     def predict_interval(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
-        if self.classes:
-            raise ValueError("this model is a classification model; use predict_set")
+        check_task(self.classes, False, "this model", "predict_set", "model")
         return predict_intervals(self._outputs(rows).squeeze(1), self.saved.get("sets"))
 
     def _outputs(self, rows: Any) -> Tensor:
@@ -569,16 +568,12 @@ def _try_a_row(folder: Path, shared: LoadedModel) -> None:
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
-    try:
+    with explain_errors(
+        f"{path} cannot be read (", after="); give a folder that Run.save wrote", of=OSError
+    ):
         content = read_named(path, LARGEST)
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error.strerror}); give a folder that Run.save wrote"
-        ) from error
-    try:
+    with explain_errors(f"{path} is not JSON: "):
         config = parse_json(content)
-    except ValueError as error:  # also a number with thousands of digits
-        raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(
             f"{path} does not describe a model of this version of Fallow ({FORMAT!r})"

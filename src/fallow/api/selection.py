@@ -27,7 +27,7 @@ from fallow.api.arrays import (
     check_output_kind,
 )
 from fallow.api.keywords import StrategyLike, TrainingLike
-from fallow.api.objects import Collected, plain
+from fallow.api.objects import Collected, plain, read_whole
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.build import build
@@ -36,6 +36,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.names import lend
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import (
     explain_constructor,
     explain_function,
@@ -227,8 +228,8 @@ def select(
     ... )
     array([1, 2])
     """
-    seed = _whole(seed, "seed")
-    cycle = _whole(cycle, "cycle")
+    seed = read_whole(seed, "seed")
+    cycle = read_whole(cycle, "cycle")
     _check_pool_and_strategy(pool, strategy)
     if n is None:
         raise ValueError(
@@ -310,13 +311,6 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
         )
     if strategy is None:
         raise ValueError("the strategy is missing; write fl.select(pool, strategy, n=...)")
-
-
-def _whole(value: object, what: str) -> int:
-    result = plain(value)
-    if isinstance(result, bool) or not isinstance(result, int):
-        raise ValueError(f"{what} is {value!r}; give a whole number")
-    return result
 
 
 def _choose(
@@ -410,8 +404,7 @@ def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
         if name not in sites:
             hint = nearest(str(name), [str(site) for site in sites])
             raise ValueError(f"n contains no site {name!r}{hint}")
-        if isinstance(share, bool) or not isinstance(share, int) or share < 0:
-            raise ValueError(f"n is {share!r}; give a whole number of examples, 0 or more")
+        read_whole(share, "n", "give a whole number of examples, 0 or more", least=0)
     return {name: shares.get(name, 0) for name in sites}
 
 
@@ -804,10 +797,8 @@ def _module(value: Any, name: str) -> nn.Module:
 
 def _adapt(module: nn.Module, name: str, pool: Tensor) -> nn.Module:
     """Return a module with ``embed`` and ``head``, without changing the user's module."""
-    try:
+    with explain_errors(f"the model of site {name}: "):
         return adapt_model(module, pool.shape[1:], None)
-    except ValueError as error:
-        raise ValueError(f"the model of site {name}: {error}") from error
 
 
 def _template(

@@ -14,7 +14,7 @@ from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.fingerprints import open_kept
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
-from fallow.api.objects import plain, read_seed
+from fallow.api.objects import plain, read_seed, read_whole
 from fallow.api.progress import ProgressLine
 from fallow.api.runs import (
     Run,
@@ -25,7 +25,7 @@ from fallow.api.runs import (
 )
 from fallow.api.settings import read_request
 from fallow.core.names import OWN, lend
-from fallow.core.suggestions import explain_function, nearest
+from fallow.core.suggestions import explain_function, require_known
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
@@ -165,6 +165,8 @@ def compare(
             if strategies is None:
                 texts = list(setup.recipe.strategies)
             cells = list_runs(setup.recipe, texts, wanted)
+            at_once = "give a whole number of runs at the same time"
+            n_jobs = read_whole(jobs, "jobs", at_once, least=1)
             open_kept(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
             with (
@@ -173,7 +175,7 @@ def compare(
             ):
                 watch.tell(describe_prepared(setup, first, cells))
                 watch.tell(describe_power(len(texts), len(wanted)))
-                failures = run_study(setup, cells, _jobs(jobs), output.beside(watch))
+                failures = run_study(setup, cells, n_jobs, output.beside(watch))
                 output.end_with_page(lambda: write_page([setup.out], papers=load_papers()))
         _say(failures, cells)
     except BaseException:
@@ -210,13 +212,6 @@ def _seeds(seeds: Any) -> list[int]:
     if not result:
         raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
     return [read_seed(seed, "one of seeds") for seed in result]
-
-
-def _jobs(jobs: object) -> int:
-    result = plain(jobs)
-    if not isinstance(result, int) or result < 1:
-        raise ValueError(f"jobs is {jobs!r}; give a whole number of runs at the same time")
-    return result
 
 
 def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
@@ -393,10 +388,7 @@ class Study:
             return round_for_reading(whole[list(SHOWN)], final.digits)
         names = [columns] if isinstance(columns, str) else list(columns)
         for name in names:
-            if name not in COLUMNS:
-                raise ValueError(
-                    f"the table has no column {name!r}{nearest(name, list(COLUMNS))}"
-                )
+            require_known(name, COLUMNS, f"the table has no column {name!r}")
         return whole[names]
 
     def to_latex(self) -> str:

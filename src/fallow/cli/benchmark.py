@@ -158,7 +158,7 @@ class BenchmarkOrder:
 
 def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     """Return the tasks with these names, or all tasks of a training algorithm."""
-    from fallow.core.suggestions import nearest
+    from fallow.core.suggestions import require_known
     from fallow.recipes.few_labels import FEDAVG, SOLVED, TRAINED
 
     tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}
@@ -170,10 +170,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     chosen = []
     for name in named or tasks:
         short = name.removeprefix("benchmark/")
-        if short not in tasks:
-            raise ValueError(
-                f"{name!r} is not a task of the benchmark{nearest(short, list(tasks))}"
-            )
+        require_known(short, tasks, f"{name!r} is not a task of the benchmark")
         chosen.append(tasks[short])
     return chosen
 

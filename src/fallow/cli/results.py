@@ -9,6 +9,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.terminal import Spinner
+from fallow.core.refusal import explain_errors
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
@@ -161,10 +162,8 @@ def forecast(
         figure = draw_forecast(forecasts[0], more, target)
         if figure is None:
             raise ValueError(f"there is nothing to plot: {lines[0]}")
-        try:
+        with explain_errors(f"{picture} cannot be drawn: "):
             figure.savefig(picture)
-        except ValueError as error:
-            raise ValueError(f"{picture} cannot be drawn: {error}") from error
         lines.append(f"Wrote {picture}")
     opt.tell(lines, result, quiet=quiet, as_json=as_json)
 

@@ -51,6 +51,7 @@ from fallow.strategies.parts import (
     predict,
     read_bundles,
     read_shared_features,
+    require_finite,
     tie_bundles,
     total_bundles,
 )
@@ -288,11 +289,7 @@ class Coverage:
     ) -> Answer:
         """Return u of each example, (m,), and the site's weight near each landmark, (M,)."""
         u = self.weigh_rows(view, sure, weights)
-        if not bool(u.isfinite().any()):
-            raise ValueError(
-                f"the features of all {view.pool} examples are NaN or infinite: the model has "
-                "diverged; lower the learning rate or check the examples"
-            )
+        require_finite(u.isfinite())
         return {"own": add_near(read_shared_features(view), u, landmarks), "u": u}
 
     @client.sum(

@@ -28,7 +28,13 @@ from fallow.strategies.base import (
     orders,
     selects,
 )
-from fallow.strategies.parts import first_best, order_ties, predict, read_shared_features
+from fallow.strategies.parts import (
+    first_best,
+    order_ties,
+    predict,
+    read_shared_features,
+    require_finite,
+)
 
 SUB_ROUNDS = 8  # parts of the label budget
 FLAT = 1e-3  # minimum information of an example of which the model is certain
@@ -203,11 +209,8 @@ def tell(view: View, which: Rows) -> tuple[Tensor, Tensor]:
     if p is not None and len(view.labels):
         u = (1 - p.double().square().sum(1)).clamp_min(FLAT)
     is_finite = x.isfinite().all(1) & u.isfinite()
-    if len(x) and not bool(is_finite.any()):
-        raise ValueError(
-            f"the features of all {len(x)} examples are NaN or infinite: the model has diverged; lower "
-            "the learning rate or check the examples"
-        )
+    if len(x):
+        require_finite(is_finite)
     return x.masked_fill(~is_finite[:, None], 0.0), u.masked_fill(~is_finite, 0.0)
 
 

@@ -26,6 +26,7 @@ from fallow.core.names import (
     own_class,
     spell_class,
 )
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, refuse_settings
 
 Packages = ModuleType | tuple[ModuleType, ...]
@@ -173,10 +174,8 @@ def build(
     refuse_settings(name, fields, accepted)
     for field, value in fields.items():
         _check_kind(cls, name, field, value)
-    try:
+    with explain_errors(f"{name} cannot be created from {fields}: ", of=TypeError):
         return cls(**fields)
-    except TypeError as error:
-        raise ValueError(f"{name} cannot be created from {fields}: {error}") from error
 
 
 def _check_kind(cls: type[Any], name: str, field: str, value: Any) -> None:

@@ -112,6 +112,47 @@ class Limits:
         return schema
 
 
+@final
+@dataclass(frozen=True)
+class Conflict:
+    """Settings that exclude each other, in the tuple ``CONFLICTS`` of their class.
+
+    `check_limits` checks them after the ranges.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the settings; their values begin the message.
+    when : callable
+        Whether their values exclude each other.
+    why : str
+        End of the message: the reason and the fix.
+
+    >>> both = Conflict(
+    ...     ("head", "rounds"), lambda head, rounds: rounds > 1, "; set rounds=1"
+    ... )
+    >>> both.find_fault({"head": "exact", "rounds": 2})
+    "head is 'exact' and rounds is 2; set rounds=1"
+    """
+
+    names: tuple[str, ...]
+    when: Callable[..., bool]
+    why: str
+
+    def find_fault(self, settings: Mapping[str, Any], prefix: str = "") -> str | None:
+        """Explain why these settings exclude each other, or return None."""
+        values = [settings[name] for name in self.names]
+        if not self.when(*values):
+            return None
+        facts = []
+        for name, value in zip(self.names, values, strict=True):
+            shown = repr(value) if isinstance(value, str) else value
+            facts.append(f"{prefix}{name} is {shown}")
+            if prefix.endswith("'s "):  # the owner is named once
+                prefix = "its "
+        return join_words(facts) + self.why
+
+
 def check_fields(algorithm: Any) -> None:
     """Raise ValueError for a field that is out of its declared range or no declared choice.
 
@@ -128,13 +169,19 @@ def check_fields(algorithm: Any) -> None:
 
 
 def check_limits(instance: Any, prefix: str = "") -> None:
-    """Raise ValueError for the first field of a dataclass that is out of its declared range.
+    """Raise ValueError for the first field of a dataclass that its declaration excludes.
 
-    Such a field must also be a number, a whole one if it is declared so, or another of the values in
+    It is out of its range or no declared choice, or it excludes another one (`Conflict`).  A field
+    with a range must also be a number, a whole one if it is declared so, or another of the values in
     its annotation, as in ``PositiveFloat | Literal["auto"] | None``.  ``prefix``: before the name of
     the field in the message.
     """
     cls: Any = type(instance)
+    for name, known in list_choices(cls).items():
+        value = getattr(instance, name)
+        if value not in known:
+            words = join_words([repr(choice) for choice in known], last="or")
+            raise ValueError(f"{prefix}{name} is {value!r}; it must be {words}")
     for name, (limits, kinds) in list_limits(cls).items():
         value = getattr(instance, name)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
@@ -147,6 +194,10 @@ def check_limits(instance: Any, prefix: str = "") -> None:
         elif not any(_is_other(value, kind) for kind in kinds):
             words = join_words([_describe(kind) for kind in kinds], last="or")
             raise ValueError(f"{prefix}{name} is {value!r}; it must be {words}")
+    for conflict in getattr(cls, "CONFLICTS", ()):
+        why = conflict.find_fault(vars(instance), prefix)
+        if why is not None:
+            raise ValueError(why)
 
 
 def _is_other(value: Any, kind: Any) -> bool:

@@ -30,3 +30,28 @@ def words_stay() -> Iterator[None]:
         yield
     except Refusal as error:
         raise RuntimeError(str(error)) from error
+
+
+@contextmanager
+def explain_errors(
+    before: str,
+    after: str = "",
+    of: type[Exception] | tuple[type[Exception], ...] = ValueError,
+    to: type[Exception] = ValueError,
+) -> Iterator[None]:
+    """Raise errors of a library or a lower layer with the place and the advice of this one.
+
+    Errors ``of`` these classes are raised as ``to``, with their message between ``before`` and
+    ``after``; of an error of the operating system, without its number and path.
+
+    >>> with explain_errors("ages.csv: ", after="; correct it"):
+    ...     int("old")
+    Traceback (most recent call last):
+    ...
+    ValueError: ages.csv: invalid literal for int() with base 10: 'old'; correct it
+    """
+    try:
+        yield
+    except of as error:
+        message = getattr(error, "strerror", None) or error
+        raise to(f"{before}{message}{after}") from error

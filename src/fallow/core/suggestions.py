@@ -92,6 +92,20 @@ def nearest(word: str, words: list[str], otherwise: str = "") -> str:
     return f"; known: {', '.join(sorted(words))}"
 
 
+def require_known(
+    word: str, known: Collection[str], message: str, otherwise: str = ""
+) -> None:
+    """Raise ValueError for an unknown word: the message, and the nearest known word.
+
+    >>> require_known("entrpy", ["random", "entropy"], "there is no strategy 'entrpy'")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no strategy 'entrpy'; did you mean 'entropy'?
+    """
+    if word not in known:
+        raise ValueError(f"{message}{nearest(word, list(known), otherwise)}")
+
+
 def explain_recipe(name: str, names: list[str]) -> str:
     """Return the sentence about an unknown experiment configuration."""
     otherwise = "'fallow recipes' lists them"

@@ -22,6 +22,7 @@ from fallow.core.names import (
     check_name,
     find_distribution,
 )
+from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan, check_budgets
@@ -285,10 +286,8 @@ def read_guideline(file: Path) -> str:
         raise ValueError(
             f"the guideline {file} is not in UTF-8; save it as plain text"
         ) from error
-    try:
+    with explain_errors(f"{file}: "):
         check_guideline(text)
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
     return text
 
 
@@ -339,10 +338,8 @@ def check_names(recipe: Recipe, policy: NamePolicy) -> None:
     Nothing is imported or built.
     """
     for setting, name in named_classes(recipe).items():
-        try:
+        with explain_errors(f"{setting}: "):
             check_name(name, policy)
-        except ValueError as error:
-            raise ValueError(f"{setting}: {error}") from error
 
 
 def check_distributions(

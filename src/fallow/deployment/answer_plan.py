@@ -9,12 +9,38 @@ from typing import Annotated, Literal, final
 
 import torch
 
-from fallow.core.limits import Limits, check_limits
+from fallow.core.limits import Conflict, Limits, check_limits
 from fallow.core.wording import count_noun
 
 Rule = Literal["majority", "first", "median", "dawid-skene"]
 """How the label of an example with several annotations is decided."""
 SHARE = Limits(ge=0, le=1)
+SINGLE_ONLY = (
+    ", but every example has a single annotation; set federation.answers to 2 or more, or "
+    "federation.double_share"
+)
+CONFLICTS = (
+    Conflict(
+        ("answers", "double_share"),
+        lambda answers, double_share: answers > 1 and double_share,
+        "; both set the number of annotations of an example: set one of them only",
+    ),
+    Conflict(
+        ("answers", "double_share", "decided_by"),
+        lambda answers, double_share, rule: (
+            answers == 1 and not double_share and rule != "majority"
+        ),
+        SINGLE_ONLY,
+    ),
+    Conflict(
+        ("answers", "double_share", "send_agreement"),
+        lambda answers, double_share, is_sent: (
+            answers == 1 and not double_share and is_sent
+        ),
+        SINGLE_ONLY,
+    ),
+)
+"""Settings that exclude each other."""
 
 
 @final
@@ -48,24 +74,10 @@ class AnswerPlan:
     decided_by: Rule = "majority"
     send_agreement: bool = False
     checked_labels: Annotated[int, Limits(ge=0)] = 0
+    CONFLICTS = CONFLICTS
 
     def __post_init__(self) -> None:
         check_limits(self, "federation.")
-        if self.answers > 1 and self.double_share:
-            raise ValueError(
-                f"federation.double_share is {self.double_share:g}, but every example has "
-                f"{self.answers} annotations (federation.answers); set one of them only"
-            )
-        if self.has_several:
-            return
-        single = (
-            "but every example has a single annotation; set federation.answers to 2 or more, or "
-            "federation.double_share"
-        )
-        if self.decided_by != AnswerPlan.decided_by:
-            raise ValueError(f"federation.decided_by is {self.decided_by!r}, {single}")
-        if self.send_agreement:
-            raise ValueError(f"federation.send_agreement is true, {single}")
 
     @property
     def has_several(self) -> bool:

@@ -28,7 +28,7 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
 from fallow.core.kinds import UNIONS
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import join_words
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.deployment.toml import toml_item
@@ -196,9 +196,7 @@ def _flatten(
         if name in sections:
             check_section(name, value, sections[name])
             for key, inner in dict(value).items():  # type: ignore[call-overload]
-                if key not in sections[name]:
-                    hint = nearest(key, sections[name])
-                    raise ValueError(f"{name}.{key} is not a setting{hint}")
+                require_known(key, sections[name], f"{name}.{key} is not a setting")
                 values[f"{name}.{key}"] = inner
         elif name in known:
             values[name] = value

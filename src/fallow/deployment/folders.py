@@ -7,11 +7,37 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from fallow.core.refusal import explain_errors
 from fallow.storage import files
-from fallow.storage.files import OTHERS, unwritable
+from fallow.storage.files import OTHERS, writing
 from fallow.storage.received import read_named
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
+
+
+def find_kind(folder: Path) -> str:
+    """Return the file of `KINDS` in a folder; ValueError for any other folder."""
+    for name in KINDS:
+        if (folder / name).exists():
+            return name
+    raise ValueError(
+        f"{folder} is neither the folder of a site nor that of a coordinator: "
+        "'fallow site init' and 'fallow coordinate init' create them"
+    )
+
+
+def check_kind(folder: Path, wanted: str, command: str) -> None:
+    """Raise ValueError unless the folder has the file ``wanted`` of `KINDS`."""
+    kind = KINDS[wanted]
+    for name in KINDS.keys() - {wanted}:
+        if (folder / name).exists():
+            raise ValueError(
+                f"{folder} is the folder of {KINDS[name]}; give the folder of {kind}"
+            )
+    if not (folder / wanted).exists():
+        raise ValueError(
+            f"{folder} is not the folder of {kind}; make one with: fallow {command} init {folder}"
+        )
 
 
 def check_free(folder: Path) -> None:
@@ -28,10 +54,8 @@ def check_free(folder: Path) -> None:
 
 def private_folder(folder: Path) -> None:
     """Create a folder that only its owner can access. Raises StorageError on errors."""
-    try:
+    with writing(folder):
         files.private_folder(folder)
-    except OSError as error:
-        raise unwritable(folder, error) from error
 
 
 def is_real(folder: Path) -> bool:
@@ -84,10 +108,8 @@ def _count_files(count: int) -> str:
 def read_authority(file: Path) -> bytes:
     """Return the certificates in a file. Raises ValueError if none is an authority."""
     way_out = "give the file with the authority's certificate (PEM)"
-    try:
+    with explain_errors(f"{file} cannot be read (", after=f"): {way_out}", of=OSError):
         content = read_named(file)
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror}): {way_out}") from error
     check_authority(content, str(file), way_out)
     return content
 

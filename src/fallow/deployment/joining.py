@@ -8,7 +8,8 @@ from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 
-from fallow.core.suggestions import nearest
+from fallow.core.refusal import explain_errors
+from fallow.core.suggestions import require_known
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes
@@ -42,14 +43,12 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     details = {name: joining[name] for name in JOINING}
     if any(not isinstance(value, str) for value in details.values()):
         raise ValueError(f"{what}: a value is not a text; {ASK}")
-    try:
+    with explain_errors(f"{what}: "):
         check_texts(details)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from error
     site = details["name"]
-    if site not in agreement.sites:
-        hint = nearest(site, list(agreement.sites))
-        raise ValueError(f"{file} is of {site!r}, which is not a site of this study{hint}")
+    require_known(
+        site, agreement.sites, f"{file} is of {site!r}, which is not a site of this study"
+    )
     if details["study"] != agreement.digest:
         raise ValueError(
             f"{file} is for another version of the study: send {site} this "
@@ -63,10 +62,8 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         )
     if not is_usable(b64decode(details["seal"])):
         raise ValueError(f"{file}: seal is a key that cannot encrypt; {ASK}")
-    try:
+    with explain_errors(f"{file}: transport_key ", after=f"; {ASK}"):
         agreement.transport_factory.check_key(details["transport_key"])
-    except ValueError as error:
-        raise ValueError(f"{file}: transport_key {error}; {ASK}") from error
     return details
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import seconds_of
 from fallow.deployment.coordinator.status import NOT_STARTED, collect_status
-from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.folders import find_kind
+from fallow.deployment.site.folder import SETTINGS, SiteFolder
 from fallow.deployment.site.serve import has_ended, read_status
 from fallow.deployment.site.status import collect_progress
 from fallow.report.live import OPEN
@@ -64,14 +65,9 @@ def watch(folder: Path) -> WatchedFolder:
 
     Raises ValueError for any other folder.
     """
-    if (folder / "site.toml").exists():
+    if find_kind(folder) == SETTINGS:
         return WatchedSite(SiteFolder.open(folder))
-    if (folder / "coordinator.json").exists():
-        return WatchedCoordinator(CoordinatorFolder.open(folder))
-    raise ValueError(
-        f"{folder} is neither the folder of a site nor that of a coordinator: "
-        "'fallow site init' and 'fallow coordinate init' create them"
-    )
+    return WatchedCoordinator(CoordinatorFolder.open(folder))
 
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a set

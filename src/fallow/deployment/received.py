@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fallow.core.refusal import explain_errors
 from fallow.storage.plain import is_unfit
 from fallow.storage.received import parse_toml, read_named
 
@@ -25,21 +26,15 @@ def read_bytes(file: Path, otherwise: str) -> bytes:
     Raises ValueError for a file that is missing, unreadable or too large. ``otherwise`` completes
     the message with the fix.
     """
-    try:
+    with explain_errors(f"{file} cannot be read (", after=f"): {otherwise}", of=OSError):
         return read_named(file)
-    except OSError as error:
-        raise ValueError(
-            f"{file} cannot be read ({error.strerror}): {otherwise}"
-        ) from error
 
 
 def read_toml(file: Path, otherwise: str) -> dict[str, object]:
     """Return the settings in a TOML file. Raises ValueError for any other content."""
     content = read_bytes(file, otherwise)
-    try:
+    with explain_errors(f"{file} is not valid TOML: ", of=UnicodeDecodeError):
         text = content.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not valid TOML: {error}") from error
     return parse_toml(text, file)
 
 

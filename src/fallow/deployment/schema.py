@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, ValidationError, with_config
 
 from fallow.core.missing import Missing, name_buckets, name_marks
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.dataset import Dataset, Task
 from fallow.data.loaders.archive import read_arrays
@@ -423,10 +423,7 @@ def _schema_of_table(
 
     cells = read_cells(file)
     for name in (label, *texts):
-        if name not in cells:
-            raise ValueError(
-                f"{file.name} has no column {name!r}{nearest(name, list(cells))}"
-            )
+        require_known(name, cells, f"{file.name} has no column {name!r}")
     for name in texts:
         if name in (label, ids):
             raise ValueError(

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from tomlkit.items import Table
 
 from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
+from fallow.core.refusal import explain_errors
 from fallow.deployment.agreement import (
     FACTOR,
     SHARE,
@@ -60,10 +61,8 @@ COMPLETE = "ask the coordinator for the complete file"
 
 def check_base64(text: str) -> str:
     """Return a valid key unchanged. Raises ValueError otherwise."""
-    try:
+    with explain_errors("federation.coordinator is not base64: ", of=binascii.Error):
         base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"federation.coordinator is not base64: {error}") from error
     return text
 
 
@@ -250,11 +249,9 @@ def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
         "it is the study.toml that the coordinator wrote and sent to the sites; put it there, or "
         "check the path",
     )
-    try:
+    with explain_errors(f"{file}: "):
         check_texts(settings)
         return agreement_from(settings, names)
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
 
 
 def agreement_from(

@@ -13,7 +13,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.encoders.base import (
@@ -71,13 +71,13 @@ class Encoding:
         state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
         if isinstance(self.encoder, StateChecking):
             fitted = {name: part for name, part in state.items() if name != EMPTY_CELLS}
-            try:
+            with explain_errors(
+                f"site {site} cannot encode its examples with the received state of {title}: ",
+                after="; the coordinator has to start the study again",
+                of=Refusal,
+                to=Refusal,
+            ):
                 self.encoder.check_state(self.shape, fitted)
-            except Refusal as error:
-                raise Refusal(
-                    f"site {site} cannot encode its examples with the received state of "
-                    f"{title}: {error}; the coordinator has to start the study again"
-                ) from error
         try:
             encode_rows(self.encoder, torch.zeros((1, *self.shape)), state)
         except (ValueError, KeyError, RuntimeError) as error:

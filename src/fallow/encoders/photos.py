@@ -21,7 +21,7 @@ from fallow.core.client import ClientCall
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveInt, check_fields
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import (
@@ -179,13 +179,12 @@ def encode_photos(
             photos = to_photos(block, size)  # (b, 3, size, size)
             if state:
                 photos = normalize_colors(photos, network, state)
-            try:
+            with explain_errors(
+                f"the network does not support images of size {size} (",
+                after="); set size to that of its pretraining",
+                of=RuntimeError,
+            ):
                 features = network.module(photos)
-            except RuntimeError as error:  # some networks support one size of images only
-                raise ValueError(
-                    f"the network does not support images of size {size} ({error}); set "
-                    "size to that of its pretraining"
-                ) from error
             parts.append(features.flatten(1).float())
     return torch.cat(parts)
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.suggestions import explain_constructor, nearest
+from fallow.core.refusal import explain_errors
+from fallow.core.suggestions import explain_constructor, nearest, require_known
 from fallow.core.view import SelectedExamples, View
 from fallow.settings.spec import literal
 from fallow.strategies.base import Budget, Memo, check_fields, orders, selects
@@ -222,9 +223,7 @@ def _build_strategy(name: str, settings: str, classes: int, seed: int) -> Any:
         for word, cls in vars(pool).items()
         if isinstance(cls, type) and issubclass(cls, base)
     }
-    if name not in known:
-        hint = nearest(name, sorted(known))
-        raise ValueError(f"skactiveml.pool has no query strategy {name!r}{hint}")
+    require_known(name, known, f"skactiveml.pool has no query strategy {name!r}")
     cls = known[name]
     _find_classifier_argument(cls)
     parameters = inspect.signature(cls).parameters
@@ -241,10 +240,8 @@ def _build_strategy(name: str, settings: str, classes: int, seed: int) -> Any:
         values.setdefault(EMBEDDING, "return_embeddings")
     if CLUSTERING in parameters:  # some strategies would cluster by NumPy's global seed
         values[CLUSTERING] = {SEED: seed, **(values.get(CLUSTERING) or {})}
-    try:
+    with explain_errors(f"{name} cannot be made with {values}: ", of=TypeError):
         return cls(**values, random_state=seed)
-    except TypeError as error:
-        raise ValueError(f"{name} cannot be made with {values}: {error}") from error
 
 
 def _find_classifier_argument(cls: type[Any]) -> str | None:

@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from fallow.core.refusal import explain_errors
+
 Shape = tuple[int, ...]
 """Shape of one example, without the batch dimension: ``(1, 28, 28)`` or ``(64,)``."""
 
@@ -112,13 +114,12 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
     line = torch.linspace(-1, 1, numbers, dtype=like.dtype, device=like.device)
     rows = line.reshape((2, *shape))
     with evaluating(module), torch.no_grad():
-        try:
+        with explain_errors(
+            f"{name} does not accept examples of shape {shape}: ",
+            of=(RuntimeError, TypeError, ValueError, IndexError),
+        ):
             features = module.embed(rows)  # type: ignore[operator]
             logits = module(rows)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(
-                f"{name} does not accept examples of shape {shape}: {error}"
-            ) from error
         _check_shape(f"embed(x) of {name}", features, (2, head.in_features))
         _check_shape(f"forward(x) of {name}", logits, (2, head.out_features))
         if not torch.allclose(logits, head(features), rtol=1e-4, atol=1e-5, equal_nan=True):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.privacy.extra import need
 
@@ -83,13 +84,11 @@ def mask(
         if other == site:
             continue
         pair = "|".join(sorted((site, other)))
-        try:
+        with explain_errors(
+            f"site {site} cannot use the public key of site {other} (",
+            after="): it was damaged or changed in transit; start the run in a new folder",
+        ):
             key = pair_key(secret, publics[other], f"{purpose}|{pair}")
-        except ValueError as error:
-            raise ValueError(
-                f"site {site} cannot use the public key of site {other} ({error}): "
-                "it was damaged or changed in transit; start the run in a new folder"
-            ) from error
         words = key_stream(key, length)
         if site < other:  # one of the two adds and the other subtracts
             np.add(total, words, out=total)

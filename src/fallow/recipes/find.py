@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from fallow.core.kinds import show_value
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_recipe
 from fallow.data import CATALOG
 from fallow.recipes.default_training import default_training
@@ -92,10 +93,8 @@ def _find_recipe(
     data = settings.get("data")
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=data not in CATALOG)
-    try:
+    with explain_errors(f"{path}: "):
         return recipe_from({**usual, **settings}, start)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _beside(file: Path, named: str, *, is_file: bool) -> str:

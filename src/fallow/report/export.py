@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fallow.core.optional import import_optional
 from fallow.recipes.papers import Paper, known_of
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_latex, to_markdown
@@ -102,8 +103,6 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     # Object columns let pyarrow infer the types, so integers with missing values stay
     # integers.
     table = pd.DataFrame(list(rows), columns=_names(rows), dtype=object)
-    try:
-        content: bytes = table.to_parquet(engine="pyarrow", index=False)
-    except ImportError as error:
-        raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
+    import_optional("pyarrow", "pyarrow", "Parquet")
+    content: bytes = table.to_parquet(engine="pyarrow", index=False)
     return content

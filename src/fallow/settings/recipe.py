@@ -14,9 +14,19 @@ from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
 from fallow.core.docstrings import add_parameters
 from fallow.core.kinds import hints_of, refuse_conversion
-from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
+from fallow.core.limits import (
+    Conflict,
+    Limits,
+    NonNegativeInt,
+    PositiveInt,
+    check_limits,
+)
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
-from fallow.core.suggestions import explain_constructor, nearest, suggest_keyword
+from fallow.core.suggestions import (
+    explain_constructor,
+    require_known,
+    suggest_keyword,
+)
 from fallow.core.training_config import (
     KEYWORDS,
     Optimizer,
@@ -25,11 +35,9 @@ from fallow.core.training_config import (
     expand_keywords,
     merge_explicit,
 )
-from fallow.core.wording import join_words
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy import Privacy
 from fallow.settings.budgets import (
-    ALLOCATIONS,
     BudgetAllocation,
     LabelBudget,
     check_budget,
@@ -84,6 +92,60 @@ AUDIT = Limits(
     meaning="the fraction of each cycle's labels that are drawn at random",
     advice=", such as 0.1",
 )
+CONFLICTS = (
+    Conflict(
+        ("head", "validation"),
+        lambda head, validation: head == "exact" and validation > 0,
+        ": a model with the best validation score has the head of an earlier round; set "
+        "validation=0 or head=trained",
+    ),
+    Conflict(
+        ("fresh_first", "rounds"),
+        lambda fresh_first, rounds: fresh_first and rounds < 2,
+        ": labels of the cycle are used from the second round on; set rounds=2 or more",
+    ),
+    Conflict(
+        ("audit", "queries_per_cycle"),
+        lambda audit, queries: audit and queries > 1,
+        ": an evaluation set requires one query per training; set queries_per_cycle=1 or audit=0",
+    ),
+    Conflict(
+        ("encoder", "features"),
+        lambda encoder, features: encoder is not None and features is not None,
+        "; both compute features of examples: omit one",
+    ),
+    Conflict(
+        ("executor", "device"),
+        lambda executor, device: executor == "device" and device == "none",
+        "; set device=cuda, mps or cpu",
+    ),
+    Conflict(
+        ("precision", "device"),
+        lambda precision, device: precision != "float32" and device == "none",
+        "; also set device=cuda, mps or cpu",
+    ),
+    Conflict(
+        ("device", "executor"),
+        lambda device, executor: device != "none" and executor not in ("auto", "device"),
+        ", which trains on the CPU; omit one of them",
+    ),
+    Conflict(
+        ("precision", "device"),
+        lambda precision, device: precision == "tf32" and device != "cuda",
+        ", which does not support it; set device=cuda, or precision=float32 or bf16",
+    ),
+    Conflict(
+        ("dtype", "precision"),
+        lambda dtype, precision: dtype == "float64" and precision != "float32",
+        ", which has fewer digits than float32; omit one of them",
+    ),
+    Conflict(
+        ("dtype", "device"),
+        lambda dtype, device: dtype == "float64" and device == "mps",
+        ", which does not support it; set dtype=float32 or device=cpu",
+    ),
+)
+"""Settings that exclude each other."""
 
 
 @explain_constructor
@@ -191,6 +253,7 @@ class Recipe:
     seeds: PositiveInt = 10
     bounds: tuple[Literal["all-labels", "pooled"], ...] = ("all-labels", "pooled")
     published: Published | None = None
+    CONFLICTS = CONFLICTS
 
     @property
     def protected(self) -> Privacy:
@@ -247,47 +310,14 @@ class Recipe:
                 "than the unlabeled pool; lower one of them "
                 f"({self.budget_words}){self._describe_whole()}"
             )
-        if self.head == "exact" and self.validation > 0:
-            raise ValueError(
-                f"head is 'exact' and validation is {self.validation}: a model with the "
-                "best validation score has the head of an earlier round; set "
-                "validation=0 or head=trained"
-            )
-        if self.fresh_first and self.rounds < 2:
-            raise ValueError(
-                "with fresh_first, labels are used for training from the second "
-                "round on, and rounds is 1; raise it"
-            )
-        self._check_audit()
         if self.stop is not None:
             parse_stop(self.stop)
         _check_metrics(self.metrics)
         self.check_flip(self.sites)
         _check_executor(self.executor)
-        _check_device(self)
-        if self.encoder is not None and self.features is not None:
-            raise ValueError(
-                f"encoder is {self.encoder} and features is {self.features}; both compute "
-                "features of examples: omit one"
-            )
         if self.training_config.start not in ("given", "scratch"):
             raise ValueError(
                 f"training_config.start is {self.training_config.start!r}; use 'given' or 'scratch'"
-            )
-
-        if self.budget_allocation not in ALLOCATIONS:
-            raise ValueError(
-                f"budget_allocation is {self.budget_allocation!r}; it must be "
-                f"{join_words([repr(name) for name in ALLOCATIONS], last='or')}"
-            )
-
-    def _check_audit(self) -> None:
-        """Raise ValueError for an evaluation set that another setting excludes."""
-        if self.audit and self.queries_per_cycle > 1:
-            raise ValueError(
-                f"audit is {self.audit} and queries_per_cycle is "
-                f"{self.queries_per_cycle}: an evaluation set requires one query per "
-                "training; set queries_per_cycle=1 or audit=0"
             )
 
     def check_flip(self, sites: int) -> None:
@@ -450,40 +480,6 @@ def _check_executor(name: str) -> None:
         from fallow.engine.executors import check_executor
 
         check_executor(name)
-
-
-def _check_device(recipe: Recipe) -> None:
-    """Raise ValueError for an invalid combination of device and precision."""
-    device = recipe.device
-    precision = recipe.precision
-    if device == "none":
-        if recipe.executor == "device":
-            raise ValueError(
-                "executor 'device' needs a device; set device=cuda, mps or cpu"
-            )
-        if precision != "float32":
-            raise ValueError(
-                f"precision is {precision!r} and device is 'none'; also set device=cuda, "
-                "mps or cpu"
-            )
-        return
-    if recipe.executor not in ("auto", "device"):
-        raise ValueError(
-            f"device is {device!r} and executor is {recipe.executor!r}, which trains on "
-            "the CPU; omit one of them"
-        )
-    if precision == "tf32" and device != "cuda":
-        raise ValueError(
-            f"precision 'tf32' requires device=cuda, and device is {device!r}; set "
-            "precision=float32 or bf16"
-        )
-    if recipe.dtype == "float64" and precision != "float32":
-        raise ValueError(
-            f"dtype is 'float64' and precision is {precision!r}, which has fewer digits "
-            "than float32; omit one of them"
-        )
-    if recipe.dtype == "float64" and device == "mps":
-        raise ValueError("device 'mps' has no float64; set dtype=float32 or device=cpu")
 
 
 def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> Recipe:
@@ -763,9 +759,7 @@ def _check_stages(stages: list[object], where: str) -> None:
         if not isinstance(stage, Mapping):
             continue  # rejected when types are checked
         for key in stage:
-            if key not in known:
-                hint = nearest(str(key), known)
-                raise ValueError(f"{where}{at}.{key} is not a setting{hint}")
+            require_known(str(key), known, f"{where}{at}.{key} is not a setting")
 
 
 def _merge_spec(old: object, value: object) -> object:

@@ -11,7 +11,7 @@ import torch
 from fallow.core.client import list_label_counts
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, site_function
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import Answer, State
 from fallow.core.view import Release, SelectedExamples
 from fallow.sites.site import CONTRIBUTE, LocalSite
@@ -55,15 +55,11 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
             f"{request.cycle}, round {request.round}: {_describe(error)}"
         ) from error
     is_selection = wanted is not None
-    try:
+    with explain_errors(f"{type(method).__name__}.{step.verb} at site {site.id}: "):
         if is_selection and isinstance(result, list | tuple | np.ndarray | torch.Tensor):
             result = SelectedExamples(result)  # type: ignore[arg-type] # it converts to a tensor
         if isinstance(result, SelectedExamples):
             return _keep_picks(site, step, result, wanted)
-    except ValueError as error:
-        raise ValueError(
-            f"{type(method).__name__}.{step.verb} at site {site.id}: {error}"
-        ) from error
     if not isinstance(result, Mapping | Release):
         expected = "a dictionary of tensors"
         if is_selection:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.storage.files import DRAFT, MARK, make_folder, rights_in, unwritable
+from fallow.storage.files import DRAFT, MARK, make_folder, rights_in, writing
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 24  # bytes per checksum update
@@ -26,7 +26,7 @@ def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
     """
     whole = np.ascontiguousarray(array)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
-    try:
+    with writing(path):
         make_folder(path.parent)
         draft.unlink(missing_ok=True)
         how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -39,8 +39,6 @@ def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
             os.replace(draft, path)
         finally:
             draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(path, error) from error
     return checksum_of(whole)
 
 

@@ -27,8 +27,8 @@ from fallow.storage.files import (
     make_folder,
     only_one,
     rights_in,
-    unwritable,
     write_whole,
+    writing,
 )
 
 BLOCK = 8192  # examples that are encoded, written and verified together
@@ -246,15 +246,13 @@ class _Keeping:
         entry = self.folder / name
         for path in (self.folder, entry, entry / DATA, entry / JOURNAL):
             check_own(path)
-        try:
+        with writing(entry):
             if not entry.exists():
                 self._begin(entry)
             file = FeatureFile(entry / DATA, len(self.x), self.width, self.is_half)
             blocks = list(self._whole_blocks(entry, file))
             self._write_journal(entry / JOURNAL, blocks)
             self._go_on(entry, file, begin=_end_of(blocks))
-        except OSError as error:
-            raise unwritable(entry, error) from error
         return file
 
     def _begin(self, path: Path) -> None:

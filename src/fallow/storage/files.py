@@ -8,10 +8,11 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fallow.core.refusal import explain_errors
 from fallow.storage.errors import StorageError, UnwritableFileError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     earlier file of that name is kept.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
-    try:
+    with writing(path):
         make_folder(path.parent)
         mode = rights_in(path.parent, mode)
         draft.unlink(missing_ok=True)
@@ -96,16 +97,17 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError as error:
-        raise unwritable(path, error) from error
     return hashlib.sha256(content).hexdigest()
 
 
-def unwritable(path: Path, error: OSError) -> StorageError:
-    """Return the error for a full or read-only disk, with a message of one sentence."""
-    return UnwritableFileError(
-        f"{path} cannot be written ({error.strerror}): free some space, make the "
-        "folder writable, or choose another folder; earlier results are unchanged"
+def writing(path: Path) -> AbstractContextManager[None]:
+    """Raise UnwritableFileError if a block fails because of a full or read-only disk."""
+    return explain_errors(
+        f"{path} cannot be written (",
+        after="): free some space, make the folder writable, or choose another folder; earlier "
+        "results are unchanged",
+        of=OSError,
+        to=UnwritableFileError,
     )
 
 
@@ -121,13 +123,11 @@ def only_one(path: Path, wait: bool = True) -> Iterator[None]:
 
     Raises StorageError if another process has the lock and ``wait`` is off.
     """
-    try:
+    with writing(path):
         make_folder(path.parent)
         # does not create a file through a link of another user
         how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(path, how, rights_in(path.parent, 0o666))
-    except OSError as error:
-        raise unwritable(path, error) from error
     try:
         _lock(file, path, wait)
         yield
@@ -174,12 +174,13 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
     from fallow.storage.packing import unpack
 
     way_out = f"delete the folder {folder} and run again with --resume (coordinate start: without)"
-    try:
+    with explain_errors(
+        f"checkpoint {path} cannot be read (",
+        after=f"): {way_out}",
+        of=OSError,
+        to=StorageError,
+    ):
         content = path.read_bytes()
-    except OSError as error:
-        raise StorageError(
-            f"checkpoint {path} cannot be read ({error.strerror}): {way_out}"
-        ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise StorageError(
             f"checkpoint {path} is damaged (it is not the file named in the event "

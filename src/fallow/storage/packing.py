@@ -10,6 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fallow.core.refusal import explain_errors
+
 UNREADABLE = (
     SafetensorError,
     LookupError,
@@ -66,7 +68,9 @@ def pack(tree: object) -> bytes:
 
 def unpack(blob: bytes) -> Any:  # the caller knows the type
     """Return the structure that `pack` packed.  Raises ValueError for anything else."""
-    try:
+    with explain_errors(
+        f"a message of {len(blob)} bytes could not be read: ", of=UNREADABLE
+    ):
         size = int.from_bytes(blob[:8], "little")  # length of the header in safetensors
         header = json.loads(blob[8 : 8 + size])
         tree = json.loads(header["__metadata__"]["tree"])
@@ -74,10 +78,6 @@ def unpack(blob: bytes) -> Any:  # the caller knows the type
         for name, tensor in tensors.items():
             _check_empty(name, tensor)
         return _rebuild(tree, tensors=tensors)
-    except UNREADABLE as error:
-        raise ValueError(
-            f"a message of {len(blob)} bytes could not be read: {error}"
-        ) from error
 
 
 def unpack_received(blob: bytes) -> Any:  # the caller knows the type

@@ -25,12 +25,14 @@ from fallow.strategies.base import (
     selects,
 )
 from fallow.strategies.parts import (
+    SCORES,
     FeatureVectors,
     gather_committee,
     k_center,
     logits,
     personal_model,
     rank_rows,
+    require_finite,
 )
 from fallow.strategies.parts.committee import Committee
 
@@ -48,11 +50,8 @@ def draw_by_softmax(
     """
     left = torch.ones(len(scores), dtype=torch.bool)
     good = scores.isfinite()
-    if len(scores) and not bool(good.any()):
-        raise ValueError(
-            f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
-            "learning rate or check the examples"
-        )
+    if len(scores):
+        require_finite(good, SCORES)
     picks = []
     chances = []
     for _ in range(min(n, len(scores))):

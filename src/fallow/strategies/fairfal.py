@@ -29,7 +29,13 @@ from fallow.strategies.base import (
     orders,
     selects,
 )
-from fallow.strategies.parts import Gradients, k_center, rank_rows, residuals
+from fallow.strategies.parts import (
+    Gradients,
+    k_center,
+    rank_rows,
+    require_finite,
+    residuals,
+)
 
 
 @explain_constructor
@@ -216,11 +222,7 @@ def mean_prediction(view: View, model: str) -> Tensor:
     """
     p = view.logits(model, "labeled").double().softmax(1)
     known = p.isfinite().all(1)
-    if not bool(known.any()):
-        raise ValueError(
-            f"the {model} model's predictions of all {len(p)} labeled examples are NaN or infinite: "
-            "it has diverged; lower the learning rate or check the examples"
-        )
+    require_finite(known, f"the {model} model's predictions of all {{n}} labeled examples")
     p = p[known]
     labels = view.labels[known]
     of_class = [p[labels == c].mean(0) for c in torch.unique(labels)]  # (C,) each

@@ -18,7 +18,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -47,7 +47,9 @@ from fallow.strategies.parts import (
     next_digits,
     rank_in_clusters,
     read_bundles,
+    read_groups,
     read_shared_features,
+    require_finite,
     shuffle_equal,
     tie_bundles,
     total_bundles,
@@ -225,15 +227,11 @@ class Typical:
         all examples in descending order of typicality, (m,), and the label budget of the site, ().
         """
         x = read_shared_features(view)
-        good = x.isfinite().all(1).nonzero().squeeze(1)
-        if not len(good):
-            raise ValueError(
-                f"the features of all {len(x)} examples are NaN or infinite: the model has diverged; "
-                "lower the learning rate or check the examples"
-            )
+        is_finite = x.isfinite().all(1)
+        require_finite(is_finite)
         crowds = rank_in_clusters(
             x,
-            good,
+            is_finite.nonzero().squeeze(1),
             centers,
             neighbors=self.neighbors,
             ties=view.stream("crowds"),
@@ -292,7 +290,7 @@ class Typical:
         The others are from clusters with few labels.  ``covered``: (K,) labels of each cluster,
         including those of this query.
         """
-        kept = self.read_groups(view)
+        kept = read_groups(view)
         cluster = kept["cluster"]
         score = kept["score"]
         order = kept["order"]
@@ -323,7 +321,7 @@ class Typical:
         In each turn, these are the first clusters without a higher bid, up to the label budget.
         """
         check_turns(winners, TURNS)
-        kept = self.read_groups(view)
+        kept = read_groups(view)
         room = int(kept["n"])
         own = self.make_bids(view, winners.shape[1])
         mine: list[int] = []
@@ -339,22 +337,12 @@ class Typical:
         A bid is the highest typicality, in steps of a 32nd of an octave, with a random number for
         ties.
         """
-        kept = self.read_groups(view)
+        kept = read_groups(view)
         is_there = kept["cluster"] >= 0
         cluster = kept["cluster"][is_there]
         score = kept["score"][is_there]
         best = torch.full((clusters,), -1.0).scatter_reduce(0, cluster, score, "amax")
         return bids_of(best, view.stream("bids"))
-
-    def read_groups(self, view: View) -> State:
-        """Return the state that `group` stored; raises if the pool has changed."""
-        kept = view.memory["group"]
-        if len(kept["cluster"]) != view.pool:
-            raise ValueError(
-                f"site {view.site} has grouped {len(kept['cluster'])} rows and has {view.pool} "
-                "without a label now: its rows changed during the query; repeat the query"
-            )
-        return kept
 
 
 def order_clusters(rows: Tensor, labels: Tensor, holders: Tensor, n: int) -> Tensor:

@@ -48,7 +48,9 @@ from fallow.strategies.parts import (
     predict,
     rank_in_clusters,
     read_bundles,
+    read_groups,
     read_shared_features,
+    require_finite,
     shuffle_equal,
     tie_bundles,
     total_bundles,
@@ -258,15 +260,11 @@ class TypicalUnsure:
         """
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
-        good = (x.isfinite().all(1) & u.isfinite()).nonzero().squeeze(1)
-        if not len(good):
-            raise ValueError(
-                f"the features or outputs of all {len(x)} examples are NaN or infinite: the model has "
-                "diverged; lower the learning rate or check the examples"
-            )
+        is_finite = x.isfinite().all(1) & u.isfinite()
+        require_finite(is_finite, "the features or outputs of all {n} examples")
         crowds = rank_in_clusters(
             x,
-            good,
+            is_finite.nonzero().squeeze(1),
             centers,
             neighbors=self.neighbors,
             ties=view.stream("crowds"),
@@ -303,7 +301,7 @@ class TypicalUnsure:
         counts = torch.zeros(len(prefix), BASE)
         if "group" not in view.memory:  # it has no label budget
             return {"rows": counts}
-        kept = self.read_groups(view)
+        kept = read_groups(view)
         mine = self.find_taken(kept, bars)
         if len(mine) < int(kept["n"]):
             is_free = kept["level"] >= 0
@@ -321,7 +319,7 @@ class TypicalUnsure:
     def taken(self, view: View, bars: Tensor) -> Answer:
         counts = torch.zeros(bars.shape[1], dtype=torch.float64)
         if "group" in view.memory:
-            kept = self.read_groups(view)
+            kept = read_groups(view)
             at = kept["cluster"][self.find_taken(kept, bars)]
             counts = torch.bincount(at, minlength=bars.shape[1]).double()
         return {"taken": counts}
@@ -332,7 +330,7 @@ class TypicalUnsure:
 
         ``covered``: (K,) labels of each cluster, including those of this query.
         """
-        kept = self.read_groups(view)
+        kept = read_groups(view)
         first = self.find_taken(kept, bars)[:n]
         is_left = kept["level"] >= 0
         is_left[first] = False
@@ -359,16 +357,6 @@ class TypicalUnsure:
             mine = torch.cat([mine, new])
             is_free[new] = False
         return mine
-
-    def read_groups(self, view: View) -> State:
-        """Return the state that `group` stored; raises if the pool has changed."""
-        kept = view.memory["group"]
-        if len(kept["cluster"]) != view.pool:
-            raise ValueError(
-                f"site {view.site} has grouped {len(kept['cluster'])} rows and has {view.pool} "
-                "without a label now: its rows changed during the query; repeat the query"
-            )
-        return kept
 
 
 def weigh_rows(view: View, *, is_trained: bool) -> Tensor:

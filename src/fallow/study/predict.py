@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.banks import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data import read_rows
@@ -248,10 +249,8 @@ def _turn_into_parquet(
     for name, kind in types.items():
         if kind == "str":
             table[name] = table[name].map(cell_text, na_action="ignore")
-    try:
-        parquet: bytes = table.to_parquet(engine="pyarrow", index=False)
-    except ImportError as error:
-        raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
+    import_optional("pyarrow", "pyarrow", "Parquet")
+    parquet: bytes = table.to_parquet(engine="pyarrow", index=False)
     return parquet
 
 

@@ -15,6 +15,7 @@ from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy, spell_class
+from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream
 from fallow.core.suggestions import refuse_for_classes
 from fallow.core.wording import join_words
@@ -355,17 +356,18 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             f"{path.parent} already contains a study; add --resume to continue it, or "
             "choose another folder with --out"
         )
-    try:
+    with explain_errors(
+        f"{path} is damaged (",
+        after="): choose another folder with --out",
+        of=(ValueError, KeyError, TypeError, AttributeError),
+        to=StorageError,
+    ):
         old: Any = parse_json(read_regular(path))  # Any: checked below
         before = recipe_from(old["recipe"])
         same: BegunRuns = {
             "strategies": list(old["strategies"]),
             "seeds": list(old["seeds"]),
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(
-            f"{path} is damaged ({error}): choose another folder with --out"
-        ) from error
     # a module that only this file names is not imported
     has_other_names = named_classes(before) != named_classes(recipe)
     if has_other_names or not before.is_digested_as(recipe.digest):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import nearest, require_known
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ class PublishedTables:
         kinds = sorted({row["kind"] for row in rows})
         if kind is None:
             return [row["table"] for row in rows]
-        if kind not in kinds:
-            raise ValueError(f"no published table has {kind!r}{nearest(kind, kinds)}")
+        require_known(kind, kinds, f"no published table has {kind!r}")
         return [row["table"] for row in rows if row["kind"] == kind]
 
     def _index(self) -> list[dict[str, str]]:

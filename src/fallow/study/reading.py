@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
+from fallow.core.refusal import explain_errors
 from fallow.experiment.record import CompleteRecord, Record
 from fallow.storage.received import check_no_links_below, parse_json, read_regular
 from fallow.storage.validation import find_error, find_error_in_json
@@ -171,13 +172,15 @@ def _study(path: Path, known: PaperResults) -> StudyManifest:
             f"{path} is not a study: it has no study.json; give the directory that "
             "'fallow compare --out' wrote"
         )
-    try:
+    with explain_errors(
+        f"{file} is damaged (",
+        after="); restore it, or run the study again in another folder",
+    ):
         raw: Any = parse_json(read_regular(file, MOST_BYTES))  # Any: checked below
-    except ValueError as error:
-        raise ValueError(
-            f"{file} is damaged ({error}); restore it, or run the study again in another folder"
-        ) from error
-    try:
+    with explain_errors(
+        f"{file} is not a study's description (wrong or missing: ",
+        after="); give the directory that 'fallow compare --out' wrote",
+    ):
         wrong = find_error_in_json(StudyFile, raw)
         if wrong is not None:
             raise ValueError(wrong)
@@ -185,11 +188,6 @@ def _study(path: Path, known: PaperResults) -> StudyManifest:
         check_settings(recipe, "recipe")
         if len(raw["strategies"]) * len(raw["seeds"]) > MOST_RUNS:
             raise ValueError(f"strategies and seeds: more than {MOST_RUNS:,} runs")
-    except ValueError as error:
-        raise ValueError(
-            f"{file} is not a study's description (wrong or missing: {error}); "
-            "give the directory that 'fallow compare --out' wrote"
-        ) from error
     return StudyManifest(
         name=raw["name"],
         recipe=recipe,

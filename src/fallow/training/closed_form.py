@@ -756,7 +756,7 @@ class ClosedForm:
             sum_products(rows.z, rows.y),
             sensitivity=SENSITIVITY,
             post=lambda noisy: {"rows": n, "noisy": noisy},
-            delta=self.delta,
+            delta=self.delta or torch.nan,  # declared with delta only
         )
 
     @client.keep(

@@ -22,7 +22,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (
@@ -418,10 +418,8 @@ def _check_args(key: ExchangeKey, step: Step, sizes: Mapping[str, int]) -> None:
     if _is_direction(step):
         sizes = {**sizes, STATISTICS: 0}
     for name, value in step.args.items():
-        try:
+        with explain_errors(f"instruction {key}: ", to=Refusal):
             _check_kind(name, value)
-        except ValueError as error:
-            raise Refusal(f"instruction {key}: {error}") from error
         if name in sizes:
             _check_shape(key, name, value, sizes[name])
         if isinstance(value, Tensor) and not is_finite(value):

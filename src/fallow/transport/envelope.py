@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.exchange_key import ExchangeKey, read_key
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import SiteId, Tree
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy.signing import open_signed, sign
@@ -159,11 +159,9 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
     head = {name: tree[name] for name in form.head}
     key: ExchangeKey | None = None
     is_unread = form is REPLY and head["key"] is None
-    try:
+    with explain_errors(f"a message from {whose} is invalid: ", to=Refusal):
         if not is_unread:
             key = read_key(head["key"])
-    except ValueError as error:
-        raise Refusal(f"a message from {whose} is invalid: {error}") from error
     try:
         # as JSON, because strict mode for Python values accepts no dictionary
         form.adapter.validate_json(json.dumps(head), strict=True)

@@ -14,6 +14,7 @@ from fallow.core.extensions import (
     load_extension,
 )
 from fallow.core.names import ClassKind, NamePolicy, check_name
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest
 from fallow.transport.factory import (
     CoordinatorEnd,
@@ -79,10 +80,8 @@ def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
         if missing is not None:
             raise ValueError(f"{setting}: {missing}")
         raise ValueError(f"{setting} is {name!r:.80}{hint}")
-    try:
+    with explain_errors(f"{setting}: "):
         check_name(target, policy)
-    except ValueError as error:
-        raise ValueError(f"{setting}: {error}") from error
 
 
 def find_factory(name: str, policy: NamePolicy) -> type[TransportFactory]:

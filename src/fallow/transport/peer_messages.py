@@ -19,7 +19,7 @@ from fallow.core.client import Declaration, find_fault, list_relays
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.methods import Method
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import Answer, SiteId, State, Tree, Value
 from fallow.core.values import Kind, Known, Numbers, knows_shape, shape_of
 from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
@@ -114,23 +114,19 @@ def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
     if isinstance(order.body, dict) and PROOFS in order.body:
         names.add(PROOFS)
     body = _read_fields(order, names)
-    try:
+    with explain_errors(f"instruction {order.key}: ", to=Refusal):
         request = unpack_request(
             tensor_to_bytes(body["request"], "the request of an order")
         )
-    except ValueError as error:
-        raise Refusal(f"instruction {order.key}: {error}") from error
     if request.key != order.key.request:
         raise Refusal(f"instruction {order.key} contains the request {request.key}")
     if not isinstance(body["to"], dict):
         raise Refusal(f"instruction {order.key} does not name the receivers of its relay")
-    try:
+    with explain_errors(f"instruction {order.key}: ", to=Refusal):
         to = {
             site: tensor_to_bytes(key, f"the encryption key of site {site}")
             for site, key in body["to"].items()
         }
-    except ValueError as error:
-        raise Refusal(f"instruction {order.key}: {error}") from error
     if any(len(key) != HALF for key in to.values()):
         raise Refusal(
             f"instruction {order.key} has an encryption key that does not have {HALF} bytes"

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fallow.core.refusal import explain_errors
 from fallow.privacy.extra import need
 from fallow.storage.files import FILE, make_folder
 from fallow.storage.received import read_named
@@ -131,25 +132,23 @@ def _restrict(context: ssl.SSLContext) -> None:
 
 def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
     _check_readable(authority)
-    try:
+    with explain_errors(
+        f"{authority} contains no certificate of an authority (",
+        after="): give a PEM file",
+        of=(OSError, ssl.SSLError),
+    ):
         context.load_verify_locations(authority)
-    except (OSError, ssl.SSLError) as error:
-        raise ValueError(
-            f"{authority} contains no certificate of an authority ({error}): give a "
-            "PEM file"
-        ) from error
 
 
 def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
     for file in (pair.certificate, pair.key):
         _check_readable(file)
-    try:
+    with explain_errors(
+        f"{pair.certificate} and {pair.key} are not a certificate with its key (",
+        after="): give two matching PEM files, the key without a password",
+        of=(OSError, ssl.SSLError, ValueError),
+    ):
         context.load_cert_chain(pair.certificate, pair.key, _ask_nobody)
-    except (OSError, ssl.SSLError, ValueError) as error:
-        raise ValueError(
-            f"{pair.certificate} and {pair.key} are not a certificate with its key "
-            f"({error}): give two matching PEM files, the key without a password"
-        ) from error
 
 
 def _check_readable(file: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fallow.core.exchange_key import read_key
 from fallow.core.messages import Kind, Masked, Request, Step
+from fallow.core.refusal import explain_errors
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Tree, Value
 from fallow.storage.packing import UNREADABLE, pack, unpack_received
@@ -57,7 +58,9 @@ def _write_step(step: Step) -> dict[str, object]:
 def unpack_request(blob: bytes) -> Request:
     """Parse a request of `pack_request`. Raises ValueError for any other data."""
     tree = unpack_received(blob)
-    try:
+    with explain_errors(
+        f"a request of {len(blob)} bytes could not be read: ", of=UNREADABLE
+    ):
         steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
         return Request(
             key=read_key(tree["key"]),
@@ -66,10 +69,6 @@ def unpack_request(blob: bytes) -> Request:
             round=_require(int, tree["round"]),
             steps=steps,
         )
-    except UNREADABLE as error:
-        raise ValueError(
-            f"a request of {len(blob)} bytes could not be read: {error}"
-        ) from error
 
 
 def _read_step(fields: Tree) -> Step:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fallow.core.refusal import explain_errors
 from fallow.data.catalog.files import Array, drop_copies, normalize_images, to_labels
 from fallow.data.dataset import Dataset
 from fallow.data.loaders.raster import ImageError, open_image
@@ -77,11 +78,11 @@ def _files(folder: Path | None, inside: str) -> list[Path]:
 
 def _pixels(file: Path) -> Array:
     """Return pixels (32, 32, 3) uint8; the few gray images have three equal channels."""
-    try:
-        with open_image(file, "reading CINIC-10") as opened:
-            pixels = np.asarray(opened.convert("RGB"))
-    except ImageError as error:
-        raise ValueError(f"{file} could not be read as an image: {error}") from error
+    with (
+        explain_errors(f"{file} could not be read as an image: ", of=ImageError),
+        open_image(file, "reading CINIC-10") as opened,
+    ):
+        pixels = np.asarray(opened.convert("RGB"))
     if pixels.shape != (SIDE, SIDE, 3):
         height, width = pixels.shape[:2]
         raise ValueError(

@@ -10,8 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
-from fallow.core.suggestions import nearest
-from fallow.data.catalog.named import CATALOG
+from fallow.data.catalog.named import CATALOG, find_entry
 from fallow.data.catalog.sources import TableSource
 
 TIMEOUT = 60.0  # seconds without a response
@@ -56,9 +55,7 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
 
 
 def _source(name: str) -> TableSource:
-    if name not in CATALOG:
-        raise ValueError(f"{name!r} is not a known dataset{nearest(name, list(CATALOG))}")
-    entry = CATALOG[name]
+    entry = find_entry(name)
     if entry.published is None:
         way = "put its files there by hand"
         if entry.source == "bundled":

@@ -16,6 +16,7 @@ from typing import IO, Any, final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.refusal import explain_errors
 from fallow.data.catalog.sources import TableSource
 
 ATTRIBUTE = re.compile(
@@ -65,21 +66,21 @@ def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDA
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
-    try:
+    with explain_errors(
+        f"{path.name} cannot be read as {what} (",
+        after="); download it again",
+        of=(
+            OSError,
+            ValueError,
+            TypeError,
+            NotImplementedError,
+            KeyError,
+            zlib.error,
+            MatReadError,
+        ),
+    ):
         mat = loadmat(path, variable_names=names)
         return {name: np.asarray(mat[name]) for name in names}
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        NotImplementedError,
-        KeyError,
-        zlib.error,
-        MatReadError,
-    ) as error:
-        raise ValueError(
-            f"{path.name} cannot be read as {what} ({error}); download it again"
-        ) from error
 
 
 def _read_separated(lines: Iterator[str], source: TableSource) -> PublishedTable:

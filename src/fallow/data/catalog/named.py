@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, final
 
-from fallow.core.suggestions import nearest
+from fallow.core.refusal import explain_errors
+from fallow.core.suggestions import require_known
 from fallow.data.catalog import files, photos
 from fallow.data.catalog.bundled import Reader, bundled_reader, read_digit_angle
 from fallow.data.catalog.cinic import read_cinic10
@@ -298,11 +299,9 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     >>> load("wine").x_test.shape
     torch.Size([36, 13])
     """
-    entry = _entry(name)
-    try:
+    entry = find_entry(name)
+    with explain_errors(f"data set {name!r}: "):
         return entry.read(_folder(data_dir))
-    except ValueError as error:
-        raise ValueError(f"data set {name!r}: {error}") from error
 
 
 def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) -> Dataset:
@@ -311,13 +310,11 @@ def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) 
     If decompressing all images is slow, the ``first`` ones are repeated in place of all.
     Other datasets are loaded completely. Raises ValueError like `load`.
     """
-    entry = _entry(name)
+    entry = find_entry(name)
     if entry.outline is None:
         return load(name, data_dir)
-    try:
+    with explain_errors(f"data set {name!r}: "):
         return entry.outline(_folder(data_dir), first)
-    except ValueError as error:
-        raise ValueError(f"data set {name!r}: {error}") from error
 
 
 def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
@@ -356,7 +353,7 @@ def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
     >>> missing_files("cifar10", "/nowhere")[-1]
     'cifar10_train_b.npy.xz'
     """
-    entry = _entry(name)
+    entry = find_entry(name)
     wanted = [*entry.files, *entry.optional_files]
     folder = _folder(data_dir)
     if folder is None:
@@ -364,9 +361,9 @@ def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
     return [file for file in wanted if not (folder / file).exists()]
 
 
-def _entry(name: str) -> CatalogEntry:
-    if name not in CATALOG:
-        raise ValueError(f"{name!r} is not a known dataset{nearest(name, list(CATALOG))}")
+def find_entry(name: str) -> CatalogEntry:
+    """Return the entry of a named dataset; ValueError with the nearest name for any other."""
+    require_known(name, CATALOG, f"{name!r} is not a known dataset")
     return CATALOG[name]
 
 

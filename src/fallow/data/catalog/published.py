@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import require_known
 from fallow.data.catalog.bundled import Reader
 from fallow.data.catalog.files import read_arrays, table_with_test_rows, to_names
 from fallow.data.catalog.formats import PublishedTable, one_hot, open_published
@@ -91,10 +91,7 @@ def _read_table(file: str, cells: PublishedTable, source: TableSource) -> _Table
     if source.group:
         grouping.append(source.group)
     for column in (source.target, *source.drop, *source.texts, *grouping):
-        if column not in header:
-            raise ValueError(
-                f"{file} has no column {column!r}{nearest(column, list(header))}"
-            )
+        require_known(column, header, f"{file} has no column {column!r}")
 
     aside = {source.target, *source.drop, *grouping}
     textual: list[str] = []

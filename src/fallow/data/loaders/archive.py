@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.refusal import explain_errors
 from fallow.storage.received import check_no_pipe, describe_lack
 
 Array = npt.NDArray[Any]
@@ -72,11 +73,12 @@ def check_arrays_fit(path: Path, limit: int | None = None) -> None:
 
     Nothing is decompressed. Raises any of `DAMAGED` for a file of another kind.
     """
-    try:
-        with path.open("rb") as opened, zipfile.ZipFile(opened) as members:
-            _check_size(_count_bytes(members), limit)
-    except _Unfit as error:
-        raise ValueError(f"{path} {error}") from error
+    with (
+        explain_errors(f"{path} ", of=_Unfit),
+        path.open("rb") as opened,
+        zipfile.ZipFile(opened) as members,
+    ):
+        _check_size(_count_bytes(members), limit)
 
 
 def _check_size(n_bytes: int, limit: int | None) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import require_known
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.columns import hash_texts
 from fallow.data.loaders.images import list_files, read_images
@@ -126,8 +126,7 @@ def _read_npz(
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Read the array ``x`` of a .npz file, named by its array ``ids`` if there is one."""
     arrays = read_arrays(path)
-    if "x" not in arrays:
-        raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
+    require_known("x", arrays, f"{path.name} has no array 'x'")
     numbers, _ = as_features(bring_to_shape(arrays["x"], shape), path.name)
     x = torch.from_numpy(numbers)
     if "ids" not in arrays:
@@ -204,8 +203,7 @@ def _encode_features(
 
 
 def _find_column(cells: Mapping[str, ColumnCells], column: str, name: str) -> ColumnCells:
-    if column not in cells:
-        raise ValueError(f"{name} has no column {column!r}{nearest(column, list(cells))}")
+    require_known(column, cells, f"{name} has no column {column!r}")
     return cells[column]
 
 

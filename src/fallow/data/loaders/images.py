@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
+from fallow.core.refusal import explain_errors
 from fallow.data.loaders.pixels import BRIGHTEST
 from fallow.data.loaders.raster import ImageError, open_image
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
@@ -344,7 +345,8 @@ def _is_dicom(file: Path) -> bool:
 def _read_dicom(file: Path, channels: int | None) -> Pixels:
     """Return the image in a DICOM file, from 0 (black) to 255, scaled by the stored bits."""
     pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
-    try:
+    # pydicom raises any error for a damaged file
+    with explain_errors(f"{file} could not be read as DICOM: ", of=Exception):
         dicom = pydicom.dcmread(file)
         pixels: npt.NDArray[np.float64] = np.asarray(dicom.pixel_array, dtype=np.float64)
         if int(getattr(dicom, "NumberOfFrames", 1) or 1) != 1:
@@ -358,8 +360,6 @@ def _read_dicom(file: Path, channels: int | None) -> Pixels:
             pixels = 255 - pixels
         if channels == 1 and not is_gray:
             raise ValueError("it has colors, and the others are gray")
-    except Exception as error:  # pydicom raises any error for a damaged file
-        raise ValueError(f"{file} could not be read as DICOM: {error}") from error
     if is_gray:
         return pixels[None]  # of (h, w)
     return pixels.transpose(2, 0, 1)  # of (h, w, 3)

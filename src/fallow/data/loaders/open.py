@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import nearest, require_known
 from fallow.data.catalog.named import CATALOG, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
@@ -133,8 +133,7 @@ def from_npz(
         return _read_medmnist(file, arrays, classes, channels)
     words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
-        if key not in arrays:
-            raise ValueError(f"{file} has no array {key!r}{nearest(key, list(arrays))}")
+        require_known(key, arrays, f"{file} has no array {key!r}")
     unknown = []
     for key in arrays:
         if key not in words:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.missing import Missing
-from fallow.core.suggestions import nearest, nearest_column
+from fallow.core.suggestions import nearest_column, require_known
 from fallow.data.loaders.columns import (
     MOST_LEVELS,
     RecognizedColumn,
@@ -221,9 +221,9 @@ def _check_same_columns(
     first: ReadTable, second: ReadTable, source: Source, test: Source
 ) -> None:
     for column in first.columns:
-        if column not in second.columns:
-            hint = nearest(column, list(second.columns))
-            raise ValueError(f"{test.name} has no column {column!r} of {source.name}{hint}")
+        require_known(
+            column, second.columns, f"{test.name} has no column {column!r} of {source.name}"
+        )
     for column in second.columns:
         if column not in first.columns:
             raise ValueError(

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
+from fallow.core.refusal import explain_errors
 from fallow.data.loaders.dialect import Dialect, detect
 from fallow.data.loaders.workbook import check_workbook_fits
 from fallow.storage.received import check_no_pipe, describe_lack
@@ -136,14 +137,16 @@ def _read_text(path: Path, is_text: IsText, notify: ReportBytes) -> ReadTable:
 
 def _read_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
     """Yield the rows of a file, header first, without blank lines."""
-    try:
-        with path.open(newline="", encoding=dialect.encoding) as file:
-            reader = csv.reader(
-                file, strict=True, delimiter=dialect.separator, quotechar=dialect.quote
-            )
-            yield from (row for row in reader if row)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path.name} is not a CSV file: {error}") from error
+    with (
+        explain_errors(
+            f"{path.name} is not a CSV file: ", of=(UnicodeDecodeError, csv.Error)
+        ),
+        path.open(newline="", encoding=dialect.encoding) as file,
+    ):
+        reader = csv.reader(
+            file, strict=True, delimiter=dialect.separator, quotechar=dialect.quote
+        )
+        yield from (row for row in reader if row)
 
 
 def _read_header(path: Path, dialect: Dialect) -> list[str]:
@@ -299,16 +302,17 @@ def _read_excel(path: Path, is_text: IsText) -> ReadTable:
     openpyxl = import_optional("openpyxl", "openpyxl", "reading an Excel file")
     with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # reported later
         check_workbook_fits(path)
-    try:
-        with path.open("rb") as opened, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parts without cells, such as styles
-            book = openpyxl.load_workbook(opened, read_only=True, data_only=True)
-            sheets = book.sheetnames
-            sheet = book[sheets[0]]
-            sheet.reset_dimensions()  # those in the file may be wrong
-            rows = [row for row in map(_read_excel_row, sheet.iter_rows()) if row]
-    except Exception as error:  # openpyxl raises any error for a damaged archive
-        raise ValueError(f"{path.name} could not be read as Excel: {error}") from error
+    with (  # openpyxl raises any error for a damaged archive
+        explain_errors(f"{path.name} could not be read as Excel: ", of=Exception),
+        path.open("rb") as opened,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # of parts without cells, such as styles
+        book = openpyxl.load_workbook(opened, read_only=True, data_only=True)
+        sheets = book.sheetnames
+        sheet = book[sheets[0]]
+        sheet.reset_dimensions()  # those in the file may be wrong
+        rows = [row for row in map(_read_excel_row, sheet.iter_rows()) if row]
     if not rows:
         return ReadTable({})
     names = _name_columns(
@@ -354,14 +358,14 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
     purpose = f"reading a {kind} file"
     arrow = import_optional("pyarrow", "pyarrow", purpose)
     reader = import_optional(module, "pyarrow", purpose)
-    try:
+    with explain_errors(
+        f"{path.name} could not be read as {kind}: ", of=(arrow.ArrowException, OSError)
+    ):
         if is_parquet:
             with reader.ParquetFile(path) as opened:
                 _check_names(opened.schema_arrow.names, path.name)
                 _check_fits(path, _estimate_bytes(opened.metadata))
         table = reader.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
     return cells_of_frame(table, path.name, is_text)
 
 
@@ -407,12 +411,12 @@ def cells_of_frame(df: IntoDataFrame, name: str, is_text: IsText = no_text) -> R
     _check_names(names, name)
     columns: dict[str, ColumnCells] = {}
     for index, column in enumerate(names):
-        try:
+        with explain_errors(
+            f"{name}: column {column!r} cannot be read: ",
+            after="; omit it",
+            of=(ArithmeticError, ValueError),  # such as dates after 9999
+        ):
             columns[column] = cells_of_series(frame[:, index], is_text(column))
-        except (ArithmeticError, ValueError) as error:  # such as dates after 9999
-            raise ValueError(
-                f"{name}: column {column!r} cannot be read: {error}; omit it"
-            ) from error
     return ReadTable(columns)
 
 

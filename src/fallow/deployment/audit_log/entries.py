@@ -16,10 +16,11 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.absences import load_absences, load_left
 from fallow.deployment.coordinator.arrivals import ARRIVALS, read_arrivals
 from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.folders import find_kind
 from fallow.deployment.joining import fingerprint
 from fallow.deployment.ledger.history import HistoryLine
 from fallow.deployment.site.agreement_text import Disclosed, list_agreed_disclosures
-from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.folder import SETTINGS, SiteFolder
 from fallow.experiment.event_log import EventLog
 from fallow.study.study_run import StudyRun
 
@@ -103,16 +104,11 @@ def read_audit_log(folder: Path) -> tuple[AuditLog, bytes]:
 
     Raises ValueError for any other folder, and Failed if a line of its ledger was changed.
     """
-    if (folder / "site.toml").exists():
+    if find_kind(folder) == SETTINGS:
         site = SiteFolder.open(folder)
         return read_site_audit_log(site), site.keys.sign
-    if (folder / "coordinator.json").exists():
-        office = CoordinatorFolder.open(folder)
-        return read_coordinator_audit_log(office), office.secret
-    raise ValueError(
-        f"{folder} is neither the folder of a site nor that of a coordinator: "
-        "'fallow site init' and 'fallow coordinate init' create them"
-    )
+    office = CoordinatorFolder.open(folder)
+    return read_coordinator_audit_log(office), office.secret
 
 
 def read_site_audit_log(folder: SiteFolder) -> AuditLog:

@@ -18,6 +18,7 @@ from typing import Annotated, cast
 from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
+from fallow.core.refusal import explain_errors
 from fallow.deployment.audit_log.entries import Role, name_party, read_audit_log
 from fallow.deployment.audit_log.files import PAGE, RECORDS, TABLE, render_files
 from fallow.deployment.folders import private_folder
@@ -264,11 +265,9 @@ def _compare(file: Path, signed: SignedFile) -> str | None:
 
 def _read(file: Path) -> bytes:
     """Read a file of an audit log. Raises StorageError if it is unreadable or too large."""
-    try:
+    with explain_errors(f"{file} cannot be read (", after=")", of=OSError, to=StorageError):
         if not file.is_file():
             raise ValueError(f"{file} is missing: {AGAIN}")
         if file.stat().st_size > LARGEST:
             raise ValueError(f"{file} has more than {LARGEST >> 30} GiB: {AGAIN}")
         return file.read_bytes()
-    except OSError as error:
-        raise StorageError(f"{file} cannot be read ({error.strerror})") from error

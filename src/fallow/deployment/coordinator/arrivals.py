@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.storage.database import make_private
 from fallow.storage.errors import StorageError
@@ -38,19 +39,18 @@ class Arrival:
 def add_arrival(file: Path, arrival: Arrival) -> None:
     """Append one line. Raises StorageError if the disk is full or the folder is not writable."""
     line = json.dumps(asdict(arrival)).encode() + b"\n"
-    try:
+    with explain_errors(
+        f"{file}, the log of received replies, cannot be written (",
+        after="): free some space or make the folder writable, then start again; nothing is lost",
+        of=OSError,
+        to=StorageError,
+    ):
         if not file.exists():
             make_private(file)
         with file.open("r+b") as opened:
             _end_last_line(opened.fileno())
             opened.seek(0, os.SEEK_END)
             opened.write(line)
-    except OSError as error:
-        raise StorageError(
-            f"{file}, the log of received replies, cannot be written "
-            f"({error.strerror}): free some space or make the folder writable, then "
-            "start again; nothing is lost"
-        ) from error
 
 
 def _end_last_line(file: int) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from fallow.core.extensions import require_extension
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, find_distribution, pin_names
-from fallow.core.suggestions import nearest
+from fallow.core.refusal import explain_errors
+from fallow.core.suggestions import require_known
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.address import check_address, check_host, find_bind_problem
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.building import build_study
-from fallow.deployment.folders import check_free, private_folder, read_authority
+from fallow.deployment.folders import check_free, check_kind, private_folder, read_authority
 from fallow.deployment.joining import KEY, check_own, check_seal, read_joining
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
@@ -25,7 +26,7 @@ from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import StorageError
-from fallow.storage.files import only_one, unwritable, write_json, write_whole
+from fallow.storage.files import only_one, write_json, write_whole, writing
 from fallow.transport.address import is_loopback
 from fallow.transport.factory import CoordinatorEnd
 from fallow.transport.gathering import Keys, SealKey
@@ -88,14 +89,12 @@ class StudyPlan:
 
         Raises ValueError for a class that no installed distribution provides.
         """
-        try:
+        with explain_errors(f"{self.name}: "):
             names = list(named_classes(self.recipe).values())
             if self.transport not in FACTORIES:
                 check_transport(self.transport, OWN, "federation.transport")
                 names.append(require_extension(TRANSPORT, self.transport))
             return pin_names(names)
-        except ValueError as error:
-            raise ValueError(f"{self.name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -185,15 +184,7 @@ class CoordinatorFolder:
     @staticmethod
     def open(path: str | Path) -> CoordinatorFolder:
         """Open a folder made by `create`. Raises ValueError if there is none."""
-        if (Path(path) / "site.toml").exists():
-            raise ValueError(
-                f"{path} is the folder of a site; give the folder of a coordinator"
-            )
-        if not (Path(path) / "coordinator.json").exists():
-            raise ValueError(
-                f"{path} is not the folder of a coordinator; make one with: fallow coordinate init "
-                f"{path}"
-            )
+        check_kind(Path(path), ABOUT, "coordinate")
         return CoordinatorFolder(Path(path))
 
     @staticmethod
@@ -250,7 +241,7 @@ class CoordinatorFolder:
         """
         own = Tls.in_folder(self.path / "keys")
         private_folder(self.path / "keys")
-        try:
+        with writing(self.path / "keys"):
             if not self._secret.exists():
                 write_whole(self._secret, b64encode(new_signing_key()) + b"\n", mode=0o600)
             for file in (own.authority, own.certificate, own.key):
@@ -259,8 +250,6 @@ class CoordinatorFolder:
                 new_tls(self.path / "keys", hosts)
             elif server.authority is not None:
                 write_whole(own.authority, read_authority(server.authority))
-        except OSError as error:
-            raise unwritable(self.path / "keys", error) from error
 
     # -- files ------------------------------------------------------------------------------
 
@@ -518,12 +507,11 @@ class CoordinatorFolder:
         A running coordinator reads the file within two seconds. Raises ValueError for a site that is
         unknown or not admitted.
         """
-        if site not in self.agreement.sites:
-            hint = nearest(site, list(self.agreement.sites))
-            raise ValueError(
-                f"{site!r} is not a site of this study; its sites are "
-                f"{', '.join(self.agreement.sites)}{hint}"
-            )
+        require_known(
+            site,
+            self.agreement.sites,
+            f"{site!r} is not a site of this study; its sites are {', '.join(self.agreement.sites)}",
+        )
         with only_one(self.path / "sites.lock"):
             known = self.admitted
             if site not in known:

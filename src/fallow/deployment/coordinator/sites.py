@@ -17,7 +17,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, select_sent
 from fallow.core.missing import Missing
-from fallow.core.refusal import RunHalted
+from fallow.core.refusal import RunHalted, explain_errors
 from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_values import ALLOWED, TESTS
@@ -480,12 +480,11 @@ def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> SiteRe
     shown = Disclosure()
     verbs = made.methods["annotators"].contract.verbs
     ask = Ask(channel, journal, shown, HELLO, "annotators", reveals=verbs)
-    try:
+    with explain_errors(
+        "a study starts with all its sites, even if a smaller quorum is sufficient later: ",
+        of=RunHalted,
+        to=RunHalted,
+    ):
         met = each_of_all(ask, made.methods["annotators"].hello)
-    except RunHalted as error:
-        raise RunHalted(
-            "a study starts with all its sites, even if a smaller quorum is "
-            f"sufficient later: {error}"
-        ) from error
     greetings: SiteRegistrations = {"sites": met, "revealed": shown.rows()}
     return journal.finish(HELLO.phase_name, greetings)

@@ -23,7 +23,7 @@ from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.site.settings import PageLogin
 from fallow.storage.errors import StorageError
-from fallow.storage.files import OTHERS, unwritable, write_whole
+from fallow.storage.files import OTHERS, write_whole
 
 SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
 SECRET = Path("keys", "page-proxy.secret")
@@ -153,10 +153,7 @@ def open_proxy_access(folder: Path, login: PageLogin | None) -> ProxyAccess:
 
 def _find_secret(file: Path) -> str:
     if not file.exists():
-        try:
-            write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
-        except OSError as error:
-            raise unwritable(file.parent, error) from error
+        write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
     details = file.lstat()
     if not stat.S_ISREG(details.st_mode):
         raise StorageError(f"{file} is not a regular file: delete it, {ANEW}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, final
 
+from fallow.core.refusal import explain_errors
 from fallow.deployment.annotator_statistics import Annotation, estimate_classes
 from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.labeling_tasks import (
@@ -240,7 +241,11 @@ class LabelRequests:
     def _add_task(
         self, chosen: SelectedRow, *, request: int, run: str, cycle: int, position: int
     ) -> None:
-        try:
+        with explain_errors(
+            f"site {self._tables.site} cannot create a labeling task for row {chosen.row} in "
+            f"cycle {cycle}: ",
+            of=sqlite3.IntegrityError,
+        ):
             task = self._tables.write(
                 "INSERT INTO task "
                 "(request, run, cycle, row, position, why, weight, probability, answers, is_check) "
@@ -256,11 +261,6 @@ class LabelRequests:
                 chosen.answers,
                 chosen.is_check,
             )
-        except sqlite3.IntegrityError as error:
-            raise ValueError(
-                f"site {self._tables.site} cannot create a labeling task for row "
-                f"{chosen.row} in cycle {cycle}: {error}"
-            ) from error
         if chosen.is_check:
             sql = (
                 "INSERT INTO annotation (task, who, value, at, kind) "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from typing import Literal, TypedDict
+from typing import Literal, Protocol, TypedDict, TypeVar
 
 from fallow.core.types import SiteId
 from fallow.deployment.answer_plan import Rule
@@ -164,6 +164,35 @@ def check_value(value: float | None, classes: int, *, row: int, site: SiteId) ->
             f"the label {value:g} of row {row} at site {site} is not a class: "
             f"classes are 0 to {classes - 1}"
         )
+
+
+class _Stored(Protocol):
+    """A labeling task, or a line of the table of labeling tasks."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def cycle(self) -> int: ...
+
+
+Stored = TypeVar("Stored", bound=_Stored)
+
+
+def require_open(newest: Stored | None, what: str) -> Stored:
+    """Return the newest labeling task of an example; ValueError if it accepts no labels."""
+    if newest is None:
+        raise ValueError(
+            f"{what} has no labeling task: only selected examples can be labeled"
+        )
+    if newest.state == "expired":
+        raise ValueError(
+            f"the labeling task of {what} expired at the end of cycle {newest.cycle}: nothing was "
+            "changed; it can be labeled if it is selected again"
+        )
+    if newest.state == "withdrawn":
+        raise ValueError(f"{what} was withdrawn and accepts no more labels")
+    return newest
 
 
 def check_reason(reason: str, value: float | None) -> None:

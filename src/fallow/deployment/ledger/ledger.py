@@ -32,6 +32,7 @@ from fallow.deployment.ledger.labeling_tasks import (
     check_value,
     decide_state,
     now,
+    require_open,
 )
 from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
@@ -398,23 +399,8 @@ class Ledger:
             "LIMIT 1",
             row,
         )
-        if not lines:
-            raise ValueError(
-                f"row {row} of site {self.site} has no labeling task: only selected "
-                "examples can be labeled"
-            )
-        asked = _TaskLine._make(lines[0])
-        if asked.state == "expired":
-            raise ValueError(
-                f"the labeling task of row {row} of site {self.site} expired at the "
-                f"end of cycle {asked.cycle}: nothing was changed; the example may "
-                "be selected again"
-            )
-        if asked.state == "withdrawn":
-            raise ValueError(
-                f"row {row} of site {self.site} was withdrawn and accepts no more labels"
-            )
-        return asked
+        newest = _TaskLine._make(lines[0]) if lines else None
+        return require_open(newest, f"row {row} of site {self.site}")
 
     def _record(
         self,

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, final
 
+from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId, Tree
 from fallow.storage.database import make_private
 from fallow.storage.errors import StorageError
@@ -137,7 +138,11 @@ class Releases:
         with self._lock_file() as file:
             content = file.read(_measure_whole_lines(file))
             details = os.fstat(file.fileno())
-        try:
+        with explain_errors(
+            f"{self.path} cannot be read: ",
+            of=(ValueError, LookupError, TypeError),
+            to=UnreadableBook,
+        ):
             lines = [_parse_line(line) for line in content.splitlines()]
             head = lines[0]
             if (head["version"], head["site"]) != (VERSION, self._site):
@@ -145,8 +150,6 @@ class Releases:
             releases = [_parse_release(line) for line in lines[1:]]
             times = [float(line["at"]) for line in lines[1:]]
             written = float(lines[-1]["at"])
-        except (ValueError, LookupError, TypeError) as error:
-            raise UnreadableBook(f"{self.path} cannot be read: {error}") from error
         return _Book(
             head=head, releases=releases, times=times, written=written, stat=details
         )

@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.folders import check_free, private_folder, read_authority
+from fallow.deployment.folders import check_free, check_kind, private_folder, read_authority
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.received import read_toml
@@ -45,19 +46,10 @@ class SiteFolder:
         Raises ValueError if there is none or if a setting is invalid.
         """
         file = Path(path) / SETTINGS
-        if (Path(path) / "coordinator.json").exists():
-            raise ValueError(
-                f"{path} is the folder of a coordinator; give the folder of a site"
-            )
-        if not file.exists():
-            raise ValueError(
-                f"{path} is not the folder of a site; make one with: fallow site init {path}"
-            )
+        check_kind(Path(path), SETTINGS, "site")
         tree = read_toml(file, "restore it from a backup")
-        try:
+        with explain_errors(f"{file}: "):
             settings = settings_from(tree)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
         return SiteFolder(Path(path), settings)
 
     @staticmethod

@@ -12,7 +12,7 @@ from fallow.deployment.folders import private_folder
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import StorageError
-from fallow.storage.files import unwritable, write_whole
+from fallow.storage.files import write_whole, writing
 from fallow.transport.factory import TransportFactory
 from fallow.transport.sum_keys import sign_seal_key
 
@@ -51,13 +51,11 @@ def make_keys(folder: Path, factory: type[TransportFactory]) -> dict[str, str]:
     Keys of an earlier attempt are reused. Raises StorageError if they cannot be written.
     """
     private_folder(folder)
-    try:
+    with writing(folder):
         if not (folder / SECRETS).exists():
             fresh = {"sign": _text(new_signing_key()), "seal": _text(new_secret())}
             write_whole(folder / SECRETS, f"{json.dumps(fresh)}\n".encode(), mode=0o600)
         transport_key = factory.make_key(folder)
-    except OSError as error:
-        raise unwritable(folder, error) from error
     made = read_keys(folder)
     return {
         "verify": _text(made.verify),

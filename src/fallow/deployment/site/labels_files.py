@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from fallow.core.refusal import explain_errors
 from fallow.deployment.site.labeling_tools import (
     Cells,
     JsonObject,
@@ -132,10 +133,8 @@ def read_lines(
 def read_with(tool: LabelingTool, path: Path) -> list[tuple[str, dict[str, str]]]:
     """Return the position and the cells `READ` of each label in a file of a tool."""
     content = _read_bytes(path)
-    try:
+    with explain_errors(f"{path.name}: "):
         labels = tool.parse_labels(content)
-    except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from error
     entries: list[tuple[str, dict[str, str]]] = []
     for number, cells in enumerate(labels, start=1):
         location = str(cells.get("location") or f"label {number}")
@@ -145,12 +144,8 @@ def read_with(tool: LabelingTool, path: Path) -> list[tuple[str, dict[str, str]]
 
 def _read_bytes(path: Path) -> bytes:
     """Return the content of a file, which a labeling tool or somebody else may have written."""
-    try:
+    with explain_errors(f"{path} cannot be read (", after="); check the path", of=OSError):
         return read_named(path, MOST_BYTES)
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error.strerror}); check the path"
-        ) from error
 
 
 def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
@@ -283,8 +278,6 @@ def parse_objects(text: str, name: str = "it") -> list[Cells]:
 def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     entries: list[Entry] = []
     for number, one in enumerate(parse_objects(text, path.name), start=1):
-        try:
+        with explain_errors(f"{path.name}, entry {number}: "):
             entries.append((f"entry {number}", _rename(one, names)))
-        except ValueError as error:
-            raise ValueError(f"{path.name}, entry {number}: {error}") from error
     return entries

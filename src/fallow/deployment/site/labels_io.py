@@ -34,7 +34,11 @@ from typing import Annotated, Literal, final
 from pydantic import Field, with_config
 
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
+from fallow.deployment.ledger.labeling_tasks import (
+    LabelAnswer,
+    LabelingTask,
+    require_open,
+)
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.labeling_tools import Imported, JsonObject, LabelingTool
 from fallow.deployment.site.labels_files import Key, read_lines, read_with
@@ -322,18 +326,7 @@ def _record(
     ``known`` has the newest labeling task of each row and is updated.
     """
     sample = f"example {rows.ids[line.row]!r}"
-    asked = known.get(line.row)
-    if asked is None:
-        raise ValueError(
-            f"{sample} has no labeling task: only selected examples can be labeled"
-        )
-    if asked.state == "expired":
-        raise ValueError(
-            f"the labeling task of {sample} expired at the end of cycle "
-            f"{asked.cycle}; it can be labeled if it is selected again"
-        )
-    if asked.state == "withdrawn":
-        raise ValueError(f"{sample} was withdrawn and accepts no more labels")
+    asked = require_open(known.get(line.row), sample)
     is_complete = len(asked.answers) >= asked.needed
     for answer in asked.answers:
         is_own = answer.who == line.who

@@ -27,7 +27,7 @@ from fallow.core.methods import (
     methods_by_owner,
     site_function,
 )
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State, Value
 from fallow.core.values import Fill, Known
@@ -148,25 +148,17 @@ class SiteLimits:
             raise Refusal(
                 f"instruction {request.key} names receivers but relays nothing to them"
             )
-        unknown = self._find_unknown(to)
-        if unknown is not None:
-            raise Refusal(
-                f"instruction {request.key} relays to {unknown!r:.80}, which is not "
-                "a site of this study"
-            )
+        self._check_names(to, f"instruction {request.key} relays to")
 
     def check_senders(self, key: ExchangeKey, senders: Iterable[str]) -> None:
         """Raise ValueError for a peer message from outside the study."""
-        unknown = self._find_unknown(senders)
-        if unknown is not None:
-            raise Refusal(
-                f"instruction {key} delivers a message of {unknown!r:.80}, which is "
-                "not a site of this study"
-            )
+        self._check_names(senders, f"instruction {key} delivers a message of")
 
-    def _find_unknown(self, names: Iterable[str]) -> str | None:
-        """Return the first name in alphabetical order that is not a site of the study."""
-        return min(set(names) - set(self.agreement.sites), default=None)
+    def _check_names(self, names: Iterable[str], what: str) -> None:
+        """Raise Refusal for the first name in alphabetical order that is no site of the study."""
+        unknown = min(set(names) - set(self.agreement.sites), default=None)
+        if unknown is not None:
+            raise Refusal(f"{what} {unknown!r:.80}, which is not a site of this study")
 
     def _check_tuned(self, request: Request, position: InstructionPosition) -> None:
         """Raise Refusal for requests that do not match the choice of an encoder by labels.
@@ -252,12 +244,7 @@ class SiteLimits:
                     f"instruction {request.key} belongs to another exchange than the "
                     f"masked aggregation '{exchange}', attempt {details.attempt}"
                 )
-            unknown = self._find_unknown(details.keys)
-            if unknown is not None:
-                raise Refusal(
-                    f"instruction {request.key} has a key of {unknown!r:.80}, which "
-                    "is not a site of this study"
-                )
+            self._check_names(details.keys, f"instruction {request.key} has a key of")
 
     # -- local training ---------------------------------------------------------------------
 
@@ -340,10 +327,10 @@ class SiteLimits:
     def _check_words(self, request: Request, step: Step) -> None:
         """Raise unless a client function accepts the arguments, with plausible numbers."""
         verb = site_function(self._method(request.owner), step.verb)
-        try:
+        with explain_errors(
+            f"instruction {request.key} to {step.verb}: ", of=TypeError, to=Refusal
+        ):
             inspect.signature(verb).bind(None, **step.args)
-        except TypeError as error:
-            raise Refusal(f"instruction {request.key} to {step.verb}: {error}") from error
         declaration = declared(self._method(request.owner)).get(step.verb)
         if declaration is None or declaration.takes is None:
             return

@@ -15,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fallow.core.refusal import explain_errors
 from fallow.data.loaders.images import UNLABELED_FOLDER, label_of, list_files, read_images
 from fallow.data.loaders.raster import ImageError, open_image
 
@@ -94,7 +95,10 @@ def read_inside(file: Path, folder: Path) -> bytes:
     any time. Links are therefore resolved first, and then each path component is opened from its
     parent without following links.
     """
-    try:
+    with explain_errors(
+        f"the image {file.name} cannot be displayed: ",
+        of=(OSError, RuntimeError),  # RuntimeError: a loop of links
+    ):
         inside = file.resolve(strict=True)
         top = folder.resolve(strict=True)
         check_inside(file, folder)
@@ -118,8 +122,6 @@ def read_inside(file: Path, folder: Path) -> bytes:
                     f"the image {file.name} cannot be displayed: it is not a file"
                 )
             return opened.read()
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-        raise ValueError(f"the image {file.name} cannot be displayed: {error}") from error
 
 
 def _digest(content: bytes) -> bytes:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.columns import hash_texts
@@ -252,10 +252,7 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
     """
     agreed = [column.name for column in schema.columns]
     for name in agreed:
-        if name not in cells:
-            raise ValueError(
-                f"the agreed column {name!r} is missing{nearest(name, list(cells))}"
-            )
+        require_known(name, cells, f"the agreed column {name!r} is missing")
     known = {*agreed, schema.label, schema.ids}
     passed_over: list[ColumnRead] = []
     for name, texts in cells.items():
@@ -420,8 +417,7 @@ def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
 
 def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     arrays = read_arrays(file)
-    if "x" not in arrays:
-        raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
+    require_known("x", arrays, "there is no array 'x'")
     numbers, output = as_features(bring_to_shape(arrays["x"], schema.shape), file.name)
     x = torch.from_numpy(numbers)  # (n, *shape)
     _check_shape(x, schema)

@@ -35,6 +35,7 @@ from fallow.strategies.parts.density import (
     cover,
     members,
     rank_in_clusters,
+    read_groups,
     typicality,
 )
 from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient, residuals
@@ -57,11 +58,13 @@ from fallow.strategies.parts.posterior import (
     refuse_classes,
 )
 from fallow.strategies.parts.top import (
+    SCORES,
     apportion,
     fill,
     first_best,
     order_ties,
     rank_rows,
+    require_finite,
     shuffle_equal,
     top,
 )
@@ -75,6 +78,7 @@ __all__ = [
     "LEAST",
     "NO_BID",
     "OFTEN",
+    "SCORES",
     "SIGMA",
     "TIED",
     "WIDTH",
@@ -116,8 +120,10 @@ __all__ = [
     "rank_in_clusters",
     "rank_rows",
     "read_bundles",
+    "read_groups",
     "read_shared_features",
     "refuse_classes",
+    "require_finite",
     "residuals",
     "shuffle_equal",
     "similar_blocks",

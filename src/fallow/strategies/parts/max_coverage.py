@@ -13,6 +13,7 @@ from torch import Tensor
 from fallow.core.limits import Limits
 from fallow.core.view import View
 from fallow.strategies.parts.kcenter import EXACT
+from fallow.strategies.parts.top import require_finite
 
 CANDIDATES = 64  # examples whose gains are computed together
 CELLS = 2**24  # similarities of one block: 128 MB in double precision
@@ -103,11 +104,8 @@ class UnitFeatures:
     def of(view: View, model: str) -> UnitFeatures:
         pool = unit_length(view.embed(model))
         is_finite = pool.isfinite().all(1)
-        if len(pool) and not bool(is_finite.any()):
-            raise ValueError(
-                f"the features of all {len(pool)} examples are NaN or infinite: the model has "
-                "diverged; lower the learning rate or check the examples"
-            )
+        if len(pool):
+            require_finite(is_finite)
         labeled = pool[:0]
         if len(view.labels):
             labeled = unit_length(view.embed(model, "labeled"))

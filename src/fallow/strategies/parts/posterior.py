@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.limits import Limits
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.parts.kcenter import FeatureVectors
-from fallow.strategies.parts.top import first_best, order_ties
+from fallow.strategies.parts.top import first_best, order_ties, require_finite
 
 SIGMA = 1e-3
 """σ, label noise for labeled examples with a mean square of 1 (Holzmüller et al., 2023)."""
@@ -61,11 +61,7 @@ class LastLayer:
         x = view.embed(model)
         known = view.embed(model, "labeled")
         good = _is_usable(x)
-        if not bool(good.any()):
-            raise ValueError(
-                f"the features of all {len(x)} examples are NaN or infinite, or beyond "
-                f"{LARGEST:g}: the model has diverged; lower the learning rate or check the examples"
-            )
+        require_finite(good, wrong=f"NaN or infinite, or beyond {LARGEST:g}")
         rows = (~good).long().argsort(stable=True)
         return LastLayer(with_one(x[good]), with_one(known[_is_usable(known)]), rows)
 

@@ -8,20 +8,34 @@ import torch
 from torch import Tensor
 
 
+def require_finite(
+    is_finite: Tensor,
+    what: str = "the features of all {n} examples",
+    wrong: str = "NaN or infinite",
+) -> None:
+    """Raise ValueError if no example is finite.  is_finite: (n,)
+
+    A query strategy must not become random sampling unnoticed.
+    """
+    if not bool(is_finite.any()):
+        raise ValueError(
+            f"{what.format(n=len(is_finite))} are {wrong}: the model has diverged; lower the "
+            "learning rate or check the examples"
+        )
+
+
+SCORES = "all {n} scores"
+
+
 def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
     """Rank positions by descending score; ties in random order from ``generator``.  (n,) -> (n,).
 
-    NaN and infinities are ranked last.  Raises ValueError if nothing is finite: a query strategy
-    must not become random sampling unnoticed.
+    NaN and infinities are ranked last.  Raises ValueError if nothing is finite.
     """
     if not len(scores):
         return torch.empty(0, dtype=torch.int64)
     good = scores.isfinite()
-    if not bool(good.any()):
-        raise ValueError(
-            f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
-            "learning rate or check the examples"
-        )
+    require_finite(good, SCORES)
     mixed = torch.randperm(len(scores), generator=generator)
     scores = scores.masked_fill(~good, -torch.inf)
     return mixed[scores[mixed].argsort(descending=True, stable=True)]

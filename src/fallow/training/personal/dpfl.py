@@ -18,7 +18,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
-from fallow.core.limits import NonNegativeFinite, NonNegativeInt, PositiveInt
+from fallow.core.limits import Conflict, NonNegativeFinite, NonNegativeInt, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
@@ -173,6 +173,18 @@ class DPFL(StepTraining):
     reach: graphs.Reach = "all"
     alone: Sequence[SiteId] = ()
 
+    CONFLICTS = (
+        Conflict(
+            ("counts_self", "budget"),
+            lambda counts_self, budget: not counts_self and budget is None,
+            ", so counts_self has no effect; set budget or omit counts_self",
+        ),
+        Conflict(
+            ("between", "period"),
+            lambda between, period: between == "local" and period == 1,
+            ", so there is no round between two selections; set period=2 or more, or omit between",
+        ),
+    )
     contract: ClassVar[Contract] = Contract(
         title="DPFL",
         paper="Decentralized Personalized Federated Learning",
@@ -199,16 +211,6 @@ class DPFL(StepTraining):
         refuse_unused(
             self, "budget", "counts_self", switch="graph", used_with=averages_some
         )
-        if self.budget is None and not self.counts_self:
-            raise ValueError(
-                "DPFL's counts_self is False and its budget is none, so it has no "
-                "effect; set budget or omit counts_self"
-            )
-        if self.between == "local" and self.period == 1:
-            raise ValueError(
-                "DPFL's between is 'local' and its period is 1, so there is no round "
-                "between two selections; set period=2 or more, or omit between"
-            )
 
     # -- server side ------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.methods import Load
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import require_known
 from fallow.core.types import Answer, SiteId, State
 from fallow.training.personal.parts import graphs
 from fallow.training.personal.parts.graphs import Reach, graph_of, peers
@@ -223,8 +223,7 @@ def reachable(
     n = len(ask.cohort)
     kind, k = graphs.parse(reach)
     for site in alone:
-        if site not in ask.cohort:
-            raise ValueError(f"alone names site {site!r}{nearest(site, list(ask.cohort))}")
+        require_known(site, ask.cohort, f"alone names site {site!r}")
     receives = torch.tensor([site not in alone for site in ask.cohort])[:, None]  # (N, 1)
     if kind == "random":
         among = graphs.everyone(n) & receives
