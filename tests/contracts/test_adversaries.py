@@ -62,6 +62,7 @@ METHODS += [
     *(Pivotal(allot="site"), Entropy(model="average"), FedAvg(bn="local")),
     *(ClosedForm(balance="class", passes=2, local_head="own"), ClosedForm(reveal="head")),
     *(ClosedForm(delta=1e-5), ClosedForm(unlabeled="auto")),
+    ClosedForm(balance="class", label_ranks=True),
     *(Scaling(True, True), Scaling(True, True, of_cells=True)),
     *(Imputation(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),

@@ -30,7 +30,10 @@ from fallow.sites.site import LocalSite
 from fallow.training import personal
 
 LABELS = frozenset(
-    {"labels", "weights", "counts", "chances", "answers", "validation_labels"}
+    {
+        *("labels", "weights", "counts", "chances", "answers", "validation_labels"),
+        "labeled_places",
+    }
 )
 OF_ROWS = frozenset({"rows", "blocks", "logits", "embed"})
 EXEMPT = {

@@ -91,6 +91,7 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
     assert check(ledger, cycle=2) == 0  # a label is checked once
     assert ledger.measure_agreement().examples == 0
     assert "earlier" not in {line.what for line in ledger.list_history()}
+    assert ledger.list_annotators() == ["ann", "bob"]
 
 
 @pytest.mark.parametrize("who", ["ann", "bob"])
@@ -236,7 +237,7 @@ def test_sites_check_their_suspicious_labels_and_train_on_the_decisions(
             checks = [task.row for task in tasks if task.is_check]
             if tasks and max(ledger.cycles()) >= 0:
                 ranks = ledger.store.load_states(name)[LABEL_RANKS]
-                assert ranks["places"].tolist() == expected[name]
+                assert ranks["rows"].tolist() == expected[name]
                 left = [row for row in expected[name] if row not in checked[name]]
                 assert checks == left[:CHECKS] and len(tasks) == 3
             checked[name] += checks

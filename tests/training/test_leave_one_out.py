@@ -108,7 +108,7 @@ def test_each_site_ranks_its_own_labels_as_a_simulation_does(
         else:
             order = left_out.away[at, 0].abs().argsort(descending=True)
             predicted = left_out.outputs[at[order], 0]
-        assert ranks["places"].tolist() == order.tolist()
+        assert ranks["rows"].tolist() == order.tolist()
         assert torch.allclose(ranks["predicted"], predicted, rtol=0, atol=CLOSE)
         for place, value in zip(order.tolist()[:3], ranks["predicted"], strict=False):
             model = refit(rows, y, without=int(at[place]), penalty=penalty)

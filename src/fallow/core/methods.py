@@ -96,8 +96,8 @@ class CustomPrediction(Protocol):
 
 
 LABEL_RANKS = "rank_labels"
-"""Client function of a `LabelRanking`, and the state that it keeps at a site: ``places`` (k,) of
-suspicious labels, the most suspicious first, and ``predicted`` (k,)."""
+"""Client function of a `LabelRanking`, and the state that it keeps at a site: ``rows`` (k,) with
+suspicious labels, the most suspicious first, and their leave-one-out predictions ``predicted`` (k,)."""
 
 
 @runtime_checkable

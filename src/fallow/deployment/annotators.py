@@ -474,7 +474,7 @@ def _list_checks(at: LabelingView, n: int) -> list[SelectedRow]:
         predicted = in_units(predicted, at.site.memory.get("targets"))
     checkable = at.ledger.requests.find_checkable_rows()
     checks: list[SelectedRow] = []
-    for row, value in zip(ranks["places"].tolist(), predicted.tolist(), strict=True):
+    for row, value in zip(ranks["rows"].tolist(), predicted.tolist(), strict=True):
         if row in checkable:
             why: Reasons = {"predicted": value, "by": "without"}
             checks.append(SelectedRow(row, why, is_check=True))

@@ -689,7 +689,7 @@ class ClosedForm:
         at, predicted = find_suspicious(
             rows, Path(**path), penalty, is_class=view.classes > 0
         )
-        return {"places": view.labeled_places[at], "predicted": predicted}
+        return {"rows": view.labeled_places[at], "predicted": predicted}
 
     def with_label_ranks(self) -> ClosedForm:
         """Return the algorithm with a ranking of labels at each site."""

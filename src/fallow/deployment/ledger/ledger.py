@@ -250,7 +250,7 @@ class Ledger:
 
     def list_annotators(self) -> list[str]:
         """Return the names of all annotators, in the order of their first labels."""
-        sql = "SELECT who FROM annotation GROUP BY who ORDER BY min(id)"
+        sql = "SELECT who FROM annotation WHERE kind <> 'earlier' GROUP BY who ORDER BY min(id)"
         return [name for (name,) in self._tables.read(sql)]
 
     def answer(
