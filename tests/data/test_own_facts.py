@@ -53,3 +53,13 @@ def test_data_that_names_no_sites_is_counted_as_one(tmp_path: Path) -> None:
     assert facts["sites"][0]["read"] == 45
     assert [c["name"] for c in facts["columns"] if c["missing"]] == ["dose"]
     assert describe_data(open_dataset("iris")) is None
+
+
+def test_columns_of_text_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "notes.csv"
+    rows = [f"note {i} of a patient,{i},{('no', 'yes')[i % 2]}" for i in range(20)]
+    path.write_text("\n".join(["note,age,y", *rows]) + "\n", encoding="utf-8")
+    facts = describe_data(open_dataset(path, label="y", columns=["note", "age"]))
+    assert facts is not None
+    shown = format_facts(facts)
+    assert "  numbers: age" in shown and "  texts: note" in shown

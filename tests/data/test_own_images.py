@@ -35,6 +35,7 @@ def test_images_of_16_bits_keep_all_of_them(tmp_path: Path) -> None:
         pixels = np.full((4, 4), 6_553 * i + i, np.uint16)
         save(tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i}.png", pixels)
     d = from_folder(tmp_path)
+    assert "images read as gray, pixels scaled to [0, 1]" in d.notes
     assert "10 images have more than 8 bits per pixel, all of which are used" in d.notes
     assert d.ids is not None
     for name, x in zip(d.ids, d.x, strict=True):

@@ -281,6 +281,9 @@ def _format_columns(facts: DataFacts) -> list[str]:
         texts.append(f"{column['name']} ({join_some(column['values'])})")
     if texts:
         lines.append(f"  categories: {'; '.join(texts[:MOST_LINES])}")
+    if by_kind.get("text"):
+        names = [column["name"] for column in by_kind["text"]]
+        lines.append(f"  texts: {join_some(names)}")
     for column in by_kind.get("left out", []):
         lines.append(f"  left out: {column['name']}, {column['why']}")
     missing: dict[str, int] = {}
