@@ -70,6 +70,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "abort_on_example_error": True,
     "show_memory": False,
+    "write_computation_times": False,  # its pages load scripts from elsewhere
     "plot_gallery": os.environ.get("FALLOW_DOCS_RUN", "1") == "1",
 }
 

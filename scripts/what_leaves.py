@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fallow import contrib, encoders, strategies, training
 from fallow.core.build import names
@@ -70,10 +72,14 @@ def draw_steps() -> str:
     """Return the table of the steps of every study."""
     rows: list[tuple[str, ...]] = []
     for step in STEPS:
-        for item in declared(step).values():
+        summed = list_summed(step)
+        for name, item in declared(step).items():
             if item.discloses == NOTHING:
                 continue
-            hidden = ", ".join(list_protections(item))
+            protections = list(list_protections(item))
+            if item.operation == "each" and name in summed:
+                protections.append(HIDDEN_BY["sum"])
+            hidden = ", ".join(protections)
             rows.append((item.group, item.discloses, SEEN_BY[item.operation], hidden))
     order: Sequence[str] = GROUPS
     rows.sort(key=lambda row: order.index(row[0]))
@@ -84,6 +90,14 @@ def draw_steps() -> str:
         "hidden by",
     )
     return draw(header, dict.fromkeys(rows))
+
+
+def list_summed(step: Any) -> set[str]:
+    """Return the client functions whose replies are only summed under secure aggregation."""
+    if not hasattr(step, "secure_sum"):
+        return set()
+    functions = declared(replace(step, secure_sum=True))
+    return {name for name, item in functions.items() if item.operation == "sum"}
 
 
 def draw_groups() -> str:
