@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import fallow as fl
 from fallow.api.fingerprints import digest_of_class
 from fallow.models.custom import Template
+from tests.each import mark_long
 
 
 class Net(nn.Module):
@@ -116,7 +117,13 @@ def test_a_custom_model_works_at_the_first_attempt(
     assert isinstance(run.model, nn.Module)
 
 
-@pytest.mark.parametrize("name", ["a Sequential", "a function", "a partial of a class"])
+@pytest.mark.parametrize(
+    "name",
+    mark_long(
+        ["a Sequential", "a function", "a partial of a class"],
+        ["a Sequential", "a function"],
+    ),
+)
 def test_jobs_do_not_change_the_results_of_a_custom_model(
     name: str, digits: fl.Federation
 ) -> None:

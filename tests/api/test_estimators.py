@@ -28,7 +28,7 @@ FEW_STEPS: dict[str, Any] = {"rounds": 2, "epochs": 4, "batch_size": 32}
     "estimator",
     [
         fl.FederatedClassifier(lr=0.1, **FEW_STEPS),
-        fl.FederatedRegressor(lr=0.05, **FEW_STEPS),
+        pytest.param(fl.FederatedRegressor(lr=0.05, **FEW_STEPS), marks=pytest.mark.long),
     ],
     ids=str,
 )

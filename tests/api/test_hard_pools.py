@@ -14,6 +14,7 @@ from torch import nn
 
 import fallow as fl
 from fallow.settings.classes import classes_of
+from tests.each import mark_long
 
 SITES = ("a", "b")
 
@@ -144,7 +145,11 @@ REFUSALS = (
 """What the three forms lack for some strategies, whatever the pool."""
 
 
-@pytest.mark.parametrize("strategy_name", classes_of("strategy"))
+LONG = ("Chooser", "IFAL", "LoGo", "Typical", "TypicalUnsure")
+"""Strategies with the most computation, whose parts other strategies have too."""
+
+
+@pytest.mark.parametrize("strategy_name", mark_long(classes_of("strategy"), LONG))
 def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str) -> None:
     strategy = classes_of("strategy")[strategy_name]()
     for name, change in CASES.items():

@@ -115,6 +115,7 @@ def module(state: dict[str, Tensor], layout: Layout, data: fl.Dataset) -> nn.Mod
     return layout.load(fresh, {"w": state["w"], "stats": state["stats"]})
 
 
+@pytest.mark.long
 @every
 def test_a_selection_picks_what_a_run_picks(strategy: Any, digits: fl.Dataset) -> None:
     outcome = begun(digits, strategy)

@@ -23,6 +23,7 @@ from fallow.study.preparation import open_study
 from fallow.study.study import list_runs, run_study
 from fallow.study.study_run import Setup
 from tests.cli.conftest import Command, contents, table, write_inputs
+from tests.each import mark_long
 from tests.experiment.crash import start_child, wait_for_child
 
 CSV = ("run", "tiny.toml", "--data", "bad.csv", "--label", "sick")
@@ -369,7 +370,7 @@ def in_a_child(
     return wait_for_child(start_child(act)), (folder / "err").read_text()
 
 
-@pytest.mark.parametrize("limit", [900, 20_000])
+@pytest.mark.parametrize("limit", mark_long([900, 20_000], [900]))
 def test_a_full_disk_is_one_sentence_and_the_study_goes_on_when_there_is_space(
     fallow: Command, folder: Path, limit: int
 ) -> None:

@@ -15,6 +15,7 @@ from fallow.core.suggestions import suggest_keyword
 from fallow.settings.budgets import describe_reading
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from tests.cli.conftest import Command
+from tests.each import mark_long
 
 BASE: dict[str, Any] = {
     "data": "blobs.npz",
@@ -46,7 +47,15 @@ def read_run(out: str) -> tuple[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("budget", "allocation"),
-    [(2, "equal"), (0.05, "proportional"), ([2, 3], "proportional"), ([0.05, 4], "equal")],
+    mark_long(
+        [
+            (2, "equal"),
+            (0.05, "proportional"),
+            ([2, 3], "proportional"),
+            ([0.05, 4], "equal"),
+        ],
+        [([2, 3], "proportional"), ([0.05, 4], "equal")],
+    ),
 )
 def test_a_budget_is_the_same_in_python_in_toml_and_on_the_command_line(
     budget: Any, allocation: str, fallow: Command

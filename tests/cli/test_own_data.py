@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Command, table
 
 DATA = os.environ.get("FALLOW_DATA")
+FEW = ("-s", "encoder=fourier:features=32")  # 512 by default
 
 
 @pytest.mark.skipif(DATA is None, reason="needs the folder of real data, FALLOW_DATA")
@@ -29,7 +30,7 @@ def test_four_hospitals_with_holes_run_from_one_command(
     df["outcome"] = np.where(found["y"] > 0, "sick", "healthy")
     df.to_csv("hospitals.csv", index=False)
     words = ["compare", "hospitals.csv", "--label", "outcome", "--site", "hospital"]
-    small = ["-s", "cycles=1", "--seeds", "1"]
+    small = ["-s", "cycles=1", *FEW, "--seeds", "1"]
     small += [
         "--jobs",
         "1",
@@ -75,7 +76,7 @@ def numbers(path: Path, gap: int = 0) -> Path:
     return path
 
 
-SHORT = ["-s", "cycles=1", "--seeds", "1", "--jobs", "1"]
+SHORT = ["-s", "cycles=1", *FEW, "--seeds", "1", "--jobs", "1"]
 
 
 def test_numbers_to_predict_have_strategies_of_their_own(
@@ -93,7 +94,7 @@ def test_numbers_to_predict_have_strategies_of_their_own(
     assert output["strategies"] == ["random", "badge"]
     assert output["reference"] == "random"
     one = fallow(
-        "run", "scores.csv", "--label", "score", "--site", "ward", *SHORT[:2], "--dry-run"
+        "run", "scores.csv", "--label", "score", "--site", "ward", *SHORT[:4], "--dry-run"
     )
     assert one.code == 0 and "random" in one.out
     named = fallow(*words, "-q", "random,margin", "--dry-run")

@@ -32,7 +32,12 @@ def ended(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize(
-    "words", [("label", "SITE"), ("site", "start", "SITE"), ("coordinate", "start", "DIR")]
+    "words",
+    [
+        pytest.param(("label", "SITE"), marks=pytest.mark.long),
+        ("site", "start", "SITE"),
+        pytest.param(("coordinate", "start", "DIR"), marks=pytest.mark.long),
+    ],
 )
 def test_a_module_in_the_current_folder_is_not_imported_at_a_site(
     words: tuple[str, ...], tmp_path: Path

@@ -66,8 +66,9 @@ def test_a_dry_run_says_what_it_waits_for(
     fallow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "PATIENCE", 0.0)
-    shown = fallow("compare", "patients.csv", "--label", "sick", "--dry-run").out
+    words = ("compare", "patients.csv", "--label", "sick", "--set", "encoder=identity")
+    shown = fallow(*words, "--dry-run").out
     assert "reading patients.csv ..." in shown
     assert "timing two short rounds per configuration ..." in shown
-    quiet = fallow("compare", "patients.csv", "--label", "sick", "--dry-run", "--quiet")
+    quiet = fallow(*words, "--dry-run", "--quiet")
     assert quiet.out == ""

@@ -20,6 +20,7 @@ from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
 from fallow.encoders import efficientnet_lite
+from tests.each import mark_long
 
 SITES = 5
 IRIS = fl.Federation(fl.load("iris"), fl.Dirichlet(alpha=0.5), sites=SITES)
@@ -37,6 +38,7 @@ NOTES = fl.from_frame(
     label="state",
     columns=["note"],
 )
+
 EVEN = tuple(dict.fromkeys(range(10), 4) for _ in range(SITES))
 
 
@@ -299,6 +301,10 @@ RUNS = {
 }
 FIELDS = [(package, *field) for package in RUNS for field in list_fields(package)]
 
+SLOW = ("BAIT", "Chooser", "Convolution", "Coverage", "DPFL", "EfficientNetLite0", "IFAL")
+LONG = [row for row in FIELDS if row[1] in SLOW]
+"""Fields of the algorithms and encoders whose runs take the longest."""
+
 
 @pytest.fixture(scope="module")
 def usual() -> dict[tuple[str, str], str]:
@@ -307,7 +313,7 @@ def usual() -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize(("package", "name", "field"), FIELDS)
+@pytest.mark.parametrize(("package", "name", "field"), mark_long(FIELDS, LONG))
 def test_a_field_changes_the_run_or_is_refused(
     package: ModuleType,
     name: str,

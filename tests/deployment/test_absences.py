@@ -26,6 +26,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.report.live import describe_standing, read_live, without
 from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+from tests.each import mark_long
 from tests.keys import key_of, step_of
 
 THREE = NAMES[:3]
@@ -236,15 +237,18 @@ def advance_in(world: Federation) -> Callable[[Event], None]:
     return tell
 
 
+EXCHANGES = [
+    ("round", {"cycle": 0, "round": 0}, "round 2 of cycle 0"),
+    ("query", {"cycle": 0}, "the query of cycle 0"),
+    ("labeled", {"step": "0/query"}, "the end of the query of cycle 0"),
+    ("labeled", {"step": "0/initial"}, "the end of the initial labeled set"),
+    ("round", {"cycle": 1, "round": 2}, "model/finish"),
+]
+
+
 @pytest.mark.parametrize(
     ("begin", "more", "what"),
-    [
-        ("round", {"cycle": 0, "round": 0}, "round 2 of cycle 0"),
-        ("query", {"cycle": 0}, "the query of cycle 0"),
-        ("labeled", {"step": "0/query"}, "the end of the query of cycle 0"),
-        ("labeled", {"step": "0/initial"}, "the end of the initial labeled set"),
-        ("round", {"cycle": 1, "round": 2}, "model/finish"),
-    ],
+    mark_long(EXCHANGES, [EXCHANGES[0], *EXCHANGES[2:4]]),
 )
 def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     begin: str, more: dict[str, Any], what: str, tmp_path: Path

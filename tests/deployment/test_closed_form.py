@@ -18,6 +18,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply
 from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.each import mark_long
 
 SECURE = Privacy(secure_sum=True)
 CLOSED: dict[str, Any] = {
@@ -153,7 +154,7 @@ def compare_aggregates(
     return world, changed, aggregates
 
 
-@pytest.mark.parametrize("reveal", ["path", "head"])
+@pytest.mark.parametrize("reveal", mark_long(["path", "head"], ["head"]))
 @pytest.mark.parametrize("change", ["label", "withdrawal"])
 def test_two_aggregates_do_not_differ_by_one_example(
     change: str, reveal: str, tmp_path: Path
@@ -168,7 +169,7 @@ def test_two_aggregates_do_not_differ_by_one_example(
     world.close()
 
 
-@pytest.mark.parametrize("change", ["label", "withdrawal"])
+@pytest.mark.parametrize("change", mark_long(["label", "withdrawal"], ["label"]))
 def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
     change: str, tmp_path: Path
 ) -> None:

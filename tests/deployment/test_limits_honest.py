@@ -118,6 +118,21 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 LONG = (
+    "fedprox",
+    "kcfu",
+    "evidential",
+    "apfl",
+    "knn-per",
+    "fedrep",
+    "perfedavg",
+    "fedavg-post",
+    "local",
+    "entropy of the mean",
+    "fairfal",
+    "shares of all rows",
+    "leverage at each site",
+    "a pivotal sample by leverage",
+    "leverage in triangles",
     "perfedavg in one step",
     "perfedavg after local training",
     "fedavg-ft without validation",
@@ -127,7 +142,7 @@ LONG = (
     "a pivotal sample by leverage at each site",
     "a pivotal sample by leverage after first labels that each site draws",
 )
-"""Studies that differ from another one in one setting."""
+"""Studies that differ from another one in one setting or one algorithm."""
 
 
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))

@@ -26,6 +26,7 @@ from tests.deployment.loopback import Faults
 from tests.deployment.test_closed_form import CLOSED, add_up, listen
 from tests.deployment.test_closed_form_killed import RECIPE, check
 from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 OPEN = Spec("closed-form", {"shown": "parts"})
@@ -89,7 +90,10 @@ def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) 
     world.close()
 
 
-@pytest.mark.parametrize(("budget", "expected"), [(4, [15, 27, 39]), (3, [15, 15, 33])])
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    mark_long([(4, [15, 27, 39]), (3, [15, 15, 33])], [(4, [15, 27, 39])]),
+)
 def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     budget: int, expected: list[float], tmp_path: Path
 ) -> None:

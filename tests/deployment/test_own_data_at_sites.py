@@ -17,6 +17,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.privacy import Privacy
 from tests.deployment.worlds import TINY, federation, photos, ward
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 
@@ -109,7 +110,7 @@ def test_status_shows_the_box_and_why_where_there_is_none(
     assert "which does not exist; restore" in " ".join(status(folder).split())
 
 
-@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("is_masked", mark_long([False, True], [False]))
 def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
     is_masked: bool, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.deployment.hosts import agreement, folder
 from tests.deployment.label_queues import enter, running
 from tests.deployment.test_encoders import PICTURES
 from tests.deployment.worlds import NAMES, Federation, federation, photos, rows
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 SITE = "basel"
@@ -64,7 +65,7 @@ def queue_of(world: Federation) -> LabelQueue:
     )
 
 
-@pytest.fixture(params=["pictures", "a table"])
+@pytest.fixture(params=mark_long(["pictures", "a table"], ["pictures"]))
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LabelQueue]:
     recipe, data = CLOSED, photos()
     if request.param == "a table":

@@ -59,7 +59,9 @@ def queue_of(kind: str, folder: Path) -> LabelQueue:
     return result
 
 
-@pytest.mark.parametrize("kind", mark_long(["table", "numbers", "images"], ["numbers"]))
+@pytest.mark.parametrize(
+    "kind", mark_long(["table", "numbers", "images"], ["numbers", "images"])
+)
 def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> None:
     queue = queue_of(kind, tmp_path)
     browser = enter(queue)

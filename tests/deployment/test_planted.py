@@ -35,6 +35,7 @@ from tests.deployment.planted import (
     rows_of,
 )
 from tests.deployment.worlds import Federation
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 COMMON: dict[str, Any] = {
@@ -101,13 +102,24 @@ def run_study(
     return world, wire
 
 
+LONG = (
+    "random",
+    "ahfal",
+    "ahfal with noise",
+    "badge",
+    "numbers: fale",
+    "numbers: pivotal",
+)
+"""Studies whose kinds of messages occur in other studies too."""
+
+
 def found(world: Federation, wire: Wire) -> list[str]:
     """Return the planted values that occur in any message."""
     ledger = world.ledgers[PLANTED]
     return wire.found(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
     world, wire = run_study(tmp_path, STUDIES[name])
     assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"

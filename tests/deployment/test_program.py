@@ -16,6 +16,7 @@ from fallow.report.live import read_live
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
 from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+from tests.each import mark_long
 
 # -- annotators ----------------------------------------------------------------------------
 
@@ -187,7 +188,9 @@ def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Eve
     return notify
 
 
-@pytest.mark.parametrize("kind", ["met", "labels", "round", "query"])
+@pytest.mark.parametrize(
+    "kind", mark_long(["met", "labels", "round", "query"], ["met", "query"])
+)
 def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None:
     world = tiny(tmp_path / "a", seed=3)
     whole = tiny(tmp_path / "b", seed=3)

@@ -17,6 +17,7 @@ from fallow.deployment.model_card import CARD
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.each import mark_long
 from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 
 IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
@@ -122,7 +123,9 @@ def choose_points(recipe: Recipe, points: int) -> Iterable[int]:
 
 
 @pytest.mark.parametrize(
-    "recipe", [RECIPE, PERSONAL, STOPPED], ids=lambda recipe: recipe.name
+    "recipe",
+    mark_long([RECIPE, PERSONAL, STOPPED], [PERSONAL, STOPPED]),
+    ids=lambda recipe: recipe.name,
 )
 def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     recipe: Recipe, tmp_path: Path

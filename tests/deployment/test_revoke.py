@@ -45,7 +45,7 @@ MOMENTS = [
     ("round", {"cycle": 1, "round": 1}),
     ("scored", {"cycle": 1}),
 ]
-LONG = MOMENTS[3:4] + MOMENTS[5:8]
+LONG = [MOMENTS[0], MOMENTS[3], *MOMENTS[5:9]]
 
 
 class Revoking:
@@ -111,12 +111,15 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
 
 @pytest.mark.parametrize(
     ("event", "more"),
-    [
-        ("round", {"cycle": 0, "round": 0}),
-        ("query", {"cycle": 0}),
-        ("labels", {"step": "0/query"}),
-        ("scored", {"cycle": 1}),
-    ],
+    mark_long(
+        [
+            ("round", {"cycle": 0, "round": 0}),
+            ("query", {"cycle": 0}),
+            ("labels", {"step": "0/query"}),
+            ("scored", {"cycle": 1}),
+        ],
+        [("round", {"cycle": 0, "round": 0}), ("scored", {"cycle": 1})],
+    ),
     ids=lambda value: str(value),
 )
 def test_a_study_with_secure_sums_goes_on_without_a_revoked_site(

@@ -37,6 +37,7 @@ from fallow.transport.envelope import open_instruction
 from fallow.transport.remote import RemoteChannel
 from tests.deployment.loopback import Faults, Handle, Loopback
 from tests.deployment.worlds import Federation, federation, rows
+from tests.each import mark_long
 
 TIMES = 168 if os.environ.get("FALLOW_SOAK") else 1
 CALM = Faults()
@@ -63,6 +64,7 @@ RELAYS = Recipe(
     validation=0.4,
     **COMMON,
 )
+
 STUDIES = {"sums": (SUMS, 4), "relays": (RELAYS, 2)}  # with numbers of schedules
 RUN, LIVES = "0000000001-" + 16 * "a", 60
 
@@ -257,7 +259,7 @@ class Weather:
             assert len(set(places)) == len(places)
 
 
-@pytest.fixture(scope="module", params=STUDIES)
+@pytest.fixture(scope="module", params=mark_long(STUDIES, ["relays"]))
 def weather(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weather]:
     values = Weather(tmp_path_factory.mktemp(request.param), STUDIES[request.param][0])
     yield values

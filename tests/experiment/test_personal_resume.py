@@ -22,6 +22,7 @@ from fallow.settings.spec import Spec
 from fallow.storage.files import raw
 from fallow.study.study import run_one
 from fallow.study.study_run import Setup, StudyRun
+from tests.each import mark_long
 from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 
 CELL = StudyRun("random", 0)
@@ -51,6 +52,9 @@ def hash_retained_models(world: SimulatedEnvironment) -> str:
     return h.hexdigest()
 
 
+ALGORITHMS = ("FedAvg", *names(fallow.training.personal))
+
+
 def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
     """Return the hash of the kept models at the end, and the last record."""
     journal = EventLog()
@@ -61,7 +65,10 @@ def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any
     }
 
 
-@pytest.mark.parametrize("training", ["FedAvg", *names(fallow.training.personal)])
+@pytest.mark.parametrize(
+    "training",
+    mark_long(ALGORITHMS, [name for name in ALGORITHMS if name not in ("DPFL", "Ditto")]),
+)
 def test_two_runs_retain_the_same_models(recipe: Recipe, training: str) -> None:
     if training != "DPFL":
         recipe = replace(recipe, training=Spec(training))
@@ -79,6 +86,7 @@ def test_a_byte_boundary_between_sites_changes_nothing(recipe: Recipe) -> None:
     assert row["per_site"] == plain["per_site"] and row["graph"] == plain["graph"]
 
 
+@pytest.mark.long
 def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
     recipe: Recipe, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
 from fallow.study.study import run_one, run_study
 from fallow.study.study_run import Setup, StudyRun
+from tests.each import mark_long
 from tests.experiment.crash import (
     KILLED,
     WELL,
@@ -71,7 +72,9 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return made
 
 
-@pytest.fixture(scope="module", params=WORLDS)
+@pytest.fixture(
+    scope="module", params=mark_long(WORLDS, ["as the demo", "half of the sites"])
+)
 def undisturbed(
     request: pytest.FixtureRequest, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Setup, Left]:

@@ -238,6 +238,7 @@ def test_no_gradient_flows_through_padding(make: Callable[[], nn.Module]) -> Non
     assert not torch.equal(gradient(x, y)[0], gradient(x.roll(1, 1), y)[0])
 
 
+@pytest.mark.long
 def test_long_training_of_many_sites_does_not_grow_the_process() -> None:
     method = FedAvg(
         TrainingConfig(

@@ -132,6 +132,7 @@ def mean(method: str, flip: int = 0) -> Ended:
     return Ended(*map(fmean, zip(*ends, strict=True)))
 
 
+@pytest.mark.long
 def test_dpfl_is_better_than_training_alone_and_than_one_model_for_all() -> None:
     measured = {"local": LOCAL, "fedavg": FEDAVG, "dpfl": DPFL}
     found = {method: mean(method).accuracy for method in measured}
@@ -140,6 +141,7 @@ def test_dpfl_is_better_than_training_alone_and_than_one_model_for_all() -> None
     assert found["dpfl"] >= found["fedavg"] + 5
 
 
+@pytest.mark.long
 def test_where_labels_conflict_dpfl_is_better_than_a_static_random_graph() -> None:
     dpfl, static = mean("dpfl", 8), mean("static", 8)
     assert dpfl.accuracy == pytest.approx(DPFL_FLIP, abs=1.5)

@@ -22,6 +22,7 @@ from fallow.experiment.simulation import build_environment
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from tests.each import mark_long
 from tests.engine.jobs import DEVICE, some_cells
 
 CONFIG = TrainingConfig(
@@ -119,8 +120,28 @@ OTHERS = [
 PAIRS += [(training, "Typicality") for training in OTHERS]
 
 
+LONG = (
+    "BADGE",
+    "Chooser",
+    "Coverage",
+    "DropQuery",
+    "FEAL",
+    "FairFAL",
+    "Fisher",
+    "MaxHerding",
+    "Pivotal",
+    "Prices",
+    "ProbCover",
+    "Typical",
+    "UncertaintyHerding",
+)
+"""Strategies that do not ask for more of a model than another one in this table."""
+
+
 @pytest.mark.parametrize(
-    ("training", "strategy"), PAIRS, ids=["-".join(pair) for pair in PAIRS]
+    ("training", "strategy"),
+    mark_long(PAIRS, [("FedAvg", strategy) for strategy in LONG]),
+    ids=["-".join(pair) for pair in PAIRS],
 )
 def test_loop_stacked_device_and_bytes_agree(training: str, strategy: str) -> None:
     recipe = replace(TINY, training=Spec(training), strategy=Spec(strategy))
@@ -254,7 +275,11 @@ IMAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("settings", IMAGES.values(), ids=IMAGES)
+@pytest.mark.parametrize(
+    "settings",
+    mark_long(IMAGES.values(), [IMAGES["pictures that are augmented"]]),
+    ids=IMAGES,
+)
 def test_a_network_with_batch_norm_does_not_notice_the_device(
     settings: dict[str, Any],
 ) -> None:

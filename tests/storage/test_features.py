@@ -19,6 +19,7 @@ from torch import Tensor
 from fallow.storage import features
 from fallow.storage.errors import DamagedFileError, StorageError, UnwritableFileError
 from fallow.storage.features import BLOCK, DATA, JOURNAL, FeatureFile, FeatureStore
+from tests.each import mark_long
 
 KEY = "e" * 32
 
@@ -278,7 +279,7 @@ FeatureStore(Path(sys.argv[1]), memory=0).features(KEY, rows(int(sys.argv[3])), 
 """
 
 
-@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize("after", mark_long([1, 2, 4], [1, 4]))
 def test_after_a_kill_the_work_goes_on_at_the_last_whole_block(
     tmp_path: Path, after: int
 ) -> None:

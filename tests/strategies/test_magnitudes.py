@@ -18,6 +18,7 @@ from fallow.strategies import BAIT, LCMD, Typicality
 from fallow.strategies.parts import cluster_rows, typicality
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES
+from tests.each import mark_long
 from tests.worlds import Table, tables
 
 Change = Callable[[Tensor], Tensor]
@@ -57,6 +58,7 @@ OURS = (
     "multiply the column",
     "leave the site out",
 )
+
 """What each sentence ends with: the way out."""
 
 
@@ -81,7 +83,20 @@ def find_fault(strategy: Any, sites: dict[str, Table]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("features", FEATURES)
+LONG = (
+    "around 1e300",
+    "around 1e30",
+    "around 1e-200",
+    "zero",
+    "constant and huge",
+    "some NaN",
+    "some huge",
+    "one huge row",
+)
+"""Features beside which another kind is harder."""
+
+
+@pytest.mark.parametrize("features", mark_long(FEATURES, LONG))
 def test_any_features_are_chosen_from_or_refused_in_a_sentence(features: str) -> None:
     sites = changed(FEATURES[features])
     faults = {str(strategy): find_fault(strategy, sites) for strategy in STRATEGIES}

@@ -159,6 +159,7 @@ def test_how_often_a_row_is_taken_is_its_chance() -> None:
     assert bool(((times / repeats - p).abs() <= 4.5 * error + 1e-12).all())
 
 
+@pytest.mark.long
 def test_over_sites_too_a_row_is_taken_as_often_as_its_chance_says() -> None:
     sites = table()
     repeats = 200
@@ -173,6 +174,7 @@ def test_over_sites_too_a_row_is_taken_as_often_as_its_chance_says() -> None:
         assert bool(((values - chance).abs() <= 4.5 * error + 1e-9).all()), name
 
 
+@pytest.mark.long
 def test_weighted_totals_are_those_of_all_rows_in_the_mean() -> None:
     sites = table()
     values = {name: x.square().sum(1) + 3 for name, x in sites.items()}

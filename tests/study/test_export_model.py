@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import fallow as fl
 from fallow.cli.app import app
 from fallow.encoders.convolution import pool_matrix
+from tests.each import mark_long
 
 SETTINGS: dict[str, Any] = {"sites": 3, "cycles": 0, "progress": False}
 
@@ -82,7 +83,16 @@ def run_onnx(file: Path, x: np.ndarray) -> np.ndarray:
     return np.asarray(output)
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = (
+    "convolution, closed form",
+    "identity",
+    "network on features",
+    "own encoder module",
+)
+"""Cases of which another one has the model, and another one the encoder."""
+
+
+@pytest.mark.parametrize("name", mark_long(CASES, LONG))
 def test_the_files_say_what_the_run_says(name: str, tmp_path: Path) -> None:
     run, x = CASES[name]()
     expected = run.predict_proba(x)

@@ -290,8 +290,9 @@ class Study:
         --------
         >>> import fallow as fl
         >>> study = fl.compare(
-        ...     "digits",
+        ...     "iris",
         ...     ["random", "margin"],
+        ...     encoder="identity",
         ...     seeds=2,
         ...     cycles=1,
         ...     metrics=["auroc", "brier"],

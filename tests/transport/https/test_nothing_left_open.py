@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn")
 
 from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
+from tests.each import mark_long
 from tests.transport.https.served import SOON, STUDY, echo
 
 ENDS = 4  # shutdowns of a coordinator during connection attempts
@@ -40,7 +41,7 @@ def test_a_site_that_is_stopped_amid_a_handshake(tmp_path: Path) -> None:
     gc.collect()
 
 
-@pytest.mark.parametrize("has_tls", [False, True])
+@pytest.mark.parametrize("has_tls", mark_long([False, True], [False]))
 def test_a_coordinator_that_is_called_as_it_ends(has_tls: bool, tmp_path: Path) -> None:
     tls = None
     if has_tls:
