@@ -10,15 +10,17 @@ import torch
 
 from fallow.core.banks import Layout
 from fallow.core.client import declared
+from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.messages import Masked, Request, Step
-from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer
+from fallow.core.values import resolve_dims
 from fallow.models.networks import ResNet8
 from fallow.privacy.secure_sum import CHECK
 from fallow.strategies import AHFAL, FALE
 from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
-from fallow.transport.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
+from fallow.transport.checks import LARGEST, SPARE, ResponseCheck, check_order
 from fallow.transport.reply_consistency import find_odd
 from tests.keys import key_of
 from tests.worlds import tables, world
@@ -274,25 +276,6 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
             request(steps=request("sum").steps * 2),
             "'share' by sum, which is not its last step",
         ),
-        (
-            of_training(training_config=TrainingConfig((TrainingStage(EPOCHS + 1),))),
-            "trains 100001 epochs",
-        ),
-        (
-            of_training(training_config=TrainingConfig((TrainingStage(0),) * 101)),
-            "in 101 stages",
-        ),
-        (
-            of_training(
-                training_config=TrainingConfig(optimizer=Optimizer(lr=float("inf")))
-            ),
-            "a learning rate that is NaN or inf",
-        ),
-        (
-            of_training(args={"w": MODEL["w"][1:]}),
-            "sends w of another model: its shape is",
-        ),
-        (of_training(args={"w": 3.0}), "sends w of another model"),
         (of_training(args={"w": MODEL["w"] + torch.nan}), "sends w with NaN or infinite"),
         (
             of_training(args={"w": MODEL["w"], "x": [1]}),
@@ -308,10 +291,10 @@ def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -
 
 def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:
     network = ResNet8((3, 8, 8), 2)
-    parts = replace(PARTS, model=network, layout=Layout.of(network))
-    direction = {"w": torch.zeros(parts.layout.d), "stats": torch.zeros(0)}
-    towards = of_training(args=direction, training_config=TrainingConfig(start="mixture"))
-    check_order(towards, parts)
-    for training_config in (None, TrainingConfig(), TrainingConfig(start="scratch")):
-        with pytest.raises(ValueError, match=r"sends stats of another model: .* \(0,\)"):
-            check_order(of_training(args=direction, training_config=training_config), parts)
+    dims = resolve_dims(Layout.of(network), 2, 2)
+    direction = {"w": torch.zeros(dims["weights"]), "stats": torch.zeros(0)}
+    state = FitDeclaration()
+    assert state.find_wrong_part(direction, dims, "mixture") is None
+    for start in ("given", "scratch"):
+        why = state.find_wrong_part(direction, dims, start)
+        assert "stats has the shape (0,) and not" in str(why)

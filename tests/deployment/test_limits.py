@@ -281,6 +281,15 @@ def test_a_site_trains_by_the_agreed_training_config_alone(
     assert leader.ledger.store.load_states("north") == {}
 
 
+@pytest.mark.parametrize("wrong", [3.0, torch.zeros(3)])
+def test_a_site_takes_no_model_of_another_size(leader: Leader, wrong: Any) -> None:
+    model = {**leader.first_model(), "w": wrong}
+    config = leader.site.agreement.recipe.training_config
+    steps = (fit("local", model, config), Step("sum", "upload", {}))
+    why = expect_refusal(leader, training(*steps))
+    assert "brings a wrong part of a model: w has the shape" in why
+
+
 def test_an_order_brings_few_models(leader: Leader) -> None:
     one = fit("local", leader.first_model(), leader.site.agreement.recipe.training_config)
     steps = (*[one] * 7, Step("sum", "upload", {}))

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from torch import Tensor
+
 from fallow.core.training_config import TrainingConfig
 from fallow.core.values import Kind, Model, Statistics
 
@@ -92,18 +94,35 @@ class FitDeclaration:
             return fit.is_stored
         return requested in fit.by(algorithm, requested)
 
-    def find_wrong_part(self, parts: Mapping[str, object]) -> str | None:
-        """Explain why the parts that come with a model are not those of the state, or return None."""
-        sizes: dict[str, int] = {}
+    def find_wrong_part(
+        self,
+        parts: Mapping[str, object],
+        dims: Mapping[str, int] | None = None,
+        start: str = "given",
+    ) -> str | None:
+        """Explain why the parts that come with a model are not those of the state, or return None.
+
+        ``dims`` are known dimensions.  Training that starts from a model of the site (``start``) may
+        be pulled towards another one, which then needs no batch-norm statistics.
+        """
+        sizes = dict(dims or {})
         for name, value in parts.items():
-            if name not in self.sent:
+            kind = self.sent.get(name)
+            if kind is None:
                 return (
                     f"brings {name!r:.80} with a model, which is no name of a part of one"
                 )
-            why = self.sent[name].find_wrong_form(name, value, sizes)
+            if start not in ("given", "scratch") and _lacks_statistics(kind, value):
+                continue
+            why = kind.find_wrong_form(name, value, sizes)
             if why is not None:
                 return f"brings a wrong part of a model: {why}"
         return None
+
+
+def _lacks_statistics(kind: Kind, value: object) -> bool:
+    is_empty = isinstance(value, Tensor) and value.shape == (0,)
+    return isinstance(kind, Statistics) and is_empty
 
 
 def join_declarations(first: FitDeclaration, second: FitDeclaration) -> FitDeclaration:

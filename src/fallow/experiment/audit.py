@@ -97,13 +97,6 @@ class Audit:
         local_dp=False,  # counts of errors leave without noise
     )
 
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ValueError(
-                f"audit is {self.share}; it is the fraction of each label budget that is "
-                "drawn at random, above 0 and below 1, such as 0.1"
-            )
-
     # -- server side
     # ------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal, explain_errors
-from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (
     FLOATS,
@@ -46,13 +45,10 @@ Received = Mapping[str, Any]
 """A reply before validation, with arbitrary content."""
 # limits of a reply
 FIELDS = 1000
-STATISTICS = "stats"
-"""Field with batch-norm statistics beside these."""
 
 # limits of an instruction
 STEPS = 100
 TURNS = 10**6  # number of cycles, and of rounds in a cycle
-EPOCHS = 10**5
 
 # limits of a message, in bytes
 LARGEST = 2**31  # the smallest limit of a transport
@@ -353,8 +349,8 @@ def _check_names(answer: Received, expected: set[str]) -> None:
 def check_order(request: Request, parts: Parts) -> None:
     """Raise ValueError for a request that no coordinator of this version makes.
 
-    A site only runs client functions of the agreed algorithms as their declarations specify.
-    Training is limited in epochs, and models must have the agreed size and finite values.
+    A site only runs client functions of the agreed algorithms as their declarations specify, with
+    finite values. `SiteLimits` checks training configurations, models and arguments.
     """
     if not 0 < len(request.steps) <= STEPS:
         raise Refusal(f"instruction {request.key} has {len(request.steps)} steps")
@@ -367,13 +363,11 @@ def check_order(request: Request, parts: Parts) -> None:
             f"instruction {request.key} is of {request.owner!r}; this study has "
             f"{sorted(parts.asked)}"
         )
-    sizes = sizes_of_models(parts.layout)
     for number, step in enumerate(request.steps, 1):
         if step.kind != "fit":
             is_last = number == len(request.steps)
             _check_asked(request, step, parts, is_last=is_last)
-        _check_training_config(request.key, step.training_config)
-        _check_args(request.key, step, sizes)
+        _check_args(request.key, step)
 
 
 def sizes_of_models(layout: Layout) -> dict[str, int]:
@@ -392,58 +386,11 @@ def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> N
         raise Refusal(f"{asks}: {why}")
 
 
-def _check_training_config(
-    key: ExchangeKey, training_config: TrainingConfig | None
-) -> None:
-    if training_config is None:
-        return
-    if training_config.epochs > EPOCHS or len(training_config.trained_stages) > STEPS:
-        raise Refusal(
-            f"instruction {key} trains {training_config.epochs} epochs in "
-            f"{len(training_config.trained_stages)} stages; a site trains at most "
-            f"{EPOCHS} in {STEPS}"
-        )
-    numbers = [
-        training_config.optimizer.learning_rate,
-        training_config.optimizer.weight_decay,
-        training_config.schedule.factor,
-    ]
-    if not all(map(math.isfinite, numbers)):
-        raise Refusal(f"instruction {key} has a learning rate that is NaN or infinite")
-
-
-def _check_args(key: ExchangeKey, step: Step, sizes: Mapping[str, int]) -> None:
+def _check_args(key: ExchangeKey, step: Step) -> None:
     if len(step.args) > FIELDS:
         raise Refusal(f"instruction {key} has {len(step.args)} fields")
-    if _is_direction(step):
-        sizes = {**sizes, STATISTICS: 0}
     for name, value in step.args.items():
         with explain_errors(f"instruction {key}: ", to=Refusal):
             _check_kind(name, value)
-        if name in sizes:
-            _check_shape(key, name, value, sizes[name])
         if isinstance(value, Tensor) and not is_finite(value):
             raise Refusal(f"instruction {key} sends {name} with NaN or infinite numbers")
-
-
-def _is_direction(step: Step) -> bool:
-    """Return whether a fit may receive parameters only.
-
-    Training that starts from the site's own state may be pulled towards other models. Parameters
-    contain no rows.
-    """
-    if step.training_config is None or step.training_config.start in ("given", "scratch"):
-        return False
-    statistics = step.args.get(STATISTICS)
-    return isinstance(statistics, Tensor) and statistics.shape == (0,)
-
-
-def _check_shape(key: ExchangeKey, name: str, value: object, size: int) -> None:
-    shape = None
-    if isinstance(value, Tensor):
-        shape = tuple(value.shape)
-    if shape != (size,):
-        raise Refusal(
-            f"instruction {key} sends {name} of another model: its shape is "
-            f"{shape or ()} instead of {(size,)}"
-        )

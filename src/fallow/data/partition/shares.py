@@ -128,31 +128,12 @@ def _apportion(sizes: IntArray, total: int) -> IntArray:
 def validation_split(
     y_rows: npt.NDArray[np.generic], share: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Return sorted positions (train, validation) among the labeled examples of a site.
+    """Return sorted positions (train, validation) among two labeled examples of a site or more.
 
     Both have at least one example.  They are stratified if every class has 2 examples or more.
     """
     n = len(y_rows)
-    if not 0 < share < 1:
-        raise ValueError(
-            f"the validation fraction is {share}; give a number between 0 and 1"
-        )
-    if n < 2:
-        raise ValueError(
-            f"{n} labeled examples are too few for training and validation; label at "
-            "least 2"
-        )
     is_class = np.issubdtype(y_rows.dtype, np.integer)
-    if is_class:
-        is_unlabeled = y_rows == -1
-    else:
-        is_unlabeled = np.isnan(y_rows)
-    unlabeled = int(is_unlabeled.sum())
-    if unlabeled:
-        raise ValueError(
-            f"{unlabeled} of {n} examples are unlabeled; use only labeled examples "
-            "for validation"
-        )
     validation = np.empty(0, dtype=np.int64)
     _, sizes = np.unique(y_rows, return_counts=True)
     if is_class and sizes.min() >= 2:

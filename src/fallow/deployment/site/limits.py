@@ -287,9 +287,20 @@ class SiteLimits:
                     f"instruction {request.key} sends a model {step.verb!r} without "
                     "training it, which the agreed algorithm does not do"
                 )
-            why = declared_state(self.made.methods).find_wrong_part(step.args)
-            if why is not None:
-                raise Refusal(f"instruction {request.key} {why}")
+            self._check_parts(request.key, step.args, step.training_config)
+
+    def _check_parts(
+        self,
+        key: ExchangeKey,
+        parts: Mapping[str, Value],
+        config: TrainingConfig | None = None,
+    ) -> None:
+        """Raise Refusal for parts of another model than the agreed one."""
+        start = config.start if config is not None else "given"
+        state = declared_state(self.made.methods)
+        why = state.find_wrong_part(parts, self.made.dims, start)
+        if why is not None:
+            raise Refusal(f"instruction {key} {why}")
 
     def _models(self, request: Request, position: InstructionPosition) -> tuple[str, ...]:
         """Return the names under which instructions store models at a site."""
@@ -337,8 +348,9 @@ class SiteLimits:
         known = Known({**self.made.dims, "rows": self.rows}, room=ROUNDED)
         args = dict(step.args)
         if request.owner == "annotators":  # the model is checked by itself
-            for name in declared_state(self.made.methods).sent:
-                args.pop(name, None)
+            sent = declared_state(self.made.methods).sent
+            model = {name: args.pop(name) for name in sent if name in args}
+            self._check_parts(request.key, model)
         why = find_wrong_argument(declaration.takes, args, known)
         if why is not None:
             raise Refusal(f"instruction {request.key} to {step.verb}: {why}")
