@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ from gallery import write_gallery  # noqa: E402 - found by the lines above
 from reference import write_reference  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
+from fallow.core.version import __version__  # noqa: E402
+
 project = "Fallow"
 author = "The Fallow authors"
 copyright = "The Fallow authors"
-release = metadata.version("fallow")
+release = __version__
 
 extensions = [
     "myst_parser",

@@ -202,7 +202,7 @@ def write_stub() -> str:
     lines = [
         '"""Public names, for type checkers and editors.  Written by ``scripts/index.py``."""',
         "",
-        "from fallow._version import __version__ as __version__",
+        "from fallow.core.version import __version__ as __version__",
     ]
     for name, module in NAMESPACES.items():
         package, _, last = module.rpartition(".")

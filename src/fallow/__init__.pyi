@@ -5,7 +5,6 @@ from fallow import encoders as encoders
 from fallow import models as models
 from fallow import strategies as strategies
 from fallow import training as training
-from fallow._version import __version__ as __version__
 from fallow.api.adapters import PoolStrategy as PoolStrategy
 from fallow.api.datasets import from_arrays as from_arrays
 from fallow.api.datasets import load as load
@@ -32,6 +31,7 @@ from fallow.core.training_config import Optimizer as Optimizer
 from fallow.core.training_config import Schedule as Schedule
 from fallow.core.training_config import TrainingConfig as TrainingConfig
 from fallow.core.training_config import TrainingStage as TrainingStage
+from fallow.core.version import __version__ as __version__
 from fallow.core.view import Release as Release
 from fallow.core.view import SelectedExamples as SelectedExamples
 from fallow.core.view import View as View

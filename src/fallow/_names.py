@@ -133,8 +133,7 @@ def __getattr__(name: str) -> Any:
     if name in NAMESPACES:
         value = import_module(NAMESPACES[name])
     else:
-        # The version is read from the installed package, which takes longer than all else here.
-        module = "fallow._version" if name == "__version__" else WHERE.get(name)
+        module = "fallow.core.version" if name == "__version__" else WHERE.get(name)
         if module is None:
             raise AttributeError(f"module 'fallow' has no attribute {name!r}{_hint(name)}")
         value = getattr(import_module(module), name)

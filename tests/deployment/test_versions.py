@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fallow.core.version import __version__
 from fallow.transport.envelope import Reply, open_instruction, sign_message
-from fallow.transport.release import HERE
 from tests.deployment.hosts import Leader, about
 from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.deployment.worlds import tiny
@@ -16,8 +16,8 @@ from tests.worlds import tables
 
 pytest.importorskip("cryptography")
 
-FIX = f"{'.'.join(HERE.split('.')[:2])}.999"  # bug fixes only
-NEXT = f"{HERE.split('.')[0]}.{int(HERE.split('.')[1]) + 1}.0"
+FIX = f"{'.'.join(__version__.split('.')[:2])}.999"  # bug fixes only
+NEXT = f"{__version__.split('.')[0]}.{int(__version__.split('.')[1]) + 1}.0"
 
 
 @pytest.mark.parametrize("version", ["9.9.0", NEXT])
@@ -26,7 +26,7 @@ def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
 ) -> None:
     order = leader.order(about("hello", "0/hello"), version=version)
     assert leader.send(order).refused == (
-        f"the coordinator has Fallow {version} and site north {HERE}: their results may differ; "
+        f"the coordinator has Fallow {version} and site north {__version__}: their results may differ; "
         "install one version everywhere"
     )
     assert leader.send(leader.order(about("hello", "0/hello"), version=FIX)).refused is None
@@ -51,7 +51,9 @@ def test_an_answer_of_another_version_does_not_count_and_is_named() -> None:
     there = federation(Asker(), tables(sites=4), Timeouts(quorum=3))
     of_version(there, "b", "9.9.0")
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
-    assert f"site b has Fallow 9.9.0 and the coordinator {HERE}" in there.refusals["b"]
+    assert (
+        f"site b has Fallow 9.9.0 and the coordinator {__version__}" in there.refusals["b"]
+    )
 
 
 def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> None:
@@ -70,9 +72,9 @@ def test_a_study_does_not_begin_with_a_site_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = tiny(tmp_path)
-    why = rf"the coordinator has Fallow {HERE} and site basel 9.9.0"
+    why = rf"the coordinator has Fallow {__version__} and site basel 9.9.0"
     with monkeypatch.context() as patch:
-        patch.setattr("fallow.deployment.site.host.HERE", "9.9.0")
+        patch.setattr("fallow.deployment.site.host.__version__", "9.9.0")
         with pytest.raises(RuntimeError, match=why):
             world.program().go()
     world.transport.close()  # message still in transit

@@ -10,7 +10,6 @@ import re
 import sys
 import traceback
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +35,7 @@ from fallow.cli import (
 )
 from fallow.cli.paths import leave_current_folder
 from fallow.core.refusal import RunHalted
+from fallow.core.version import __version__
 from fallow.storage.errors import Stopped, sentence
 from fallow.storage.plain import plain
 
@@ -98,7 +98,7 @@ STRATEGIES = "strategies"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fallow {metadata.version('fallow')}")
+        typer.echo(f"fallow {__version__}")
         raise typer.Exit
 
 

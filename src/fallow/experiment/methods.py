@@ -21,6 +21,7 @@ from fallow.core.methods import Method, Methods, Query
 from fallow.core.names import OWN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import DTYPES, SiteId, State
+from fallow.core.version import __version__
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
 from fallow.experiment.audit import Audit
@@ -221,9 +222,10 @@ class ModelMaker:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the interpreter and of numerical libraries."""
-    libraries = ("fallow", "torch", "numpy", "scipy", "scikit-learn")
+    libraries = ("torch", "numpy", "scipy", "scikit-learn")
     return {
         "python": platform.python_version(),
+        "fallow": __version__,
         **{name: version(name) for name in libraries},
     }
 

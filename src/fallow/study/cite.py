@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from fallow import encoders
@@ -13,6 +12,7 @@ from fallow.core.build import find
 from fallow.core.contract import Contract
 from fallow.core.methods import Method
 from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.version import __version__
 from fallow.encoders.base import Shape
 from fallow.experiment.encoding import encoder_of
 from fallow.experiment.finished import TrainedModel
@@ -110,7 +110,7 @@ def _own_entry() -> str:
         "title": f"{{{TITLE}}}",
         "author": AUTHORS,
         "year": RELEASED,
-        "version": version("fallow"),
+        "version": __version__,
     }
     return _format_entry("software", "fallow", lines)
 

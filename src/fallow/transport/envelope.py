@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import SiteId, Tree
+from fallow.core.version import __version__
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack_received
-from fallow.transport.release import HERE
 
 Errand = Literal["request", "deliver", "progress"]
 """Purpose of an instruction: a request, a delivery, or a progress request without effects."""
@@ -48,7 +48,7 @@ class Instruction:
     number: int
     counted: str | None = None
     body: Any = None
-    version: str = HERE
+    version: str = __version__
     life: str = ""
 
     @property
@@ -73,7 +73,7 @@ class Reply:
     key: ExchangeKey | None
     answer: Tree = field(default_factory=dict)
     refused: str | None = None
-    version: str = HERE
+    version: str = __version__
     life: str = ""
 
 

@@ -11,6 +11,7 @@ from fallow.core.events import Event, EventHandler
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
+from fallow.core.version import __version__
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import (
@@ -20,7 +21,7 @@ from fallow.transport.envelope import (
     open_reply,
     sign_message,
 )
-from fallow.transport.release import HERE, check_release
+from fallow.transport.release import check_release
 
 EPSILON = "#epsilon"
 """Reserved field of a reply: the privacy cost of the exchange."""
@@ -274,10 +275,10 @@ class ReplyCollector:
         Raises ValueError for another release, and reports another patch version once.
         """
         check_release(version, f"site {site}", mine="the coordinator")
-        if version != HERE and site not in self.remote.reported:
+        if version != __version__ and site not in self.remote.reported:
             self.remote.reported.add(site)
             why = (
-                f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade "
+                f"site {site} has Fallow {version} and the coordinator {__version__}: upgrade "
                 "the older"
             )
             self._report("version", site, why=plain(f"{why} one when convenient"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from fallow.core.refusal import Refusal
-
-HERE = version("fallow")
+from fallow.core.version import __version__
 
 
 def check_release(
-    theirs: str, whose: str, own: str = HERE, mine: str = "this machine"
+    theirs: str, whose: str, own: str = __version__, mine: str = "this machine"
 ) -> None:
     """Raise ValueError if two versions may compute differently.
 

@@ -20,6 +20,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Known
+from fallow.core.version import __version__
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import PICKED, Annotators, LabelingView, begin_cycle
 from fallow.deployment.answer_plan import SINGLE
@@ -60,7 +61,7 @@ from fallow.transport.peer_messages import (
     read_request,
     seal_letters,
 )
-from fallow.transport.release import HERE, check_release
+from fallow.transport.release import check_release
 from fallow.transport.sum_keys import (
     SIGNED,
     check_proofs,
@@ -275,7 +276,7 @@ class Host:
             raise Refusal(
                 f"an instruction to site {order.site} was sent to site {self._folder.name}"
             )
-        check_release(order.version, "the coordinator", HERE, f"site {order.site}")
+        check_release(order.version, "the coordinator", __version__, f"site {order.site}")
         if order.study != self._agreement.digest:
             raise Refusal(
                 f"site {order.site} has agreed to study {self._agreement.digest}, "
