@@ -12,6 +12,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt
 
+PYPROJECTS := pyproject.toml packages/fallow/pyproject.toml
 BESIDE := $(sort $(wildcard integrations/*)) studies/fallow-papers
 PIP_LOCKED := --disable-pip-version-check --no-input $(PIP_FLAGS) --no-deps
 TOOLS := .venv-tools
@@ -44,7 +45,7 @@ ifeq ($(TORCH),any)
 else
 	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements-torch.lock
 endif
-	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . $(BESIDE:%=-e %)
+	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . -e packages/fallow $(BESIDE:%=-e %)
 	@touch $(STAMP) $(DEV_STAMP)
 
 lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
@@ -123,7 +124,7 @@ house: $(DEV_STAMP)  ## draw the packages, docs/packages.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info integrations/*/src/*.egg-info studies/*/src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info packages/*/*.egg-info integrations/*/src/*.egg-info studies/*/src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples integrations studies -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What to install, as pip names it.  A stamp is written last, so an interrupted installation goes on
@@ -138,7 +139,7 @@ define INSTALL
 @echo "Installing $(2) into $(VENV): once, $(3)."
 @$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 @begin=$$(date +%s); stopped=; trap 'stopped=yes' INT TERM; \
-{ $(PIP_INSTALL) setuptools && $(PIP_INSTALL) --no-build-isolation -e '$(1)'; }; code=$$?; \
+{ $(PIP_INSTALL) setuptools && $(PIP_INSTALL) --no-build-isolation -e '$(1)' -e packages/fallow; }; code=$$?; \
 if [ -n "$$stopped" ] || [ $$code -gt 128 ]; then \
 echo "The installation was stopped before its end; the same command goes on with it." >&2; exit 1; fi; \
 if [ $$code -ne 0 ]; then \
@@ -146,11 +147,11 @@ echo "The installation failed; 'make setup PIP_FLAGS=' shows all that pip does."
 echo "Installed in $$(($$(date +%s) - begin)) s."
 endef
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): $(PYPROJECTS) constraints.txt
 	$(call INSTALL,.,Fallow and its pinned dependencies,about a minute)
 	@touch $@
 
-$(DEV_STAMP): pyproject.toml constraints.txt
+$(DEV_STAMP): $(PYPROJECTS) constraints.txt
 	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
 	@$(PIP_INSTALL) --no-build-isolation --no-deps $(BESIDE:%=-e %)
 	@touch $(STAMP) $@
@@ -163,13 +164,13 @@ $(TOOLS_STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Packages that trackers and the like bring, which nobody needs who does not use them.
-$(ADAPTERS_STAMP): pyproject.toml constraints.txt
+$(ADAPTERS_STAMP): $(PYPROJECTS) constraints.txt
 	$(PYTHON) -m venv --clear $(ADAPTERS)
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt setuptools
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt --no-build-isolation \
-	-e '.[dev,notebook,scikit-activeml]' \
+	-e '.[dev,notebook,scikit-activeml]' -e packages/fallow \
 	-e 'integrations/fallow-encoders[onnx]' -e integrations/fallow-labeling-tools \
 	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]'
 	@touch $@

@@ -37,8 +37,10 @@ EXTRAS = (
     "tables",
 )
 OF_PARTIES = ("deploy", "privacy")
-"""Extras of a coordinator and a site, which the image installs with `INTEGRATIONS`."""
-INTEGRATIONS = ("fallow-flower", "fallow-nvflare")
+"""Extras of a coordinator and a site, which the image installs with `FULL` and `INTEGRATIONS`."""
+FULL = "packages/fallow"
+"""Distribution with the requirements of studies and reports, in addition to the core."""
+INTEGRATIONS = ("integrations/fallow-flower", "integrations/fallow-nvflare")
 EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
     " or (python_full_version < '3.14' and sys_platform == 'linux')"
@@ -79,7 +81,7 @@ def compiled(extras: Sequence[str]) -> str:
     """Return the requirements of the project with these extras, with hashes, as uv resolves them."""
     with tempfile.TemporaryDirectory() as folder:
         needed = ["setuptools"]
-        for name in INTEGRATIONS:
+        for name in (FULL, *INTEGRATIONS):
             needed += read_needs(name)
         (Path(folder) / "build.in").write_text("\n".join(needed) + "\n", encoding="utf-8")
         line = [
@@ -96,13 +98,13 @@ def compiled(extras: Sequence[str]) -> str:
     return done.stdout
 
 
-def read_needs(integration: str) -> list[str]:
-    """Return what an integration requires besides Fallow.
+def read_needs(folder: str) -> list[str]:
+    """Return what a distribution requires besides Fallow.
 
-    >>> "cryptography>=42" in read_needs("fallow-flower")
+    >>> "cryptography>=42" in read_needs("integrations/fallow-flower")
     True
     """
-    file = ROOT / "integrations" / integration / "pyproject.toml"
+    file = ROOT / folder / "pyproject.toml"
     needed = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
     return [line for line in needed if not line.startswith("fallow")]
 

@@ -54,6 +54,7 @@ COPIED = (
     "bench",
     "deploy",
     "examples",
+    "packages",
     "pyproject.toml",
 )
 LIMIT = 180.0  # seconds for the tests of one fault

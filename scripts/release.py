@@ -4,8 +4,9 @@
 
 It goes through a list and prints each point as it is found: the checkout is clean; version,
 CITATION.cff and CHANGELOG.md agree; sdist and wheel are built (the wheel from the sdist); `twine
-check` is content; the wheel is installed with all it needs into an empty environment, and demo,
-compare and predict run there far from the source tree. Files and their SHA-256 are left in dist/.
+check` is content; the core is installed with all it needs into an empty environment, as at a site,
+then the rest of Fallow; demo, compare and predict run there far from the source tree. Files and their
+SHA-256 are left in dist/.
 What remains is printed: the tag and the upload are a person's to do.
 """
 
@@ -14,12 +15,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -31,10 +32,11 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 BESIDE = (
+    "packages/fallow",
     *sorted(f"integrations/{folder.name}" for folder in ROOT.glob("integrations/*")),
     "studies/fallow-papers",
 )
-"""Distributions beside the core."""
+"""Distributions beside the core; the first adds what studies and reports need."""
 CONSTRAINTS = ROOT / "constraints.txt"
 BUILD = (
     "import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
@@ -88,10 +90,9 @@ def notify(point: str) -> None:
 
 
 def read_version() -> str:
-    """The version: pyproject.toml is the one place where it is written by hand."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        version = tomllib.load(file)["project"]["version"]
-    return str(version)
+    """The version of the core, which the other distributions must name too."""
+    declared = runpy.run_path(str(ROOT / "src" / "fallow" / "core" / "version.py"))
+    return str(declared["__version__"])
 
 
 def check_texts(version: str, rehearse: bool) -> Iterator[str]:
@@ -108,7 +109,7 @@ def check_texts(version: str, rehearse: bool) -> Iterator[str]:
     yield "the checkout is clean"
     if "dev" in version:
         raise NotReadyError(
-            f"{version} is no release: write its number into pyproject.toml and CITATION.cff, "
+            f"{version} is no release: write its number into core/version.py and CITATION.cff, "
             "or rehearse with --rehearse"
         )
     log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -170,16 +171,21 @@ def try_wheel(wheel: Path, others: Sequence[Path], here: bool) -> Iterator[str]:
         python = environment / "bin" / "python"
         install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         if here:
-            call([*install, "--no-deps", str(wheel)], folder=path)
             share_packages(environment)
         else:
-            call([*install, "-c", str(CONSTRAINTS), str(wheel)], folder=path)
-        yield "installed into an empty environment"
-        if not here:
-            (packages,) = environment.glob("lib/python*/site-packages")
-            own, needed = measure_install(packages)
-            yield f"Fallow has {own:.0f} MB there, what it needs beside PyTorch {needed:.0f} MB"
+            install += ["-c", str(CONSTRAINTS)]
+        full, *others = others
         fallow = str(environment / "bin" / "fallow")
+        for file in (wheel, full):
+            alone = ["--no-deps"] if here else []
+            call([*install, *alone, str(file)], folder=path)
+            call([fallow, "algorithms"], folder=path)
+            name = file.name.partition("-")[0].replace("_", "-")
+            yield f"{name} is installed into an empty environment"
+            if not here:
+                (packages,) = environment.glob("lib/python*/site-packages")
+                own, needed = measure_install(packages, name)
+                yield f"it has {own:.1f} MB, and its dependencies beside PyTorch {needed:.0f} MB"
         work = path / "work"
         work.mkdir()
         call([fallow, "new", "begin"], folder=work)
@@ -195,8 +201,8 @@ def try_wheel(wheel: Path, others: Sequence[Path], here: bool) -> Iterator[str]:
         yield "recipes of papers are found there"
 
 
-def measure_install(packages: Path) -> tuple[float, float]:
-    """MB of Fallow's own files, and of all packages that it needs and PyTorch does not.
+def measure_install(packages: Path, name: str) -> tuple[float, float]:
+    """MB of a distribution's own files, and of all packages that it needs and PyTorch does not.
 
     packages: a folder ``site-packages``.
     """
@@ -204,9 +210,9 @@ def measure_install(packages: Path) -> tuple[float, float]:
     for item in metadata.distributions(path=[str(packages)]):
         install[canonicalize_name(item.metadata["Name"])] = item
     of_torch = collect_needs("torch", install)
-    needed = collect_needs("fallow", install) - of_torch - {"fallow"}
+    needed = collect_needs(name, install) - of_torch - {name}
     megabytes = [count_megabytes(install[name]) for name in sorted(needed)]
-    return count_megabytes(install["fallow"]), sum(megabytes)
+    return count_megabytes(install[name]), sum(megabytes)
 
 
 def collect_needs(name: str, installed: Mapping[str, metadata.Distribution]) -> set[str]:

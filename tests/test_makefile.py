@@ -16,6 +16,14 @@ BESIDE = (
     "studies/fallow-papers",
 )
 """Distributions beside the core, which development needs too."""
+FILES = ("Makefile", "pyproject.toml", "constraints.txt", "packages/fallow/pyproject.toml")
+
+
+def copy_files(folder: Path) -> None:
+    """Copy what ``make`` reads before it installs anything."""
+    for name in FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -31,8 +39,7 @@ BESIDE = (
 def test_who_stops_the_installation_is_not_told_that_it_failed(
     ends: str, said: str, tmp_path: Path
 ) -> None:
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    copy_files(tmp_path)
     pip = tmp_path / ".venv" / "bin" / "python"
     pip.parent.mkdir(parents=True)
     pip.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exit 0;; esac\n{ends}\n')
@@ -55,8 +62,7 @@ def test_who_stops_the_installation_is_not_told_that_it_failed(
 def test_the_demo_installs_fallow_alone_and_tests_add_the_tools_of_development(
     tmp_path: Path,
 ) -> None:
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    copy_files(tmp_path)
     for folder in BESIDE:
         (tmp_path / folder).mkdir(parents=True)
     programs = tmp_path / ".venv" / "bin"
@@ -78,11 +84,11 @@ def test_the_demo_installs_fallow_alone_and_tests_add_the_tools_of_development(
         lines = log.read_text().splitlines()
         return [name for line in lines for name in re.findall(r" -e (\S+)", line)]
 
-    assert find_installed("demo") == ["."]
+    assert find_installed("demo") == [".", "packages/fallow"]
     assert find_installed("demo") == []
-    assert find_installed("test") == [".[dev]", *BESIDE]
+    assert find_installed("test") == [".[dev]", "packages/fallow", *BESIDE]
     assert find_installed("lint") == []
     (tmp_path / ".venv" / ".installed").unlink()
     (tmp_path / ".venv" / ".installed-dev").unlink()
-    assert find_installed("test") == [".[dev]", *BESIDE]
+    assert find_installed("test") == [".[dev]", "packages/fallow", *BESIDE]
     assert find_installed("demo") == []

@@ -14,11 +14,17 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+
+from fallow.core.optional import OF_STUDIES
+from fallow.core.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("pyproject.toml", "README.md", "LICENSE", "src/fallow")
@@ -120,6 +126,41 @@ def test_it_says_what_it_is_as_the_project_does(wheel: Path) -> None:
     assert "# Fallow" in details.get_payload()
 
 
+def read_project(folder: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())[
+        "project"
+    ]
+    return project
+
+
+def test_every_distribution_is_of_the_version_of_the_core_and_needs_it() -> None:
+    beside = [
+        ROOT / "packages" / "fallow",
+        ROOT / "studies" / "fallow-papers",
+        *(ROOT / "integrations").glob("*/"),
+    ]
+    assert len(beside) > 5
+    for folder in beside:
+        project = read_project(folder)
+        assert project["version"] == __version__
+        own = [line for line in project["dependencies"] if line.startswith("fallow")]
+        assert [line.partition("==")[2] for line in own] == [__version__]
+
+
+def test_fallow_is_the_core_with_the_packages_of_studies_and_all_extras_of_users() -> None:
+    core, full = read_project(ROOT), read_project(ROOT / "packages" / "fallow")
+    names = {Requirement(line).name for line in core["dependencies"]}
+    assert not names & set(OF_STUDIES)
+    first, *more = full["dependencies"]
+    assert first == f"fallow-core=={__version__}"
+    assert [Requirement(line).name for line in more] == list(OF_STUDIES)
+    extras = core["optional-dependencies"].keys() - {"dev", "tools"}
+    assert full["optional-dependencies"] == {
+        extra: [f"fallow-core[{extra}]=={__version__}"] for extra in extras
+    }
+    assert full["description"] == core["description"]
+
+
 @pytest.mark.long
 def test_it_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
     run(installed, tmp_path, "new", "begin", "--quiet")
@@ -158,4 +199,4 @@ def test_what_an_installation_takes_is_counted_without_pytorch(tmp_path: Path) -
         (tmp_path / f"{name}.py").write_bytes(b"#" * 1_000_000)
         (details / "RECORD").write_text(f"{name}.py,,\n")
     release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
-    assert release["measure_install"](tmp_path) == (1.0, 2.0)  # numbers and below
+    assert release["measure_install"](tmp_path, "fallow") == (1.0, 2.0)  # numbers and below

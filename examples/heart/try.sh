@@ -25,7 +25,7 @@ program() {
     for found in "$1" "$root/$1" "$root/.venv/bin/$1"; do
         if command -v "$found"; then return; fi
     done
-    echo "there is no $1: run 'make setup' in $root, or pip install '.[deploy]' there" >&2
+    echo "there is no $1: run 'make setup' in $root, or pip install '.[deploy]' ./packages/fallow there" >&2
     return 2
 }
 FALLOW=$(program "${FALLOW:-fallow}")

@@ -107,10 +107,12 @@ class Lacking:
         if name.partition(".")[0] in ("matplotlib", "pandas"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Lacking())
-import fallow.cli.label, fallow.cli.site
-import fallow.deployment.labeling_page, fallow.deployment.ledger, fallow.deployment.site
+import fallow.cli.label, fallow.cli.monitor, fallow.cli.site
+import fallow.deployment.coordinator, fallow.deployment.labeling_page
+import fallow.deployment.ledger, fallow.deployment.monitoring, fallow.deployment.site
 import fallow.transport.https
 for package in (
+    fallow.deployment.coordinator,
     fallow.deployment.labeling_page,
     fallow.deployment.ledger,
     fallow.deployment.site,
@@ -142,3 +144,67 @@ def test_a_site_needs_neither_pandas_nor_matplotlib(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "rows.parquet")
     frame.to_excel(tmp_path / "rows.xlsx", index=False)
     assert loaded(SITE, *map(str, sorted(tmp_path.iterdir()))) == ["12"]
+
+
+FULL = {
+    "a study": [["demo", "--fast"], ["run", "demo"], ["compare", "demo"]],
+    "fallow report": [["report", "X"]],
+    "fallow export": [["export", "X"]],
+    "fallow forecast": [["forecast", "X"]],
+    "fallow advise": [["advise", "X"]],
+    "fallow benchmark": [["benchmark"]],
+    "the report of a coordinator": [
+        ["coordinate", "start", "X"],
+        ["coordinate", "describe", "X"],
+    ],
+}
+"""Purpose in the message -> commands that need matplotlib and pandas."""
+CORE = """
+import io, sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+import fallow as fl
+from fallow.cli import main
+for package in ("matplotlib", "pandas"):
+    sys.modules[package] = None
+    for name in dir(fl):
+        getattr(fl, name)
+    for call in (fl.run, fl.compare, fl.describe):
+        try:
+            call("digits")
+        except ValueError as error:
+            print(error)
+    for words in {commands!r}:
+        sys.argv = ["fallow", *words]
+        try:
+            with redirect_stderr(io.StringIO()) as output, redirect_stdout(io.StringIO()):
+                main()
+        except SystemExit as ended:
+            print(ended.code, *output.getvalue().split())
+    del sys.modules[package]
+print(sorted(path.name for path in Path.cwd().iterdir()))
+"""
+
+
+def test_a_command_that_needs_more_than_the_core_says_what_to_install(
+    tmp_path: Path,
+) -> None:
+    commands = [words for listed in FULL.values() for words in listed]
+    done = subprocess.run(
+        [sys.executable, "-c", CORE.format(commands=[*commands, ["algorithms"]])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = []
+    for package in ("matplotlib", "pandas"):
+        why = (
+            f"needs the package {package}, which fallow-core does not install; install it "
+            "with: pip install fallow"
+        )
+        expected += [f"fl.{name} {why}" for name in ("run", "compare", "describe")]
+        for purpose, listed in FULL.items():
+            expected += [f"2 error: {purpose} {why}"] * len(listed)
+        expected.append("0")
+    assert done.stdout.splitlines() == [*expected, "[]"]

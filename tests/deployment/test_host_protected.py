@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
+import sys
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.cli import main
 from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.training_config import TrainingStage
 from fallow.privacy.masks import new_secret, public_half
@@ -41,6 +45,28 @@ def noisy(path: Path, **chosen: Any) -> Leader:
 
 
 # -- noise ---------------------------------------------------------------------------------
+
+
+def test_a_site_without_the_package_of_noise_names_it_and_does_not_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = folder(tmp_path, agreement("strategy=ahfal", "privacy.epsilon=0.5"))
+    for module in [name for name in sys.modules if name.partition(".")[0] == "opendp"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "opendp", None)
+    monkeypatch.setattr(sys, "argv", ["fallow", "site", "start", str(site.path)])
+    monkeypatch.setattr("fallow.deployment.site.serve.connect", no_connection)
+    with pytest.raises(SystemExit) as ended, redirect_stderr(io.StringIO()) as error:
+        main()
+    assert ended.value.code == 2
+    assert " ".join(error.getvalue().split()) == (
+        "error: noise at a site needs the package opendp, which is not installed; install "
+        "it with: pip install 'fallow-core[privacy]'"
+    )
+
+
+def no_connection(*_: Any) -> None:
+    raise AssertionError("the site connects")
 
 
 def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:

@@ -92,5 +92,5 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
-    with pytest.raises(ValueError, match=r"pip install 'fallow\[privacy\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'fallow-core\[privacy\]'"):
         check_fit(Privacy(secure_sum=True), {}, 10)

@@ -17,6 +17,7 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
 from fallow.core.missing import find_text_columns, name_buckets
+from fallow.core.optional import check_full_install
 from fallow.core.types import SiteId
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
@@ -34,7 +35,6 @@ from fallow.experiment.describing import (
 from fallow.experiment.description import ColumnDescription, CountFacts, Description
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, SecureSum
-from fallow.report.description import description_blocks
 from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcessChannel
@@ -87,6 +87,7 @@ def describe(
     >>> int(label["values"].iloc[0])
     1438
     """
+    check_full_install("fl.describe")
     world = federation if isinstance(federation, Federation) else Federation(federation)
     least = read_whole(least, "least", "give a whole number, 1 or more", least=1)
     dataset = world.dataset
@@ -196,6 +197,8 @@ class DataDescription:
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return the description as a page, and write it to ``path`` if given."""
+        from fallow.report.description import description_blocks
+
         blocks = description_blocks(self.facts, "data")
         article = Article("data", TITLE, parts=parts_of("data", [("Columns", blocks)]))
         text = render_page(Page(TITLE, [article]))

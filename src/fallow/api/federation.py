@@ -12,6 +12,7 @@ from fallow.api.datasets import open_path
 from fallow.api.objects import Collected, read_whole
 from fallow.core.build import build
 from fallow.core.names import lend
+from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_constructor
 from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
@@ -118,6 +119,7 @@ class Federation:
         ValueError
             If the task is regression.
         """
+        check_full_install("fl.Federation.counts")
         import pandas as pd
 
         if not self.dataset.classes:

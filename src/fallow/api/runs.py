@@ -29,6 +29,7 @@ from fallow.core.banks import Layout
 from fallow.core.events import name_run
 from fallow.core.methods import CustomPrediction
 from fallow.core.names import OWN, lend
+from fallow.core.optional import check_full_install
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
@@ -48,7 +49,6 @@ from fallow.experiment.methods import ModelMaker, methods_of
 from fallow.models.custom import unwrap_model
 from fallow.recipes.own_data_strategies import suit_strategies
 from fallow.recipes.papers import load_known, load_papers
-from fallow.report.page import write_report
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
@@ -158,6 +158,7 @@ def run(
     >>> len(done.records)
     4
     """
+    check_full_install("fl.run")
     check_order(federation, strategy, "fl.run(federation, strategy, ...)", "federation")
     if strategy is None:
         raise ValueError(
@@ -209,13 +210,17 @@ def run(
                     cell,
                     lambda event: notify(name_run(event, cell.strategy, cell.seed)),
                 )
-                output.end_with_page(
-                    lambda: write_report([setup.out], papers=load_papers())
-                )
+                output.end_with_page(lambda: _write_page(setup.out))
             return read_run(setup, cell, is_kept=is_kept)
     finally:
         if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_page(folder: Path, out: str | Path | None = None) -> Path:
+    from fallow.report.page import write_report
+
+    return write_report([folder], out, papers=load_papers())
 
 
 def warn_of_callback(text: str) -> None:
@@ -657,7 +662,7 @@ class Run:
             raise ValueError(
                 "this run was not stored; use fl.run(..., out=FOLDER) to write a report"
             )
-        return write_report([self.folder], out, papers=load_papers())
+        return _write_page(self.folder, out)
 
 
 SHOWN = ("cycle", "round", "labeled", "accuracy", "balanced_accuracy", "mse", "seconds")

@@ -25,6 +25,7 @@ from fallow.api.runs import (
 )
 from fallow.api.settings import read_request
 from fallow.core.names import OWN, lend
+from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_function, require_known
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
@@ -32,10 +33,8 @@ from fallow.recipes.advice import RULES, read_table
 from fallow.recipes.default_training import USUAL_SEEDS
 from fallow.recipes.own_data_strategies import suit_strategies
 from fallow.recipes.papers import load_known, load_papers
-from fallow.report.figures.study import draw_forecast, learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.findings.degenerate import describe_baseline
-from fallow.report.page import write_report as write_page
 from fallow.report.sentences import summary
 from fallow.report.tables import to_latex
 from fallow.settings.recipe import Recipe, recipe_from
@@ -128,6 +127,7 @@ def compare(
     >>> sorted(study.table()["strategy"])
     ['entropy', 'random']
     """
+    check_full_install("fl.compare")
     check_order(
         federation, strategies, "fl.compare(federation, strategies, ...)", "federation"
     )
@@ -176,7 +176,7 @@ def compare(
                 watch.tell(describe_prepared(setup, first, cells))
                 watch.tell(describe_power(len(texts), len(wanted)))
                 failures = run_study(setup, cells, n_jobs, output.beside(watch))
-                output.end_with_page(lambda: write_page([setup.out], papers=load_papers()))
+                output.end_with_page(lambda: write_report(setup.out))
         _say(failures, cells)
     except BaseException:
         if not is_kept:
@@ -434,6 +434,8 @@ class Study:
         """Write the report page and return its path (default: in the study's folder)."""
         if out is None and not self.is_kept:
             out = "report.html"
+        from fallow.report.page import write_report as write_page
+
         return write_page([self.setup.out], out, metric=self.metric, papers=load_papers())
 
     def forecast(self, strategy: StrategyLike | None = None, by: By = "auto") -> Forecast:
@@ -554,6 +556,8 @@ class Study:
         ValueError
             If there are too few scores.
         """
+        from fallow.report.figures.study import draw_forecast
+
         forecast = self.forecast(strategy)
         figure = draw_forecast(forecast, more, target)
         if figure is None:
@@ -562,6 +566,8 @@ class Study:
 
     def plot(self) -> Figure:
         """Plot the learning curves: score over number of labels, mean and spread over seeds."""
+        from fallow.report.figures.study import learning_curves
+
         figure = learning_curves(self.study_records)
         if figure is None:
             raise ValueError(
@@ -659,6 +665,7 @@ def read_study(folder: str | Path) -> Study:
         ...
     ValueError: nowhere is not a study: ...
     """
+    check_full_install("fl.read_study")
     records = read_records(folder, load_known())
     return Study(Setup(recipe_from(dict(records.study.recipe)), Path(folder)))
 
@@ -696,6 +703,9 @@ def write_report(
         ...
     ValueError: there is no study to report on; give one, or a list of them
     """
+    check_full_install("fl.write_report")
+    from fallow.report.page import write_report as write_page
+
     if isinstance(studies, Study | str | Path):
         report = [studies]
     else:

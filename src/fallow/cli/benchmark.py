@@ -17,6 +17,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_strategies
 from fallow.cli.terminal import print_lines, show_table
+from fallow.core.optional import check_full_install
 from fallow.storage.errors import Stopped, StorageError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def benchmark(
 
     Strategies with scores in the file of --against, from the same settings, are not run again.
     """
+    check_full_install("fallow benchmark")
     check_strategies([*(method or []), *(opt.named_strategies(rivals) or [])])
     from fallow.cli.paths import use_current_folder
     from fallow.recipes.few_labels import EXPERIMENTAL, OURS, RIVALS
@@ -310,6 +312,7 @@ def advise(
     The recommendation comes from benchmark tasks with a similar number of classes, sites and labels,
     and a similar distribution of labels.
     """
+    check_full_install("fallow advise")
     from fallow.cli.results import keep_private
     from fallow.recipes.advice import RULES, read_table
     from fallow.study.advice import advise as advise_world

@@ -15,6 +15,7 @@ from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
 from fallow.cli.terminal import print_lines
+from fallow.core.optional import check_full_install
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
@@ -257,6 +258,7 @@ def start(
 
     opt.check_log(log_format, as_json=as_json)
     # first, since a package may be missing
+    check_full_install("the report of a coordinator")
     trackers = [load_tracker(name, folder) for name in dict.fromkeys(track or ())]
     office = CoordinatorFolder.open(folder)
     keys = office.keys
@@ -323,6 +325,7 @@ def describe(
 
     All sites must be connected. Afterwards, 'start' runs the study.
     """
+    check_full_install("the report of a coordinator")
     from fallow.deployment.coordinator.describing import explain_no_description
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.experiment.description import FILE
@@ -402,12 +405,13 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 def _forecast(folder: Path) -> list[str]:
     """Describe the forecast and the reason for an early stop; empty without scores."""
+    if not (folder / "study.json").exists():
+        return []
+    check_full_install("a forecast")
     from fallow.recipes.papers import load_known
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study
 
-    if not (folder / "study.json").exists():
-        return []
     study = read_study(folder, load_known())
     return [*list_stops(study), *describe_forecasts(study)]
 

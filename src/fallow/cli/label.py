@@ -82,7 +82,7 @@ def label(
     if in_container and port == 0:
         raise ValueError("a container publishes one port: give its number with --port")
     for package in ("fastapi", "jinja2", "uvicorn"):
-        import_optional(package, "fallow[deploy]", "the labeling page")
+        import_optional(package, "fallow-core[deploy]", "the labeling page")
     from fallow.cli.objects import LabelingPage
     from fallow.deployment.labeling_page import (
         LabelQueue,

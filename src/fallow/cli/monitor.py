@@ -49,12 +49,12 @@ def monitor(
             raise StorageError(health.why)
         typer.echo(health.why)
         return
-    import_optional("prometheus_client", "fallow[deploy]", "fallow monitor")
+    import_optional("prometheus_client", "fallow-core[deploy]", "fallow monitor")
     if once:
         typer.echo(metrics_text(watched).decode(), nl=False)
         return
     for package in ("starlette", "uvicorn"):
-        import_optional(package, "fallow[deploy]", "fallow monitor")
+        import_optional(package, "fallow-core[deploy]", "fallow monitor")
     from fallow.deployment.labeling_page.local_server import build_server, listen
 
     with listen(port) as listener:

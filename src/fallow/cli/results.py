@@ -9,6 +9,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.terminal import Spinner
+from fallow.core.optional import check_full_install
 from fallow.core.refusal import explain_errors
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def report(
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the report of one or more studies."""
+    check_full_install("fallow report")
     from fallow.cli.objects import WrittenReport
     from fallow.recipes.papers import load_papers
     from fallow.report.notebook import write_notebook
@@ -76,6 +78,7 @@ def export(
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the records or the final table of a study to a file."""
+    check_full_install("fallow export")
     from fallow.cli.objects import WrittenFile
     from fallow.recipes.papers import load_papers
     from fallow.report.export import export_study
@@ -129,6 +132,7 @@ def forecast(
 
     fallow forecast runs/mine --more 200 --to 95
     """
+    check_full_install("fallow forecast")
     from fallow.recipes.papers import load_known
     from fallow.report.figures.study import draw_forecast
     from fallow.report.final_table import label_of

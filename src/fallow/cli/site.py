@@ -535,7 +535,9 @@ def _open_images(site_folder: SiteFolder) -> ShowRow:
     def show(row: int) -> DisplayedContent | None:
         from fallow.core.optional import import_optional
 
-        import_optional("fastapi", "fallow[deploy]", "reading images for a labeling tool")
+        import_optional(
+            "fastapi", "fallow-core[deploy]", "reading images for a labeling tool"
+        )
         from fallow.deployment.labeling_page.pictures import picture
 
         return picture(site_folder.rows, row)

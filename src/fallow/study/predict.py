@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core.banks import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.optional import import_optional
+from fallow.core.optional import check_full_install, import_optional
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data import read_rows
@@ -230,6 +230,7 @@ def _turn_into_parquet(
 
     ``columns`` are those after ``named_by``, in order.
     """
+    check_full_install("Parquet")
     from io import BytesIO
 
     import pandas as pd

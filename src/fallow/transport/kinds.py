@@ -108,5 +108,5 @@ def check_packages(factory: type[TransportFactory]) -> None:
         if find_spec(package) is None:
             raise ValueError(
                 f"connections to sites need the package {package}, which is not "
-                f"installed; install it with: pip install 'fallow[{factory.extra}]'"
+                f"installed; install it with: pip install 'fallow-core[{factory.extra}]'"
             )

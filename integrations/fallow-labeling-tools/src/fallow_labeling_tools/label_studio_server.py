@@ -137,7 +137,7 @@ class LabelStudioServer:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        import_optional("httpx", "fallow[deploy]", "Label Studio over its interface")
+        import_optional("httpx", "fallow-core[deploy]", "Label Studio over its interface")
         import httpx
 
         self._settings = settings

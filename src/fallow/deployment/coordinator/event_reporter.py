@@ -21,7 +21,6 @@ from fallow.deployment.coordinator.absences import (
 from fallow.deployment.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
 from fallow.deployment.coordinator.live import LABELING, Live, read_last, utc
 from fallow.recipes.papers import load_papers
-from fallow.report.page import write_report
 from fallow.storage.errors import StorageError, sentence
 
 SELDOM = 30.0  # seconds between report pages during labeling
@@ -245,6 +244,8 @@ class EventReporter:
 
     def _write_page(self) -> None:
         """Write the report. A failure does not end the run."""
+        from fallow.report.page import write_report
+
         if not self.pages:
             return
         self._paged = time.monotonic()

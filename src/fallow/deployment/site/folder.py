@@ -21,6 +21,7 @@ from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
 from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
+from fallow.privacy.extra import NOISE, need
 from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import StorageError
@@ -261,9 +262,11 @@ class SiteFolder:
         return read_keys(self.path / "keys")
 
     def check_machine(self) -> None:
-        """Raise Failed for a missing file that the running site needs."""
+        """Raise Failed for a missing file, and ValueError for a missing package, of a running site."""
         _ = self.keys, self.authority
         self.agreement.transport_factory.check_site(self.path / "keys")
+        if self.agreement.recipe.privacy.epsilon is not None:
+            need("opendp", NOISE)
 
     def open_ledger(self) -> Ledger:
         """Open the site's ledger, and create it at the first start."""
