@@ -66,6 +66,15 @@ COMMANDS: list[list[str]] = [
     ["benchmark", "--method", "entrpy"],
     ["run", "missing.toml"],
     ["compare", "missing.toml"],
+    ["report", "missing"],
+    ["export", "missing"],
+    ["forecast", "missing"],
+    ["advise", "missing"],
+    ["predict", "missing", "rows.csv"],
+    ["export-model", "missing", "--onnx", "model.onnx"],
+    ["site", "start", "missing"],
+    ["label", "missing"],
+    ["coordinate", "start", "missing"],
 ]
 
 

@@ -19,6 +19,7 @@ from fallow.cli.arguments import check_strategies
 from fallow.cli.terminal import print_lines, show_table
 from fallow.core.optional import check_full_install
 from fallow.storage.errors import Stopped, StorageError
+from fallow.study.folder import check_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -302,7 +303,10 @@ def _show(
 @opt.shows("fallow.study.advice:Advice")
 def advise(
     study: Annotated[
-        Path, typer.Argument(help="Study folder; the study may still be running")
+        Path,
+        typer.Argument(
+            help="Study folder; the study may still be running", callback=check_study
+        ),
     ],
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,

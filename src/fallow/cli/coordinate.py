@@ -16,6 +16,7 @@ from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
 from fallow.cli.terminal import print_lines
 from fallow.core.optional import check_full_install
+from fallow.deployment.folders import check_coordinator
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ coordinate = typer.Typer(
 coordinate.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="Coordinator folder, as created by 'init'"),
+    typer.Argument(
+        metavar="DIR",
+        help="Coordinator folder, as created by 'init'",
+        callback=check_coordinator,
+    ),
 ]
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fallow.cli import options as opt
-from fallow.cli.results import Output, Query, find_policy, keep_private
+from fallow.cli.results import Output, Query, check_trained, find_policy, keep_private
 from fallow.cli.terminal import Spinner
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @opt.shows("fallow.cli.objects:ExportedModel")
 def export_model(
-    study: Annotated[Path, typer.Argument(help="Folder of a study or of a real site")],
+    study: Annotated[
+        Path,
+        typer.Argument(help="Folder of a study or of a real site", callback=check_trained),
+    ],
     onnx: Annotated[
         Path | None, typer.Option(metavar="FILE.onnx", help="Write an ONNX file")
     ] = None,

@@ -10,10 +10,15 @@ from typing import Annotated
 import typer
 
 from fallow.cli import options as opt
+from fallow.deployment.folders import check_site
 
 Site = Annotated[
     Path,
-    typer.Argument(metavar="SITE", help="Site folder, as created by 'fallow site init'"),
+    typer.Argument(
+        metavar="SITE",
+        help="Site folder, as created by 'fallow site init'",
+        callback=check_site,
+    ),
 ]
 PORT = 8601
 """Default port of the page."""

@@ -20,6 +20,7 @@ from fallow.cli.terminal import print_lines
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
 from fallow.storage.plain import printable
+from fallow.study.folder import check_studies
 
 if TYPE_CHECKING:
     from fallow.settings.recipe import Recipe
@@ -149,7 +150,9 @@ OwnCode = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except errors")]
-Studies = Annotated[list[Path], typer.Argument(help="Study folders")]
+Studies = Annotated[
+    list[Path], typer.Argument(help="Study folders", callback=check_studies)
+]
 
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -11,9 +11,19 @@ from fallow.cli import options as opt
 from fallow.cli.terminal import Spinner
 from fallow.core.optional import check_full_install
 from fallow.core.refusal import explain_errors
+from fallow.deployment.folders import is_real
+from fallow.study.folder import check_study
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
+
+
+def check_trained(folder: Path) -> Path:
+    """Return the folder of a study, a site or a coordinator; raise ValueError for another."""
+    if is_real(folder):
+        return folder
+    return check_study(folder)
+
 
 Query = Annotated[
     str | None,
@@ -65,7 +75,7 @@ def report(
 
 @opt.shows("fallow.cli.objects:WrittenFile")
 def export(
-    study: Annotated[Path, typer.Argument(help="Study folder")],
+    study: Annotated[Path, typer.Argument(help="Study folder", callback=check_study)],
     to: Annotated[
         Literal["csv", "parquet", "markdown", "latex"],
         typer.Option(
@@ -98,7 +108,10 @@ def export(
 @opt.shows("fallow.study.forecast:ForecastResults")
 def forecast(
     study: Annotated[
-        Path, typer.Argument(help="Study folder; the study may still be running")
+        Path,
+        typer.Argument(
+            help="Study folder; the study may still be running", callback=check_study
+        ),
     ],
     more: Annotated[
         float, typer.Option(help="Number of additional labels to forecast for")
@@ -174,7 +187,10 @@ def forecast(
 
 @opt.shows("fallow.cli.objects:WrittenPredictions")
 def predict(
-    study: Annotated[Path, typer.Argument(help="Folder of a study or of a real site")],
+    study: Annotated[
+        Path,
+        typer.Argument(help="Folder of a study or of a real site", callback=check_trained),
+    ],
     data: Annotated[
         Path,
         typer.Argument(
@@ -232,8 +248,6 @@ def predict(
 
 def keep_private(*folders: Path) -> None:
     """Restrict the output to the owner if the study is one of real sites."""
-    from fallow.deployment.folders import is_real
-
     if any(is_real(folder) for folder in folders):
         opt.for_a_real_site()
 

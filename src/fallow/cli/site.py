@@ -16,6 +16,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.terminal import print_lines, show_table
 from fallow.deployment.descriptions import SITE, as_help
+from fallow.deployment.folders import check_site
 
 if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
@@ -35,7 +36,10 @@ site = typer.Typer(
 )
 site.callback()(opt.for_a_real_site)
 Folder = Annotated[
-    Path, typer.Argument(metavar="SITE", help="Site folder, as created by 'init'")
+    Path,
+    typer.Argument(
+        metavar="SITE", help="Site folder, as created by 'init'", callback=check_site
+    ),
 ]
 File = Annotated[Path, typer.Argument(help="A .csv or .json file, or a file of the --tool")]
 Tool = Annotated[

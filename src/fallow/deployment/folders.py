@@ -13,6 +13,31 @@ from fallow.storage.files import OTHERS, writing
 from fallow.storage.received import read_named
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
+COMMANDS = {"site.toml": "fallow site init", "coordinator.json": "fallow coordinate init"}
+"""How a folder with such a file is made."""
+
+
+def check_site(folder: Path) -> Path:
+    """Return a site folder; raise ValueError for another."""
+    return _check_kind(folder, "site.toml")
+
+
+def check_coordinator(folder: Path) -> Path:
+    """Return a coordinator folder; raise ValueError for another."""
+    return _check_kind(folder, "coordinator.json")
+
+
+def _check_kind(folder: Path, file: str) -> Path:
+    for name, kind in KINDS.items():
+        if name != file and (folder / name).exists():
+            raise ValueError(
+                f"{folder} is the folder of {kind}; give the folder of {KINDS[file]}"
+            )
+    if not (folder / file).exists():
+        raise ValueError(
+            f"{folder} is not the folder of {KINDS[file]}; make one with: {COMMANDS[file]} {folder}"
+        )
+    return folder
 
 
 def find_kind(folder: Path) -> str:
@@ -24,20 +49,6 @@ def find_kind(folder: Path) -> str:
         f"{folder} is neither the folder of a site nor that of a coordinator: "
         "'fallow site init' and 'fallow coordinate init' create them"
     )
-
-
-def check_kind(folder: Path, wanted: str, command: str) -> None:
-    """Raise ValueError unless the folder has the file ``wanted`` of `KINDS`."""
-    kind = KINDS[wanted]
-    for name in KINDS.keys() - {wanted}:
-        if (folder / name).exists():
-            raise ValueError(
-                f"{folder} is the folder of {KINDS[name]}; give the folder of {kind}"
-            )
-    if not (folder / wanted).exists():
-        raise ValueError(
-            f"{folder} is not the folder of {kind}; make one with: fallow {command} init {folder}"
-        )
 
 
 def check_free(folder: Path) -> None:

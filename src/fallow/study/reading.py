@@ -19,6 +19,7 @@ from fallow.core.refusal import explain_errors
 from fallow.experiment.record import CompleteRecord, Record
 from fallow.storage.received import check_no_links_below, parse_json, read_regular
 from fallow.storage.validation import find_error, find_error_in_json
+from fallow.study.folder import MANIFEST, check_study
 from fallow.study.known import PaperResults
 from fallow.study.records import (
     BOUND,
@@ -166,12 +167,7 @@ def _folder(root: Path, strategy: str, seed: int) -> Path:
 
 
 def _study(path: Path, known: PaperResults) -> StudyManifest:
-    file = path / "study.json"
-    if not file.is_file():
-        raise ValueError(
-            f"{path} is not a study: it has no study.json; give the directory that "
-            "'fallow compare --out' wrote"
-        )
+    file = check_study(path) / MANIFEST
     with explain_errors(
         f"{file} is damaged (",
         after="); restore it, or run the study again in another folder",

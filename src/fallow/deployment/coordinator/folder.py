@@ -18,7 +18,12 @@ from fallow.deployment.address import check_address, check_host, find_bind_probl
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.building import build_study
-from fallow.deployment.folders import check_free, check_kind, private_folder, read_authority
+from fallow.deployment.folders import (
+    check_coordinator,
+    check_free,
+    private_folder,
+    read_authority,
+)
 from fallow.deployment.joining import KEY, check_own, check_seal, read_joining
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
@@ -184,8 +189,7 @@ class CoordinatorFolder:
     @staticmethod
     def open(path: str | Path) -> CoordinatorFolder:
         """Open a folder made by `create`. Raises ValueError if there is none."""
-        check_kind(Path(path), ABOUT, "coordinate")
-        return CoordinatorFolder(Path(path))
+        return CoordinatorFolder(check_coordinator(Path(path)))
 
     @staticmethod
     def create(

@@ -12,7 +12,7 @@ from typing import Any
 from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.folders import check_free, check_kind, private_folder, read_authority
+from fallow.deployment.folders import check_free, check_site, private_folder, read_authority
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.received import read_toml
@@ -47,7 +47,7 @@ class SiteFolder:
         Raises ValueError if there is none or if a setting is invalid.
         """
         file = Path(path) / SETTINGS
-        check_kind(Path(path), SETTINGS, "site")
+        check_site(Path(path))
         tree = read_toml(file, "restore it from a backup")
         with explain_errors(f"{file}: "):
             settings = settings_from(tree)
