@@ -54,7 +54,7 @@ def test_a_model_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError) as error:
         Contract("Mine", keep={"select": "a count"}, needs=["locl"])
     assert str(error.value) == (
-        "the contract of Mine needs 'locl', which is not a model; use one of local, global"
+        "the contract of Mine needs 'locl', which is not a model; did you mean 'local'?"
     )
     own = FitDeclaration({"twin": Fit()})
     with_own = Contract("Mine", keep={"select": "a count"}, fit=own, needs=["twin"])

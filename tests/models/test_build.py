@@ -38,7 +38,7 @@ def gen(seed: int = 0) -> Generator:
             (64,),
             10,
             {"init": "one"},
-            "Linear has no init 'one'; known: zeros, default",
+            "Linear has no init 'one'; known: default, zeros",
         ),
         ("resnet8", (3, 32, 32), 10, {"variant": "svhn"}, "known: cifar, mnist"),
         (

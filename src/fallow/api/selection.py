@@ -42,6 +42,7 @@ from fallow.core.suggestions import (
     explain_function,
     nearest,
     refuse_for_classes,
+    require_known,
 )
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
@@ -609,10 +610,9 @@ class _Read:
     def of(name: str, site: Site) -> _Read:
         models = {n: _module(m, name) for n, m in _by_name(site.model).items()}
         for called in models:
-            if called not in ("", *MODELS):
-                raise ValueError(
-                    f"site {name} has a model called {called!r}{nearest(called, list(MODELS))}"
-                )
+            if called:
+                what = f"site {name} has a model called {called!r}"
+                require_known(called, MODELS, what)
         dtype = None  # that of the rows
         for module in models.values():
             parameter = next(module.parameters(), None)

@@ -12,7 +12,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.terminal import show_table
-from fallow.core.suggestions import nearest
+from fallow.core.suggestions import require_known
 
 if TYPE_CHECKING:
     from fallow.storage.validation import JsonSchema
@@ -73,9 +73,9 @@ def schema(context: typer.Context, name: Name = None) -> None:
         )
         return
     wanted = " ".join(name)
-    if wanted not in FILES and wanted not in results:
-        hint = nearest(wanted, [*FILES, *results], "'fallow schema' lists them")
-        raise ValueError(f"{wanted} has no schema{hint}")
+    require_known(
+        wanted, [*FILES, *results], f"{wanted} has no schema", "'fallow schema' lists them"
+    )
     opt.print_json(find_schema(wanted, results))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fallow.core.client import Declaration, Operation, declared, list_marked
 from fallow.core.fit_declarations import FitDeclaration
-from fallow.core.suggestions import explain_constructor
+from fallow.core.suggestions import explain_constructor, require_known
 
 Words = Mapping[str, str]
 Tag = Literal["alone", "least-squares", "disagreement"]
@@ -161,11 +161,8 @@ class Contract:
         object.__setattr__(self, "needs", tuple(needs))
         known_models = (*PREDICTING, *self.fit.models)
         for model in self.needs:
-            if model not in known_models:
-                raise ValueError(
-                    f"the contract of {self.title} needs {model!r}, which is not a model; "
-                    f"use one of {', '.join(known_models)}"
-                )
+            what = f"the contract of {self.title} needs {model!r}, which is not a model"
+            require_known(model, known_models, what)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Add the declared client functions of the class, with all settings."""

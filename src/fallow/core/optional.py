@@ -24,12 +24,17 @@ def check_full_install(purpose: str) -> None:
             )
 
 
-def import_optional(module: str, package: str, purpose: str) -> ModuleType:
-    """Import a module, or raise ValueError with the package to install and its purpose."""
+def import_optional(
+    module: str, package: str, purpose: str, install: str = ""
+) -> ModuleType:
+    """Import a module, or raise ValueError with the package to install and its purpose.
+
+    ``install``: requirement that brings the package, if it is not the package itself.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
             f"{purpose} needs the package {package}, which is not installed; "
-            f"install it, for example with: pip install {shlex.quote(package)}"
+            f"install it, for example with: pip install {shlex.quote(install or package)}"
         ) from error

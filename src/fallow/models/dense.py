@@ -9,6 +9,7 @@ from typing import Literal, final
 
 from torch import Generator, Tensor, nn
 
+from fallow.core.suggestions import require_known
 from fallow.models.base import row_shape
 from fallow.models.init import Rule, fan_in_uniform, fill, zeros
 
@@ -31,8 +32,7 @@ class Linear(nn.Module):
     ) -> None:
         super().__init__()
         rules: dict[str, Rule] = {"zeros": zeros, "default": fan_in_uniform}
-        if init not in rules:
-            raise ValueError(f"Linear has no init {init!r}; known: {', '.join(rules)}")
+        require_known(init, rules, f"Linear has no init {init!r}")
         self.rule = rules[init]
         self.head = nn.Linear(math.prod(row_shape(shape)), outputs, bias=bias)
 

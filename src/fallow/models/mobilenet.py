@@ -7,6 +7,7 @@ from typing import Literal, final
 
 from torch import Generator, Tensor, nn
 
+from fallow.core.suggestions import require_known
 from fallow.models.base import image
 from fallow.models.init import fill, kaiming_fan_out, zero_bias
 
@@ -48,10 +49,7 @@ class MobileNetV2(nn.Module):
         self, shape: Sequence[int], outputs: int, *, head: Literal["3x3", "1x1"] = "3x3"
     ) -> None:
         super().__init__()
-        if head not in KERNELS:
-            raise ValueError(
-                f"MobileNetV2 has no head {head!r}; known: {', '.join(KERNELS)}"
-            )
+        require_known(head, KERNELS, f"MobileNetV2 has no head {head!r}")
         seen = image("MobileNetV2", shape, smallest=4)
         self.body = nn.Sequential(*_conv(seen.channels, 32, 3))
         narrow = 32

@@ -12,6 +12,7 @@ from typing import Literal, final
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from fallow.core.suggestions import require_known
 from fallow.models.base import image
 from fallow.models.init import fan_in_uniform, fill, kaiming_fan_out
 
@@ -48,10 +49,7 @@ class ResNet8(nn.Module):
             "cifar": _PostActivation,
             "mnist": _PreActivation,
         }
-        if variant not in blocks:
-            raise ValueError(
-                f"ResNet8 has no variant {variant!r}; known: {', '.join(blocks)}"
-            )
+        require_known(variant, blocks, f"ResNet8 has no variant {variant!r}")
         block = blocks[variant]
         seen = image("ResNet8", shape, smallest=4)
         self.body = nn.Sequential(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
+
+from fallow.core.optional import import_optional
 
 NOISE = "noise at a site"
 """Purpose of OpenDP."""
@@ -11,10 +12,5 @@ NOISE = "noise at a site"
 
 def need(module: str, purpose: str) -> ModuleType:
     """Import a module, or raise ValueError with the package to install and its purpose."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(
-            f"{purpose} needs the package {module.partition('.')[0]}, which is not "
-            "installed; install it with: pip install 'fallow-core[privacy]'"
-        ) from error
+    package = module.partition(".")[0]
+    return import_optional(module, package, purpose, install="fallow-core[privacy]")

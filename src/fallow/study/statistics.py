@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fallow.core.suggestions import require_known
 from fallow.core.wording import count_noun
 
 LEVEL = 0.05
@@ -304,11 +305,7 @@ def compare(
     >>> compare({"a": a, "b": b}, reference="b")[0].wins
     5
     """
-    if reference not in scores:
-        raise ValueError(
-            f"reference {reference!r} has no scores; choose one of "
-            f"{', '.join(sorted(scores)) or 'none'}"
-        )
+    require_known(reference, scores, f"reference {reference!r} has no scores")
     pairs = [(strategy, reference) for strategy in scores if strategy != reference]
     return compare_pairs(scores, pairs, higher_is_better=higher_is_better)
 

@@ -119,8 +119,6 @@ class Ledger:
         shown: int | None = None,
         delta: float | None = None,
     ) -> None:
-        if limit is not None and limit < 0:
-            raise ValueError(f"site {site} has limit={limit}; it must be at least 0")
         self.path = path
         self.site = site
         self.classes = classes
