@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from contextlib import closing
@@ -275,10 +276,13 @@ def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None
 
 def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
     command("coordinate", "admit", "study", "north/join.json", "south/join.json")
-    with only_one(Path("study/coordinator.lock")):
-        refused(
-            command("coordinate", "start", "study"), "is already running in study", code=1
-        )
+    address = json.loads(Path("study/coordinator.json").read_text())["address"]
+    host, _, port = address.rpartition(":")
+    with only_one(Path("study/coordinator.lock")), socket.create_server((host, int(port))):
+        for verb in ("start", "describe"):
+            refused(
+                command("coordinate", verb, "study"), "is already running in study", code=1
+            )
         assert "Current phase: starting" in command("coordinate", "status", "study")[1]
     assert not Path("study/flower").exists()
     with only_one(Path("north/site.lock")):

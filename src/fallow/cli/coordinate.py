@@ -355,12 +355,13 @@ def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
     """Run the exchanges of a description, and end without the study."""
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import Event
-    from fallow.deployment.coordinator.program import Program
+    from fallow.deployment.coordinator.program import Program, alone
     from fallow.deployment.transports import open_transport
     from fallow.experiment.describing import DESCRIBE
     from fallow.transport.kinds import check_packages
 
-    office.check_machine()
+    with alone(office.path):  # a running coordinator uses the port
+        office.check_machine()
     check_packages(office.agreement.transport_factory)
     lines = CoordinatorLines(opt.console(quiet=quiet), office.agreement)
 

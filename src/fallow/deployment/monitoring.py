@@ -118,12 +118,12 @@ class WatchedSite:
         exchanges = CounterMetricFamily(
             "fallow_exchanges",
             "Number of replies sent by the site.",
-            labels=[*names, "run", "verb"],
+            labels=[*names, "run", "function"],
         )
         sent = CounterMetricFamily(
             "fallow_sent_bytes",
             "Size of replies sent by the site in bytes.",
-            labels=[*names, "run", "verb"],
+            labels=[*names, "run", "function"],
         )
         for line in progress["sent"]:
             function = [*values, line["run"], line["verb"]]
