@@ -34,7 +34,8 @@ def import_optional(
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        how = "it with" if install else "it, for example with"
         raise ValueError(
             f"{purpose} needs the package {package}, which is not installed; "
-            f"install it, for example with: pip install {shlex.quote(install or package)}"
+            f"install {how}: pip install {shlex.quote(install or package)}"
         ) from error
