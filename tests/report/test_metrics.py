@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,9 @@ def test_a_metric_that_was_not_recorded_is_refused(study: fl.Study) -> None:
         study.with_metric("f1")
     with pytest.raises(ValueError, match="forecast is for accuracy and squared error"):
         study.with_metric("auroc").forecast("margin")
+    manifest = replace(study.study_records.study, recipe={})
+    with pytest.raises(ValueError, match="has no metric 'auroc'; its metrics: none"):
+        replace(study.study_records, study=manifest, metric="auroc")
 
 
 def test_the_report_has_the_metrics_and_a_reliability_diagram(

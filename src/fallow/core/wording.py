@@ -8,9 +8,11 @@ from collections.abc import Sequence
 def join_words(names: Sequence[str], *, last: str = "and") -> str:
     """Join names in a sentence; ``last`` is the word before the last one.
 
-    >>> join_words(["a", "b", "c"]), join_words(["a", "b"], last="or")
-    ('a, b and c', 'a or b')
+    >>> join_words(["a", "b", "c"]), join_words(["a", "b"], last="or"), join_words([])
+    ('a, b and c', 'a or b', '')
     """
+    if not names:
+        return ""
     *others, end = names
     if not others:
         return end
