@@ -22,7 +22,8 @@ from fallow.deployment.site.agreement_text import (
 )
 from fallow.deployment.site.settings import PageLogin, Settings
 from fallow.deployment.study_file import read_agreement, write_agreement
-from fallow.report.live import read_live
+from fallow.report.live import read_live, site_columns
+from fallow.report.page import write_report
 from fallow.sites.store import Label
 from tests.deployment import hosts
 from tests.deployment.agreed import TABLE, agreed
@@ -143,6 +144,9 @@ def test_alpha_of_ten_examples_is_sent_and_of_fewer_is_not(tmp_path: Path) -> No
     assert second == dict.fromkeys(NAMES[:3], 1.0)
     live = read_live(world.place)
     assert live is not None and live["sites"]["basel"]["alpha"] == 1.0
+    assert site_columns(live)["Alpha"] == ["1.00"] * 3
+    page = write_report([world.place]).read_text()
+    assert ">Alpha</th>" in page and "a dash below 10 examples" in page
     assert describe_event(world.said("agreement")[0], world.agreement) is None
     sentence = describe_event(world.said("agreement")[1], world.agreement)
     assert sentence is not None and "basel 1.00, chur 1.00, davos 1.00" in sentence

@@ -7,24 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fallow as fl
 from fallow.core.events import Event
-from fallow.deployment.building import build_study
+from fallow.core.missing import BUCKETS
+from fallow.deployment.building import _find_description, build_study
 from fallow.deployment.coordinator.describing import explain_no_description
 from fallow.deployment.coordinator.program import open_journal
+from fallow.deployment.schema import Column
 from fallow.deployment.site.agreement_text import list_disclosures
 from fallow.deployment.site.settings import settings_text
-from fallow.engine.column_counts import BINS
-from fallow.experiment.describing import DISCLOSED, Describe
-from fallow.experiment.description import FILE
+from fallow.engine.column_counts import BINS, DescribedColumn
+from fallow.experiment.describing import DISCLOSED, MOST_COLUMNS, Describe
+from fallow.experiment.description import FILE, SiteCounts, describe_counts
 from fallow.privacy import Privacy
-from fallow.report.description import format_description, read_description
+from fallow.report.description import format_description, read_description, summarize
 from fallow.report.page import write_report
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
+from fallow.storage.files import write_json
 from tests.deployment.worlds import TINY, Federation, federation, photos, ward
 
 MASKED = Privacy(secure_sum=True, bound=1e6)
@@ -73,6 +77,7 @@ def test_sums_behind_masks_are_those_of_plain_counts(
         assert one["edges"] == other["edges"]
         assert other["sites"] == []
     assert "only sums of all sites" in facts["notes"][0]
+    assert "without drift between sites" in summarize(world.place)[0]
     assert facts["notes"][0] in format_description(facts)  # type: ignore[arg-type]
 
 
@@ -87,6 +92,9 @@ def test_the_study_goes_on_in_the_same_run_and_names_what_left(
         "first",
     ]
     page = write_report([world.place]).read_text()
+    (line,) = summarize(world.place)
+    assert line.startswith("The data of the sites were described on ")
+    assert line in page
     assert "Data of the sites" in page
     assert "Drift of each column" in page
 
@@ -185,3 +193,28 @@ def test_images_of_real_sites_are_described_by_channel(tmp_path: Path) -> None:
 def test_a_file_that_is_no_description_is_not_read(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"columns": []}')
     assert read_description(tmp_path) is None
+    assert summarize(tmp_path) == []
+
+
+def test_the_summary_names_the_strongest_drift_beyond_chance(tmp_path: Path) -> None:
+    counts = {
+        site: SiteCounts(0, [np.array([0.0, *cells, 0.0])])
+        for site, cells in {"a": (90, 10), "b": (50, 50), "c": (52, 48)}.items()
+    }
+    columns = [DescribedColumn("sex", ("f", "m"))]
+    facts = describe_counts(columns, np.zeros((0, 65)), counts, of_sites=True)
+    write_json(tmp_path / FILE, dict(facts))
+    (line,) = summarize(tmp_path)
+    assert "Strongest drift: sex at a 0.3" in line
+
+
+def test_columns_that_are_not_described_are_named(tmp_path: Path) -> None:
+    world = federation(tmp_path, TINY, ward(each=60))
+    columns = tuple(Column(f"c{n}") for n in range(MOST_COLUMNS + 1))
+    columns += (Column("note", text=True),)
+    shape = (MOST_COLUMNS + 1 + BUCKETS,)
+    schema = replace(world.agreement.schema, columns=columns, shape=shape)
+    method = _find_description(replace(world.agreement, schema=schema))["describe"]
+    assert isinstance(method, Describe)
+    assert len(method.columns) == MOST_COLUMNS
+    assert method.left_out == ("note", f"c{MOST_COLUMNS}")

@@ -12,6 +12,7 @@ import torch
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.deployment.model_card import CARD
+from fallow.engine.score_metrics import find_metric
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.measuring import list_metrics
 from fallow.experiment.one_pass import is_one_pass
@@ -370,9 +371,11 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         assert_alike({"state": own}, at_site)
         assert at_site.get("sets") == ours.get("sets") == theirs.get("sets")
         assert ("sets" in at_site) == ("coverage" in STUDIES[name])
-        assert ("With coverage 0.8" in (folder.path / CARD).read_text()) == (
-            "sets" in at_site
-        )
+        card = (folder.path / CARD).read_text()
+        assert ("With coverage 0.8" in card) == ("sets" in at_site)
+        own_metrics = STUDIES[name].get("metrics", ())
+        assert card.count("95 % interval") >= len(own_metrics)
+        assert all(f"- {find_metric(metric).title}: " in card for metric in own_metrics)
     values = [record["per_site"] for record in run_records(program.run_folder)]
     for at_sites, record in zip(values, records, strict=True):
         if world.data.classes and at_sites and record["per_site"]:

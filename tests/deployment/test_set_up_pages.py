@@ -72,12 +72,14 @@ def test_the_page_sets_up_a_federation_of_three_sites(
     digest = read_agreement("study.toml").digest
     assert digest in run(["coordinate", "status", "heart"])
     for name in SITES:
-        run(as_site(join, name), typed=f"{digest[:8]}\n")
+        adjudicators = ["--adjudicators", "Ann,Bob"]
+        run(as_site([*join, *adjudicators], name), typed=f"{digest[:8]}\n")
         shutil.copy(f"{name}-site/join.json", f"{name}.json")
     run(admit)
     assert CoordinatorFolder.open("heart").missing == []
     site = SiteFolder.open("basel-site")
     assert site.settings.limit == 200
+    assert site.settings.adjudicators == ("Ann", "Bob")
     assert site.agreement.recipe.privacy.secure_sum  # as the page states for three sites
     run(["site", "status", "basel-site"])
 

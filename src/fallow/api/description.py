@@ -28,6 +28,7 @@ from fallow.engine.executors import build_executor
 from fallow.experiment.describing import (
     DESCRIBE,
     LEAST,
+    MOST_COLUMNS,
     Describe,
     list_array_columns,
     list_table_columns,
@@ -92,7 +93,7 @@ def describe(
     least = read_whole(least, "least", "give a whole number, 1 or more", least=1)
     dataset = world.dataset
     label = DescribedColumn("label", dataset.classes)
-    columns = list_columns(dataset)
+    columns, left_out = list_columns(dataset)
     rows = {site: torch.from_numpy(at) for site, at in world.rows(seed).items()}
     privacy = Privacy(secure_sum=secure_sum)
     store = EventLog()
@@ -116,7 +117,7 @@ def describe(
         store.write(site, [Label(row, float(labels[row]), -1) for row in known])
         members[site] = LocalSite(site, take_rows(dataset.x, at), parts, store)
     executor = build_executor("loop", model, layout, row_loss(dataset.task))
-    method = Describe(columns, label, secure_sum, least)
+    method = Describe(columns, label, secure_sum, least, left_out=left_out)
     ask = Ask(
         channel=InProcessChannel(members, executor),
         journal=store,
@@ -128,18 +129,24 @@ def describe(
     return DataDescription(method.describe(ask), tuple(members), least)
 
 
-def list_columns(dataset: Dataset) -> tuple[DescribedColumn, ...]:
-    """Return the described columns of a dataset; free text is not described."""
+def list_columns(
+    dataset: Dataset,
+) -> tuple[tuple[DescribedColumn, ...], tuple[str, ...]]:
+    """Return the described columns of a dataset, and the names of those that are left out."""
     features = dataset.columns
     if not features:
-        return list_array_columns(tuple(dataset.x.shape[1:]))
+        return list_array_columns(tuple(dataset.x.shape[1:])), ()
+    texts = find_text_columns(features)
     if dataset.reading is not None and dataset.reading.columns:
         kinds = [c for c in dataset.reading.columns if c.kind in ("number", "category")]
-        return list_table_columns([(c.name, c.values) for c in kinds], features)
-    left_out = {mark for mark, _ in dataset.missing.marks} if dataset.missing else set()
-    for column in find_text_columns(features):
-        left_out |= {*name_buckets(column)}
-    return list_table_columns([(n, ()) for n in features if n not in left_out], features)
+        levels = [(column.name, column.values) for column in kinds]
+    else:
+        others = {mark for mark, _ in dataset.missing.marks} if dataset.missing else set()
+        for column in texts:
+            others |= {*name_buckets(column)}
+        levels = [(name, ()) for name in features if name not in others]
+    further = [name for name, _ in levels[MOST_COLUMNS:]]
+    return list_table_columns(levels, features), (*texts, *further)
 
 
 def _find_tests(federation: Federation, rows: Tensor) -> Tensor | None:

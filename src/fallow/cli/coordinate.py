@@ -400,9 +400,14 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.status import collect_status
+    from fallow.experiment.description import FILE
 
     details = collect_status(CoordinatorFolder.open(folder))
     details["forecast"] = _forecast(folder)
+    if (folder / FILE).exists():  # else, it loads matplotlib for nothing
+        from fallow.report.description import summarize
+
+        details["description"] = summarize(folder)
     if as_json:
         opt.print_json(details)
         return
@@ -436,6 +441,7 @@ def show(console: Console, status: Status) -> None:
         return
     print_lines(console, [describe_standing(status)])
     print_lines(console, without(status))
+    print_lines(console, status["description"])
     show_sites(console, status)
     print_lines(console, status.get("forecast", []))
     for refusal in (status.get("refusals") or [])[-3:]:

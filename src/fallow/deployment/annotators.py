@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -45,7 +45,12 @@ from fallow.engine.score_metrics import BINS
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.measuring import COUNTS, NONCONFORMITY
+from fallow.experiment.measuring import (
+    COUNTS,
+    NONCONFORMITY,
+    measure_examples,
+    score_metrics,
+)
 from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
@@ -324,10 +329,11 @@ class Annotators:
         facts = CardFacts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
-            scores=self._own_scores(at, used),
             sets=model.get("sets"),
             is_own=is_own,
         )
+        if len(at.y):
+            facts = self._with_own_scores(facts, at, used)
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
 
@@ -342,23 +348,28 @@ class Annotators:
             return asdict(LabelProgress())
         return asdict(at.ledger.progress())
 
-    def _own_scores(self, at: LabelingView, used: State) -> dict[str, float | None]:
-        """Return scores on all test examples of the site, for its own model card."""
-        if not len(at.y):
-            return {}
+    def _with_own_scores(
+        self, facts: CardFacts, at: LabelingView, used: State
+    ) -> CardFacts:
+        """Add scores on all test examples of the site, which are only in its own model card."""
         outputs = self._outputs(at, used)
-        if at.site.parts.classes:
-            hits = (outputs.argmax(1) == at.y.long()).double()
-            return {
-                f"accuracy on the {len(hits)} test examples of {at.site.id}": float(
-                    hits.mean()
-                )
-            }
-        away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
-        error = float(away.double().square().mean())
-        return {
-            f"mean squared error on the {len(at.y)} test examples of {at.site.id}": error
-        }
+        n_classes = at.site.parts.classes
+        if n_classes:
+            true = at.y.long()
+            name = "accuracy"
+            score = float((outputs.argmax(1) == true).double().mean())
+        else:
+            outputs = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
+            true = at.y
+            name = "mean squared error"
+            score = float((outputs - true).double().square().mean())
+        recipe = at.agreement.recipe
+        sums = measure_examples(outputs, true, not n_classes, recipe)
+        return replace(
+            facts,
+            scores={f"{name} on the {len(true)} test examples of {at.site.id}": score},
+            metrics=score_metrics(recipe.metrics, sums),
+        )
 
     def _outputs(self, at: LabelingView, state: State) -> Tensor:
         """Return the model outputs for the test examples, (m, c)."""

@@ -37,7 +37,12 @@ from fallow.engine import row_loss
 from fallow.engine.column_counts import DescribedColumn
 from fallow.engine.executors import Executor, build_executor
 from fallow.experiment.contribution import with_min_new_labels
-from fallow.experiment.describing import Describe, list_array_columns, list_table_columns
+from fallow.experiment.describing import (
+    MOST_COLUMNS,
+    Describe,
+    list_array_columns,
+    list_table_columns,
+)
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
@@ -197,11 +202,19 @@ def _find_description(agreement: Agreement) -> Methods:
     if recipe.privacy.epsilon is not None:
         return cast(Methods, {})
     columns = list_array_columns(schema.shape)
+    left_out: list[str] = []
     if schema.columns:
         levels = [(c.name, c.values) for c in schema.columns if not c.text]
         columns = list_table_columns(levels, schema.features)
-    label = DescribedColumn(schema.label, schema.classes)
-    return cast(Methods, {"describe": Describe(columns, label, recipe.privacy.secure_sum)})
+        left_out = [c.name for c in schema.columns if c.text]
+        left_out += [name for name, _ in levels[MOST_COLUMNS:]]
+    described = Describe(
+        columns,
+        DescribedColumn(schema.label, schema.classes),
+        recipe.privacy.secure_sum,
+        left_out=tuple(left_out),
+    )
+    return cast(Methods, {"describe": described})
 
 
 def _check_weights(agreement: Agreement) -> None:

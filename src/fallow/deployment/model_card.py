@@ -185,7 +185,10 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     if facts.sets is not None:
         yield f"- {describe_sets(facts.sets, not agreement.schema.classes)}"
     yield ""
-    yield f"Counts over fewer than {agreement.smallest} test examples were not disclosed."
+    if facts.left:
+        yield f"Counts over fewer than {agreement.smallest} test examples were not disclosed."
+    else:
+        yield "These scores are of this site's test examples only. The card stays at this site."
 
 
 def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:

@@ -20,6 +20,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Count, Kind, Known, Real
 from fallow.core.view import Rows, View
+from fallow.core.wording import join_some, was_or_were
 from fallow.engine.column_counts import (
     BINS,
     CELLS,
@@ -119,6 +120,8 @@ class Describe:
         data.
     tests : Tensor, optional
         At a site: labels of its test examples (m,).
+    left_out : sequence of str
+        Columns that are not described.
     """
 
     columns: tuple[DescribedColumn, ...] = (DescribedColumn("x0"),)
@@ -126,6 +129,7 @@ class Describe:
     secure_sum: bool = False
     least: int = LEAST
     tests: Tensor | None = field(default=None, compare=False, repr=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False)
 
     contract: ClassVar[Contract] = Contract(title="Description of the data")
 
@@ -166,9 +170,15 @@ class Describe:
         edges = edges[: self._n_numbers]
         bins = self._collect(ask, self.bins, edges=torch.from_numpy(edges))
         counts = {site: self._sort(first[site], bins[site]) for site in first}
-        return describe_counts(
+        facts = describe_counts(
             self.all_columns, edges, counts, of_sites=not self.secure_sum
         )
+        if self.left_out:
+            facts["notes"].append(
+                f"{join_some(self.left_out)} {was_or_were(len(self.left_out))} not described: columns "
+                f"of free text, and columns after the first {MOST_COLUMNS}, are left out."
+            )
+        return facts
 
     def _collect(
         self, ask: Ask, function: ClientCall, **args: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fallow.core.wording import join_some
+from fallow.core.wording import join_some, join_words
 from fallow.experiment.description import (
     FILE,
     ColumnDescription,
@@ -22,12 +23,14 @@ from fallow.report.blocks import (
     Blocks,
     CollapsibleBlock,
     Notes,
+    Paragraph,
     Table,
     present,
     show_figure,
 )
 from fallow.report.figures.study import HEAT
 from fallow.report.figures.style import STYLE, add_tip, new_figure, plain
+from fallow.report.live import format_moment
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import find_error
 from fallow.study.records import StudyRecords
@@ -72,7 +75,32 @@ def description(study: StudyRecords, key: str) -> Blocks:
     facts = read_description(study.path)
     if facts is None:
         return ()
-    return description_blocks(facts, key)
+    lines = [Paragraph(line) for line in summarize(study.path)]
+    return [*lines, *description_blocks(facts, key)]
+
+
+def summarize(folder: Path) -> list[str]:
+    """Return a sentence on the date of a description and its strongest drift.
+
+    Returns nothing without a description.
+    """
+    facts = read_description(folder)
+    if facts is None:
+        return []
+    at = datetime.fromtimestamp((folder / FILE).stat().st_mtime, UTC).isoformat()
+    line = f"The data of the sites were described on {format_moment(at)}"
+    sites = [(c["name"], site) for c in facts["columns"] for site in c["sites"]]
+    if not sites:
+        return [f"{line}, without drift between sites (secure aggregation)."]
+    strong = [
+        (site["drift"], f"{name} at {site['site']} {number(site['drift'])}")
+        for name, site in sites
+        if (site["drift"] or 0.0) > (site["chance"] or 0.0)
+    ]
+    strong.sort(key=lambda pair: pair[0] or 0.0, reverse=True)
+    if not strong:
+        return [f"{line}. No drift exceeds the one by chance."]
+    return [f"{line}. Strongest drift: {join_words([t for _, t in strong[:3]])}."]
 
 
 def description_blocks(facts: Description, key: str) -> Blocks:

@@ -36,6 +36,11 @@ SCORED = (
     "Score: the latest model at each site, evaluated on its own test examples; a dash if "
     "the site reported none, for example because it has too few test examples."
 )
+ALPHA = "Alpha"
+AGREED = (
+    "Alpha: Krippendorff's alpha of the annotators of a site, before adjudication: 1 is perfect "
+    "agreement, 0 that of chance; a dash below 10 examples with several annotations."
+)
 REQUEST = "at the coordinator's request ('fallow coordinate advance')"
 CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 """Reason why labeling ended although labeling tasks were open."""
@@ -79,6 +84,8 @@ def live(study: StudyRecords, key: str) -> Blocks:
         blocks.append(Table(caption(outcome), header=list(columns), rows=rows, words=WORDS))
         if scores:
             blocks.append(Note(SCORED))
+        if ALPHA in columns:
+            blocks.append(Note(AGREED))
     refusals = []
     for line in reversed(outcome.get("refusals") or []):
         refusals.append([line["site"], format_moment(line["at"]), line["why"]])
@@ -262,6 +269,10 @@ def site_columns(
     }
     for head, score_of_site in (scores or {}).items():
         columns[head] = [score_of_site.get(name, NOTHING) for name in names]
+    alphas = [site.get("alpha") for site in sites]
+    if any(alpha is not None for alpha in alphas):
+        texts = [NOTHING if alpha is None else f"{alpha:.2f}" for alpha in alphas]
+        columns[ALPHA] = texts
     columns |= {
         "Answered": [_count_answers(counts) for counts in labels],
         "Cannot tell": [_text(counts.get("declined")) for counts in labels],

@@ -180,6 +180,12 @@ class Status(LiveState):
         Field(description="whether open labeling tasks are being withdrawn on request"),
     ]
     missing: Annotated[list[str], Field(description="sites that are not admitted yet")]
+    description: Annotated[
+        list[str],
+        Field(
+            description="sentence on the description of the sites' data, if there is one"
+        ),
+    ]
     forecast: Annotated[
         list[str], Field(description="sentences on early stops and on further labels")
     ]

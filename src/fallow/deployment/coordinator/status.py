@@ -12,7 +12,7 @@ NOT_STARTED = "not started"
 
 
 def collect_status(folder: CoordinatorFolder) -> Status:
-    """Return the status of a coordinator, without forecasts.
+    """Return the status of a coordinator, without forecasts and descriptions.
 
     The commands, the monitoring and the report page read the same state. A state that is "running"
     without a process is "stopped". Raises ValueError for an invalid ``live.json``.
@@ -28,6 +28,7 @@ def collect_status(folder: CoordinatorFolder) -> Status:
         "alive": is_alive,
         "closing": is_told and is_labeling and state["state"] == OPEN,
         "missing": list(folder.missing),
+        "description": [],
         "forecast": [],
     }
     if status["state"] == OPEN and not is_alive:
