@@ -89,6 +89,7 @@ def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> No
         "local_training_config.optimizer.lr",
     ]
     assert {s.name for s in find_all("tau")} == {"strategy.tau"}
+    assert find_all("learning_rate")[0].name == "training_config.optimizer.lr"
     with pytest.raises(ValueError, match="lrr is not a setting; did you mean 'lr'"):
         find_all("lrr")
 

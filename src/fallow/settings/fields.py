@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, get_type_hints
@@ -51,7 +52,8 @@ def describe_classes(part: str) -> list[NamedClass]:
     classes = []
     for cls in classes_of(part).values():
         fields = {name: describe_default(value) for name, value in defaults_of(cls).items()}
-        classes.append(NamedClass(spell_class(cls), first_line(cls), fields))
+        summary = first_line(cls).replace("``", "`")
+        classes.append(NamedClass(spell_class(cls), summary, fields))
     return sorted(classes, key=lambda one: one.name)
 
 
@@ -94,9 +96,12 @@ def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
 
 
 def find_all(name: str) -> list[Setting]:
-    """Return the settings and the component parameters with a name.
+    """Return the settings and the component parameters with a name, or settings with that meaning.
 
     Raises ValueError, with the closest name, if there are none.
+
+    >>> [setting.last_part for setting in find_all("batch size")]
+    ['batch_size', 'batch_size']
     """
     all_fields = class_fields()
     of_classes = [
@@ -110,6 +115,10 @@ def find_all(name: str) -> list[Setting]:
         if of_classes:
             return of_classes
     settings = list_settings()
+    words = re.compile(rf"\b{re.escape(name.replace('_', ' '))}\b", re.IGNORECASE)
+    with_meaning = [one for one in settings if words.search(one.meaning)]
+    if with_meaning:
+        return with_meaning
     known = {one.name for one in settings}
     known |= {one.last_part for one in settings + all_fields}
     hint = nearest(name, sorted(known), "'fallow settings' lists them")
