@@ -19,16 +19,18 @@ from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.site.feature_space import FeatureSpace
+from fallow.deployment.site.labels_io import list_labels
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.training.parts.leave_one_out import leave_each_out, margins
 from tests.deployment.agreed import agreed
-from tests.deployment.label_queues import enter, make_queue
+from tests.deployment.label_queues import HEART, enter, make_queue, table_rows
 from tests.deployment.ledgers import RUN, Open, close, values
 from tests.deployment.test_closed_form_killed import RECIPE as CLOSED_FORM
 from tests.deployment.worlds import NAMES, Federation, federation, rows
 from tests.experiment.crash import start_child, wait_for_child
 
+SCHEMA = replace(HEART, classes=("no", "yes", "unknown"))
 CHECK = SelectedRow(2, {"predicted": 0.0, "by": "without"}, is_check=True)
 
 
@@ -69,6 +71,7 @@ def test_a_check_costs_one_annotation_and_an_expired_one_is_given_back(
     close(ledger, "2/query")
     assert (ledger.requests.asked, ledger.requests.shown) == (3, 5)
     assert values(ledger) == {4: 1.0, 2: 1.0, 9: 1.0}
+    assert ledger.newest_tasks()[2].state == "answered"
     assert ledger.answer(2, 0, "ann").cycle == 0  # a correction of the label itself
     assert ledger.requests.find_checkable_rows() == {4, 9}
 
@@ -92,6 +95,11 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
     assert ledger.measure_agreement().examples == 0
     assert "earlier" not in {line.what for line in ledger.list_history()}
     assert ledger.list_annotators() == ["ann", "bob"]
+    lines = list_labels(ledger, SCHEMA, table_rows())
+    assert [(line["row"], line["who"]) for line in lines if line["row"] == 2] == [
+        (2, "ann"),
+        (2, "bob"),
+    ]
 
 
 @pytest.mark.parametrize("who", ["ann", "bob"])
@@ -201,8 +209,12 @@ def rank_again(world: Federation) -> dict[str, list[int]]:
         sites[name] = site
     z = torch.cat([torch.as_tensor(site.seen[site.labeled]) for site in sites.values()])
     labels = torch.cat([site.labels for site in sites.values()])
-    left_out = leave_each_out(z, one_hot(labels).double(), torch.ones(len(z)), 0.01)
-    scores = margins(left_out.outputs, labels)
+    is_class = bool(world.data.classes)
+    y = one_hot(labels).double() if is_class else labels[:, None]
+    left_out = leave_each_out(z, y, torch.ones(len(z)), 0.01)
+    scores = -left_out.away.abs().squeeze(1)
+    if is_class:
+        scores = margins(left_out.outputs, labels)
     parts = torch.split(scores, [len(site.labeled) for site in sites.values()])
     ranks = {}
     for (name, site), own in zip(sites.items(), parts, strict=True):
@@ -211,15 +223,21 @@ def rank_again(world: Federation) -> dict[str, list[int]]:
     return ranks
 
 
+@pytest.mark.parametrize("classes", [3, 0])
 def test_sites_check_their_suspicious_labels_and_train_on_the_decisions(
-    tmp_path: Path,
+    tmp_path: Path, classes: int
 ) -> None:
-    """The labels in the files are wrong where the noise of the data says so."""
-    data = rows(NAMES[:3])
-    wrong = replace(data, y=(data.y + (torch.arange(len(data.y)) % 4 == 0)) % 3)
+    """A fourth of the labels in the files is wrong."""
+    data = rows(NAMES[:3], classes=classes)
+    is_wrong = torch.arange(len(data.y)) % 4 == 0
+    y = data.y + 50 * is_wrong
+    if classes:
+        y = (data.y + is_wrong) % classes
+    wrong = replace(data, y=y.to(data.y.dtype))
+    recipe = RECIPE if classes else replace(RECIPE, strategy=Spec("random"))
     world = federation(
         tmp_path,
-        RECIPE,
+        recipe,
         wrong,
         labeled=dict.fromkeys(NAMES[:3], 8),
         plan=AnswerPlan(checked_labels=CHECKS),

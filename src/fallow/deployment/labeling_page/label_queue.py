@@ -76,24 +76,8 @@ class LabelQueue:
     # -- labeling tasks ---------------------------------------------------------------------
 
     def task(self, row: int) -> LabelingTask | None:
-        """Return the newest labeling task of a row, or None if there was none.
-
-        An expired check is returned only without any other task.
-        """
-        newest = None
-        for asked in self.ledger.tasks():
-            is_over = asked.is_check and asked.state == "expired"
-            if asked.row == row and (newest is None or not is_over):
-                newest = asked
-        return newest
-
-    def _list_rows(self) -> list[int]:
-        """Return the rows with labeling tasks in the order of selection, each by its newest task."""
-        newest: dict[int, None] = {}
-        for asked in self.ledger.tasks():
-            newest.pop(asked.row, None)
-            newest[asked.row] = None
-        return list(newest)
+        """Return the newest labeling task of a row, or None if there was none."""
+        return self.ledger.newest_tasks().get(row)
 
     def waiting(self, who: str) -> list[LabelingTask]:
         """Return the open labeling tasks of an annotator, in the order of selection."""
@@ -111,7 +95,7 @@ class LabelQueue:
         self, row: int | None, who: str
     ) -> tuple[LabelingTask | None, LabelingTask | None]:
         """Return the previous and the next task of an annotator, cyclically, or None."""
-        rows = self._list_rows()
+        rows = list(self.ledger.newest_tasks())
         here = -1  # before all others
         if row is not None and row in rows:
             here = rows.index(row)
@@ -131,7 +115,7 @@ class LabelQueue:
         """
         skipped = self.ledger.list_skipped(who)
         waiting = self.waiting(who)
-        rows = self._list_rows()
+        rows = list(self.ledger.newest_tasks())
         start = rows.index(row) + 1 if row in rows else 0
 
         def turn(asked: LabelingTask) -> tuple[int, int]:

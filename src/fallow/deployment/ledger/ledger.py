@@ -169,6 +169,19 @@ class Ledger:
         lines = map(_TaskLine._make, self._tables.read(sql, cycle, state))
         return [self._build_task(line) for line in lines]
 
+    def newest_tasks(self) -> dict[int, LabelingTask]:
+        """Return the newest labeling task of each row of the newest run, in the order of selection.
+
+        An expired check is returned only without any other task of its row.
+        """
+        newest: dict[int, LabelingTask] = {}
+        for asked in self.tasks():
+            is_over = asked.is_check and asked.state == "expired"
+            if asked.row not in newest or not is_over:
+                newest.pop(asked.row, None)
+                newest[asked.row] = asked
+        return newest
+
     def cycles(self) -> list[int]:
         """Return the cycles of the newest run with labeling tasks. -1 is the initial labeled set."""
         sql = f"SELECT DISTINCT cycle FROM request WHERE run = ({NEWEST}) ORDER BY cycle"

@@ -77,6 +77,7 @@ def list_labels(
         _build_line(schema, rows, asked, answer=answer, guess=guess)
         for asked in ledger.tasks()
         for answer in asked.answers
+        if answer.kind != "earlier"
     ]
 
 
@@ -222,7 +223,7 @@ def import_labels(
     same = 0
     try:
         with ledger.transaction():
-            known = {question.row: question for question in ledger.tasks()}
+            known = ledger.newest_tasks()
             several = {row for row, question in known.items() if question.needed > 1}
             agreed, contradictions = _split_contradictions(
                 parsed.lines, several, schema, rows
