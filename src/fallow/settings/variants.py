@@ -108,7 +108,9 @@ def variant(recipe: Recipe, strategy: str) -> Recipe:
                 f"{strategy!r} changes {key}, which all strategies of a study share; change it with "
                 f"--set {key}={changed[key]}"
             )
-    own = with_settings(recipe, changed)
+    own = recipe
+    if changed:  # mostly there are none, and a run asks nine times
+        own = with_settings(recipe, changed)
     if name.startswith(BOUND):
         return _turn_into_bound(own, name)
     return replace(own, strategy=Spec.parse(name))
