@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import logging
 import os
 import re
@@ -15,6 +17,7 @@ sys.path.insert(0, str(HERE.parent / "src"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from gallery import write_gallery  # noqa: E402 - found by the lines above
+from matplotlib.figure import Figure  # noqa: E402
 from reference import write_reference  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
@@ -74,6 +77,17 @@ sphinx_gallery_conf = {
     "write_computation_times": False,  # its pages load scripts from elsewhere
     "plot_gallery": os.environ.get("FALLOW_DOCS_RUN", "1") == "1",
 }
+
+
+def show_figure(figure: Figure) -> str:
+    """Return a figure that a tutorial displays as HTML."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150, bbox_inches="tight")
+    image = base64.b64encode(content.getvalue()).decode()
+    return f'<img alt="Figure of this code block" src="data:image/png;base64,{image}">'
+
+
+Figure._repr_html_ = show_figure
 
 # -- docstrings: |x| is a norm and (n, *shape) a shape, no mark-up
 CODE = re.compile(r"(``.*?``|`.*?`)")
