@@ -82,7 +82,7 @@ def race_fourier(is_quick: bool) -> Race:
         "center": torch.full((d,), 0.5, dtype=torch.float64),
         "spread": torch.ones(d, dtype=torch.float64),
     }
-    x = draw_images(3 if is_quick else 2000)
+    x = draw_images(3 if is_quick else 10_000)
     waves = encoder.network(GRAY, state)
     sampler = RBFSampler(n_components=1024).fit(np.zeros((2, d), np.float32))
     sampler.random_weights_ = waves.w.T.numpy()
@@ -95,7 +95,7 @@ def race_fourier(is_quick: bool) -> Race:
 
 
 def race_texts(is_quick: bool) -> Race:
-    n = 3 if is_quick else 1000
+    n = 3 if is_quick else 10_000
     draw = np.random.default_rng(0)
     characters = np.array(list("etaoinshrdlucmfw"))
     vocabulary = [
@@ -139,14 +139,14 @@ ENTRIES = (
         "fourier",
         "scikit-learn's RBFSampler",
         bar=1.0,
-        compared="the 1,024 features of 2,000 images: 1e-4",
+        compared="the 1,024 features of 10,000 images: 1e-4",
         prepare=race_fourier,
     ),
     Entry(
         "hashed-text",
         "scikit-learn's HashingVectorizer on sparse matrices",
         bar=1.0,
-        compared="the features of 1,000 texts: 1e-4",
+        compared="the features of 10,000 texts: 1e-4",
         prepare=race_texts,
     ),
 )

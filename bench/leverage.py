@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from bench.query_seconds import Nothing
-from bench.timing import Entry, Race
+from bench.timing import Entry, Race, peak_mb
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
@@ -95,25 +93,9 @@ def selection(n: int, d: int) -> float:
         Disclosure(),
         ExchangeKey("query", "query"),
     )
-    before = _peak()
+    before = peak_mb()
     FALE().query(ask, dict.fromkeys(members, 100), {})
-    return _peak() - before
-
-
-def _peak() -> float:
-    """Return the peak memory of this program so far, in MB.
-
-    `resource` reports at least the peak of the parent process, so the parent must be small.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return float(line.split()[1]) / 1000
-    unit = 1e3  # kB
-    if sys.platform == "darwin":
-        unit = 1e6  # bytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return peak_mb() - before
 
 
 def extra(is_quick: bool) -> float:

@@ -8,14 +8,12 @@ process beyond its memory with the examples.
 
 from __future__ import annotations
 
-import resource
-import sys
 from multiprocessing import get_context
 
 import torch
 
 from bench.query_seconds import Nothing
-from bench.timing import CPU
+from bench.timing import CPU, peak_mb
 from fallow.contrib import Coverage, Fisher, Prices
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
@@ -72,12 +70,6 @@ def measure(strategy: Query, rows: int) -> tuple[float, float]:
     started = CPU()
     strategy.query(ask, {"a": LABELS}, {})
     return CPU() - started, peak_mb() - before
-
-
-def peak_mb() -> float:
-    """Return the peak memory of this process so far, in MB."""
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def main() -> None:

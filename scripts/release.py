@@ -5,8 +5,8 @@
 It goes through a list and prints each point as it is found: the checkout is clean; version,
 CITATION.cff and CHANGELOG.md agree; sdist and wheel are built (the wheel from the sdist); `twine
 check` is content; the core is installed with all it needs into an empty environment, as at a site,
-then the rest of Fallow; demo, compare and predict run there far from the source tree. Files and their
-SHA-256 are left in dist/.
+then the rest of Fallow; demo, compare and predict run there far from the source tree. This is done
+with each supported version of Python that is installed. Files and their SHA-256 are left in dist/.
 What remains is printed: the tag and the upload are a person's to do.
 """
 
@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +40,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 BUILD = (
     "import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
 )
+VERSIONS = ("3.11", "3.12", "3.13")
 SMALL = ("--set", "rounds=1", "--set", "cycles=1", "--set", "bounds=false")
 
 
@@ -71,8 +71,9 @@ def main() -> None:
         notify(f"built {', '.join(file.name for file in built)}")
         check_descriptions(*built)
         notify("twine check is content")
-        for point in try_wheel(wheel, others, here=chosen.here):
-            notify(point)
+        for python in find_pythons(here=chosen.here):
+            for point in try_wheel(python, wheel, others, here=chosen.here):
+                notify(point)
     except NotReadyError as error:
         sys.exit(f"not ready: {error}")
     write_sums(*built)
@@ -162,26 +163,50 @@ def check_descriptions(*files: Path) -> None:
     call([twine, "check", "--strict", *map(str, files)], folder=ROOT)
 
 
-def try_wheel(wheel: Path, others: Sequence[Path], here: bool) -> Iterator[str]:
+def find_pythons(*, here: bool) -> Iterator[str]:
+    """Return the interpreters of all supported versions, and report the missing ones."""
+    if here:
+        yield sys.executable
+        return
+    for version in VERSIONS:
+        python = shutil.which(f"python{version}")
+        command = [f"python{version}", "-m", "venv", "--help"]
+        if (
+            python
+            and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        ):
+            yield python
+        else:
+            sys.stdout.write(
+                f"  --  Python {version} was not found here, so it is not tried\n"
+            )
+
+
+def try_wheel(
+    python: str, wheel: Path, others: Sequence[Path], here: bool
+) -> Iterator[str]:
     """Install it into an empty environment, and use it where no source tree is."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         environment = path / "environment"
-        venv.create(environment, with_pip=True, system_site_packages=False)
-        python = environment / "bin" / "python"
-        install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        call([python, "-m", "venv", str(environment)], folder=path)
+        python = str(environment / "bin" / "python")
+        install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        full, *others = others
+        add_others = [*install, "--no-deps", *map(str, others)]
         if here:
             share_packages(environment)
+            call(add_others, folder=path)  # the shared environment announces them
         else:
             install += ["-c", str(CONSTRAINTS)]
-        full, *others = others
+        version = output(python, "--version")
         fallow = str(environment / "bin" / "fallow")
         for file in (wheel, full):
             alone = ["--no-deps"] if here else []
             call([*install, *alone, str(file)], folder=path)
             call([fallow, "algorithms"], folder=path)
             name = file.name.partition("-")[0].replace("_", "-")
-            yield f"{name} is installed into an empty environment"
+            yield f"{name} is installed into an empty environment with {version}"
             if not here:
                 (packages,) = environment.glob("lib/python*/site-packages")
                 own, needed = measure_install(packages, name)
@@ -196,7 +221,10 @@ def try_wheel(wheel: Path, others: Sequence[Path], here: bool) -> Iterator[str]:
         yield "new, compare, run and predict work there"
         call([fallow, "demo", "--out", "demo"], folder=work)
         yield "the demo works there"
-        call([*install, "--no-deps", *map(str, others)], folder=path)
+        call(add_others, folder=path)
+        modules = ", ".join(file.name.partition("-")[0] for file in others)
+        call([python, "-c", f"import {modules}"], folder=path)
+        yield f"{modules} can be imported there"
         call([fallow, "compare", "dpfl/digits-mini", "--dry-run"], folder=work)
         yield "recipes of papers are found there"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 from fallow.core.optional import OF_STUDIES
@@ -200,3 +202,31 @@ def test_what_an_installation_takes_is_counted_without_pytorch(tmp_path: Path) -
         (details / "RECORD").write_text(f"{name}.py,,\n")
     release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
     assert release["measure_install"](tmp_path, "fallow") == (1.0, 2.0)  # numbers and below
+
+
+CONDA_NAMES = {
+    "matplotlib": "matplotlib-base",
+    "torch": "pytorch",
+    "typing-extensions": "typing_extensions",
+}
+
+
+@pytest.mark.parametrize("name", ["fallow-core", "fallow"])
+def test_the_conda_recipe_has_the_dependencies_of_the_wheel(name: str) -> None:
+    text = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(re.sub(r"\$\{\{.*?\}\}", "_", text))
+    outputs = {output["package"]["name"]: output for output in recipe["outputs"]}
+    file = ROOT / "pyproject.toml"
+    if name == "fallow":
+        file = ROOT / "packages" / "fallow" / "pyproject.toml"
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    needed = set()
+    for text in project["dependencies"]:
+        package, _, least = text.partition(">=")
+        if least:  # not fallow-core, which the recipe pins
+            needed.add(f"{CONDA_NAMES.get(package, package)} >={least}")
+    run = outputs[name]["requirements"]["run"]
+    assert needed == {
+        need for need in run if need != "_" and not need.startswith("python ")
+    }
+    assert recipe["context"]["version"] == __version__
