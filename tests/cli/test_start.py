@@ -198,6 +198,9 @@ print(sorted(path.name for path in Path.cwd().iterdir()))
 def test_a_command_that_needs_more_than_the_core_says_what_to_install(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "X").mkdir()
+    for file in ("study.json", "coordinator.json"):
+        (tmp_path / "X" / file).touch()
     commands = [words for listed in FULL.values() for words in listed]
     done = subprocess.run(
         [sys.executable, "-c", CORE.format(commands=[*commands, ["algorithms"]])],
@@ -216,4 +219,4 @@ def test_a_command_that_needs_more_than_the_core_says_what_to_install(
         for purpose, listed in FULL.items():
             expected += [f"2 error: {purpose} {why}"] * len(listed)
         expected.append("0")
-    assert done.stdout.splitlines() == [*expected, "[]"]
+    assert done.stdout.splitlines() == [*expected, "['X']"]
