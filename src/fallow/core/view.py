@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
-from fallow.core.suggestions import require_known
 from fallow.core.types import Answer, SiteId, State
 
 Rows = Literal["pool", "labeled", "validation"]
@@ -108,7 +107,11 @@ def refuse_attribute(view: View, name: str) -> NoReturn:
 
 def check_rows_kind(which: str) -> None:
     """Raise ValueError unless ``which`` is a kind of examples of a view."""
-    require_known(which, get_args(Rows), f"a view has no {which!r} examples")
+    kinds = get_args(Rows)
+    if which not in kinds:
+        raise ValueError(
+            f"a view has no {which!r} examples; use one of {', '.join(map(repr, kinds))}"
+        )
 
 
 def _as_is(counts: Tensor) -> Answer:
