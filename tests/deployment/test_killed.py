@@ -131,6 +131,7 @@ def describe(study: Real) -> object:
     child = start_command(study.log("describe"), *command)
     assert child.wait(LONG) == 0, study.text("describe")
     assert "median" in study.text("describe")
+    assert "stopped" not in study.text("describe")
     return json.loads((study.folder / LEADER / FILE).read_text())
 
 

@@ -358,6 +358,7 @@ def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
     from fallow.deployment.coordinator.program import Program, alone
     from fallow.deployment.transports import open_transport
     from fallow.experiment.describing import DESCRIBE
+    from fallow.experiment.description import FILE
     from fallow.transport.kinds import check_packages
 
     with alone(office.path):  # a running coordinator uses the port
@@ -366,7 +367,8 @@ def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
     lines = CoordinatorLines(opt.console(quiet=quiet), office.agreement)
 
     def notify(event: Event) -> None:
-        lines(event)
+        if event["event"] != "stopped" or not (office.path / FILE).exists():
+            lines(event)
         is_here = event.get("key", "").startswith(DESCRIBE.phase_name)
         if event["event"] == "refused" and is_here:
             raise ValueError(f"site {event['site']} sent no counts: {event['why']}")
