@@ -11,16 +11,16 @@ from torch import Tensor
 from bench.query_seconds import Nothing
 from bench.timing import Entry, Race
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, TrainingAlgorithm
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.models import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
@@ -84,7 +84,9 @@ def phase(
     layout = Layout.of(network)
     fresh = layout.flatten(network)
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
-    parts = Parts(network, layout, methods, CLASSES, 0, lambda _: fresh, noise="seeded")
+    parts = RunComponents(
+        network, layout, methods, CLASSES, 0, lambda _: fresh, noise="seeded"
+    )
     members = {}
     for at, indices in enumerate(torch.arange(len(rows.y)).chunk(sites)):
         name = f"site-{at:04d}"

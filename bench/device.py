@@ -25,7 +25,7 @@ from torch.func import functional_call, grad, replace_all_batch_norm_modules_, v
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.full_protocol import choose_device
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State

@@ -26,7 +26,7 @@ from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.experiment.methods import versions
 from fallow.sites.store import SeenRows
 from fallow.storage.features import FeatureFile, FeatureStore
-from fallow.training.parts.heads import OneHot
+from fallow.training.parts.closed_form import OneHot
 from fallow.training.parts.ridge import add_up
 
 CHUNK = 4096

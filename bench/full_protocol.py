@@ -21,7 +21,7 @@ from fallow.core.training_config import TrainingStage
 from fallow.core.wording import count_noun, duration
 from fallow.data.catalog.named import missing_files
 from fallow.recipes.find import find_recipe
-from fallow.recipes.papers import known_of, load_papers
+from fallow.recipes.papers import load_papers, paper_results_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.preparation import open_study
@@ -199,7 +199,7 @@ def write_page(out: Path, *, is_tiny: bool) -> str:
     for name in STUDIES:
         folder = out / name
         if (folder / "study.json").exists():
-            study = read_study(folder, known_of(load_papers()))
+            study = read_study(folder, paper_results_of(load_papers()))
             lines += _section(STUDIES[name], study)
     return "\n".join(lines)
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bench.timing import Entry, Race
-from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.models.build import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import Random
@@ -47,7 +47,7 @@ class Choice:
         coins = torch.rand(self.candidates, dtype=torch.float64, generator=draw)
 
         methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
-        parts = Parts(model, layout, methods, CLASSES, 0, lambda generator: at)
+        parts = RunComponents(model, layout, methods, CLASSES, 0, lambda generator: at)
         site = LocalSite("site", x, parts, MemoryStore(), {"local": at})
         site.buy(
             [Label(row, float(c), cycle=0, is_validation=True) for row, c in enumerate(y)]

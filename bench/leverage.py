@@ -14,14 +14,14 @@ from torch import Tensor
 from bench.query_seconds import Nothing
 from bench.timing import Entry, Race, peak_mb
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.strategies import FALE
@@ -82,7 +82,9 @@ def selection(n: int, d: int) -> float:
     layout = Layout.of(model)
     methods: Methods = {"query": FALE(), "training": FedAvg(), "plain": FedAvg()}
     fresh = layout.flatten(model)
-    parts = Parts(model, layout, methods, 0, 0, lambda generator: fresh, noise="seeded")
+    parts = RunComponents(
+        model, layout, methods, 0, 0, lambda generator: fresh, noise="seeded"
+    )
     members = {}
     for at in range(SITES):
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))

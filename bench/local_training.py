@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bench.loops import Loss, numpy_loop, plain_loop
 from bench.timing import Entry, Race
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State

@@ -62,7 +62,7 @@ def own_memory() -> float:
     return float("nan")
 
 
-def open_kept(folder: str) -> float:
+def open_study_folder(folder: str) -> float:
     """Return the private memory in MB of a process that has opened a folder."""
     before = own_memory()
     data = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
@@ -75,7 +75,7 @@ def peak(is_quick: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
         open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
         with get_context("spawn").Pool(1) as pool:
-            return pool.apply(open_kept, (folder,))
+            return pool.apply(open_study_folder, (folder,))
 
 
 ENTRIES = (

@@ -20,16 +20,16 @@ from rich.table import Table
 
 from bench.timing import CPU, Seconds, describe_machine
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import AHFAL, BADGE, KSAS, CoreSet, Entropy
@@ -67,7 +67,7 @@ def site(strategy: Query, pool: int, labeled: int) -> LocalSite:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(build_model("lenet", (1, 28, 28), 10, generator))
 
-    parts = Parts(model, layout, methods, 10, 0, fresh)
+    parts = RunComponents(model, layout, methods, 10, 0, fresh)
     x = torch.randn(pool + labeled, 1, 28, 28, generator=stream(0, "images"))
     made = LocalSite("a", x, parts, MemoryStore())
     made.buy([Label(pool + i, i % 10, cycle=-1) for i in range(labeled)])

@@ -38,9 +38,9 @@ from torch import Tensor
 
 import fallow as fl
 from bench.timing import describe_machine
-from fallow.core.banks import Layout
 from fallow.core.events import Event
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
@@ -51,14 +51,14 @@ from fallow.models import build_model
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.site import ENCODE
 from fallow.sites.store import MemoryStore
 from fallow.sites.view import SiteView
 from fallow.storage.features import FeatureFile
 from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
-from fallow.training.parts.heads import read_totals
+from fallow.training.parts.closed_form import read_totals
 from fallow.training.parts.ridge import add_up, decompose
 
 RESULTS = Path(__file__).with_name("scale.json")
@@ -322,7 +322,7 @@ def labeled_site(features: FeatureFile) -> LocalSite:
         "training": ClosedForm(),
         "plain": FedAvg(),
     }
-    parts = Parts(
+    parts = RunComponents(
         network,
         layout,
         methods,

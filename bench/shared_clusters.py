@@ -16,15 +16,15 @@ from bench.query_seconds import Nothing
 from bench.timing import CPU, peak_mb
 from fallow.contrib import Coverage, Fisher, Prices
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, Query
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Pivotal, Typical, TypicalUnsure
@@ -50,7 +50,7 @@ def site_of(strategy: Query, rows: int) -> LocalSite:
         return state
 
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, CLASSES, 0, fresh)
+    parts = RunComponents(model, layout, methods, CLASSES, 0, fresh)
     site = LocalSite("a", x, parts, MemoryStore())
     site.buy([Label(row, row % CLASSES, -1) for row in range(100)])
     site.remember("global", state)

@@ -187,7 +187,7 @@ def open_page(walk: Walk, browser: Any, site: str) -> Any:
     """A labeling page, by the address that its process prints."""
     name = f"page of {site}"
     walk.log(name).unlink(missing_ok=True)
-    words = ("--who", f"Ann of {site}", "--no-open", "--port", "0")
+    words = ("--annotator", f"Ann of {site}", "--no-open", "--port", "0")
     walk.start(name, "label", walk.study(site), *words)
     log = walk.log(name)
     walk.wait(lambda: "/enter?token=" in log.read_text(), name)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fallow.recipes.find import load_recipes, recipes_of
-from fallow.recipes.papers import known_of
+from fallow.recipes.papers import paper_results_of
 from fallow.report.page import write_report
 from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
@@ -224,6 +224,6 @@ def test_two_papers_cannot_have_a_recipe_of_the_same_name() -> None:
 
 
 def test_what_papers_say_is_merged_and_the_first_that_knows_a_strategy_names_it() -> None:
-    known = known_of([toys.PAPER])
+    known = paper_results_of([toys.PAPER])
     assert known.codes == {}
     assert known.published.names() == []

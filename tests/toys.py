@@ -15,9 +15,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import SelectedExamples, View

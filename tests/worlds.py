@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask, Channel
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -148,7 +148,7 @@ def world(
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     fresh = _read_out(model, layout, 0, classes)
     hidden = {name: table.hidden() for name, table in sites.items()}
-    parts = Parts(
+    parts = RunComponents(
         model,
         layout,
         methods,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fallow as fl
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of

@@ -14,7 +14,7 @@ from torch import nn
 import fallow as fl
 from fallow import models as described
 from fallow import strategies, training
-from fallow.api.objects import Collected
+from fallow.api.objects import ParsedObjects
 from fallow.core.build import build, names
 from fallow.data.partition import partitions
 from fallow.models import networks
@@ -82,7 +82,7 @@ def test_an_object_comes_back_from_a_file(package: Any, given: Any) -> None:
 
 @each_of("strategy", STRATEGIES)
 def test_a_strategy_comes_back_from_the_text_of_the_command_line(strategy: Any) -> None:
-    spec = fl.Spec.parse(Collected().text(strategy))
+    spec = fl.Spec.parse(ParsedObjects().text(strategy))
     assert build(strategies, spec.name, **spec.fields) == strategy
 
 
@@ -156,7 +156,7 @@ def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
 
 def test_a_module_with_weights_is_no_query() -> None:
     with pytest.raises(ValueError, match="strategy is a module with weights"):
-        Collected().spec(nn.Linear(2, 2), "strategy")
+        ParsedObjects().spec(nn.Linear(2, 2), "strategy")
 
 
 def test_the_tables_hold_dataclasses() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.recipes.find import load_recipes
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow.report.final_table import final_table
 from fallow.settings.variants import variant
 from fallow.study.reading import read_study
@@ -42,7 +42,7 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     out = tmp_path / "study"
     output = fallow("demo", "--seeds", "1", "--jobs", "1", "--out", str(out))
     assert output.code == 0, output.err
-    study = read_study(out, load_known())
+    study = read_study(out, load_paper_results())
     *_, labels, _, sentence, where = output.out.strip().splitlines()
     table = final_table(study)
     assert labels.startswith("Labels to 90 % accuracy: ")
@@ -63,6 +63,6 @@ def test_a_fast_demo_compares_the_same_strategies(fallow: Command, tmp_path: Pat
     out = tmp_path / "study"
     output = fallow("demo", "--fast", "--seeds", "1", "--jobs", "1", "--out", str(out))
     assert output.code == 0, output.err
-    study = read_study(out, load_known())
+    study = read_study(out, load_paper_results())
     assert study.study.strategies == DEMO.strategies
     assert (out / "report.html").exists()

@@ -79,7 +79,7 @@ def test_one_is_one_label_and_one_point_zero_all_examples(
     budget: float, labels: int, fallow: Command
 ) -> None:
     base = BASE | {"initial": 0}
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         fl.run(recipe={"name": "mine", **base}, budget=budget, out="python")
     write_settings("mine.toml", base | {"budget": budget})
@@ -90,7 +90,7 @@ def test_one_is_one_label_and_one_point_zero_all_examples(
     assert runs[1:] == runs[:-1]
     assert runs[0][1][-1]["labeled"] == labels
     readings = [ONE] if budget == 1 and isinstance(budget, int) else []
-    assert [str(item.message) for item in heard] == readings
+    assert [str(item.message) for item in messages] == readings
     for ended in (toml, shell):
         assert ended.code == 0
         assert (ONE in ended.out) == bool(readings)

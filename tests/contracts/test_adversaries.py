@@ -20,7 +20,7 @@ from fallow.core.composites import Fields
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
-from fallow.core.values import Fill, Known
+from fallow.core.values import Fill, SenderFacts
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
@@ -30,8 +30,8 @@ from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe
 from fallow.privacy import SecureSum
+from fallow.privacy.encryption import encrypt_for
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.sealed import encrypt_for
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL, FALE, Entropy, Pivotal
 from fallow.training import ClosedForm, FedAvg, personal
@@ -171,7 +171,7 @@ def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
             ("Encoding.", "Tuning.", "Annotators.finish", "Annotators.score")
         )
         return
-    known = Known(SIZES, room=1e-6)
+    known = SenderFacts(SIZES, room=1e-6)
     honest: dict[str, Any] = {key: kind.valid(SIZES) for key, kind in takes.items()}
     assert find_wrong_argument(takes, honest, known) is None
     assert find_wrong_argument(takes, {**honest, "another": 1}, known) is not None
@@ -203,7 +203,7 @@ def read(method: Any, item: Declaration, **letters: torch.Tensor) -> Delivery:
     body = delivery_body(item.name, letters)
     key = key_of("0/query/0/deliver")
     order = Instruction("study", "run", "b", key, 2, None, body)
-    return read_delivery(order, SEAL, method, Known(SIZES))
+    return read_delivery(order, SEAL, method, SenderFacts(SIZES))
 
 
 @pytest.mark.parametrize("name", sorted(RELAYS))

@@ -22,7 +22,7 @@ from fallow.core.client import declared, find_fault, find_wrong_argument
 from fallow.core.messages import Request, Step
 from fallow.core.methods import site_function
 from fallow.core.types import Answer
-from fallow.core.values import Known, resolve_dims
+from fallow.core.values import SenderFacts, resolve_dims
 from fallow.core.view import Release
 from fallow.settings.classes import classes_of
 from fallow.sites import replies
@@ -153,7 +153,7 @@ def list_faults(
     sizes = resolve_dims(site.parts.layout, site.parts.classes, sites=3)
     sizes["inputs"] = site.seen[:1].numel()
     sizes["cells"] = site.x[:1].numel()
-    known = Known(
+    known = SenderFacts(
         {**sizes, "rows": len(site.x)},
         rows=len(site.x),
         labels=len(site.labels),

@@ -12,13 +12,13 @@ from torch import nn
 
 from fallow.core import client
 from fallow.core.ask import Ask, each_of_all, sum_of_all
-from fallow.core.banks import Layout
 from fallow.core.client import name_call
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry, Masked, Request, Step
 from fallow.core.methods import Budget, Memo, Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
@@ -26,7 +26,7 @@ from fallow.core.view import Release, SelectedExamples, View
 from fallow.engine import Loop, row_loss
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -111,7 +111,9 @@ def door(
     net.add_module("head", nn.Linear(2, 2))
     layout = Layout.of(net)
     methods: Methods = {"query": Toy(), "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(net, layout, methods, 2, 0, fresh=lambda generator: layout.flatten(net))
+    parts = RunComponents(
+        net, layout, methods, 2, 0, fresh=lambda generator: layout.flatten(net)
+    )
     x = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([[10.0, 20.0]])}
     sites = {name: LocalSite(name, rows, parts, MemoryStore()) for name, rows in x.items()}
     channel = runtime(sites, Loop(net, layout, row_loss("classification")))

@@ -170,13 +170,13 @@ class Leader:
 
     def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
         ask = self.ask(key_of_people(key, verb), "annotators", cycle)
-        function = getattr(self.host._people, verb)
+        function = getattr(self.host._annotators, verb)
         return ask.each(function, None, **args)[self.site.name]
 
-    def label(self, who: str = "ann") -> None:
+    def label(self, annotator: str = "ann") -> None:
         """Answer all open labeling tasks with the true labels."""
         for question in self.ledger.tasks(state="open"):
-            self.ledger.answer(question.row, truth(question.row), who)
+            self.ledger.answer(question.row, truth(question.row), annotator)
 
     def initial(self, n: int = 4) -> None:
         """Run the initial labeling: draw examples, ask, answer and close."""

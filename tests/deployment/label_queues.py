@@ -173,25 +173,25 @@ class Browser:
         return self.text
 
 
-def outside(queue: LabelQueue, who: str | None = None) -> Browser:
+def outside(queue: LabelQueue, annotator: str | None = None) -> Browser:
     """Return a browser that is not logged in."""
     access = TokenAccess(8123, "the-token")
-    return Browser(create_app(queue, access, who), access)
+    return Browser(create_app(queue, access, annotator), access)
 
 
-def enter(queue: LabelQueue, who: str | None = "Ann") -> Browser:
+def enter(queue: LabelQueue, annotator: str | None = "Ann") -> Browser:
     """Return a browser that has logged in under this name."""
-    browser = outside(queue, who)
+    browser = outside(queue, annotator)
     browser.get(browser.access.address)
     return browser
 
 
 @contextmanager
-def running(queue: LabelQueue, who: str | None = None) -> Iterator[TokenAccess]:
+def running(queue: LabelQueue, annotator: str | None = None) -> Iterator[TokenAccess]:
     """Serve the page on a free port of this machine."""
     with listen(0) as listener:
         access = TokenAccess(listener.getsockname()[1])
-        server = build_server(create_app(queue, access, who))
+        server = build_server(create_app(queue, access, annotator))
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -63,7 +63,7 @@ class Labeler:
             lines = list(csv.DictReader(opened))
         for line in lines:
             line["label"] = schema.classes[self.truth[site.name][int(line["row"])]]
-            line["who"] = WHO
+            line["annotator"] = WHO
         with file.open("w", newline="", encoding="utf-8") as opened:
             writer = csv.DictWriter(opened, list(lines[0]))
             writer.writeheader()

@@ -148,8 +148,8 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
     """Answer open labeling tasks; at `PLANTED`, withdraw the first example asked for."""
     truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
     for asked in ledger.tasks(state="open"):
-        for who in (WHO, SECOND)[: asked.needed]:
-            ledger.answer(asked.row, agreed_on.value(truth[asked.row]), who)
+        for annotator in (WHO, SECOND)[: asked.needed]:
+            ledger.answer(asked.row, agreed_on.value(truth[asked.row]), annotator)
     asked_at_all = ledger.tasks()
     if site == PLANTED and asked_at_all and not ledger.tasks(state="withdrawn"):
         ledger.withdraw(asked_at_all[0].row, WHO, WHY)

@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import methods_by_owner
 from fallow.core.types import Answer
-from fallow.core.values import Known, resolve_dims
+from fallow.core.values import SenderFacts, resolve_dims
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.engine import Loop, row_loss
 from fallow.experiment.event_log import EventLog
@@ -92,7 +92,7 @@ class Signing:
         if order.purpose == "progress":
             return {"asked": 3, "open": 1}
         if order.purpose == "deliver":
-            known = Known(resolve_dims(parts.layout, parts.classes, sites=1))
+            known = SenderFacts(resolve_dims(parts.layout, parts.classes, sites=1))
             brought = read_delivery(order, self.sealing, parts.methods["query"], known)
             site.receive(brought.verb, brought.messages)
             return {"refused": "; ".join(brought.refused.values())}

@@ -55,7 +55,7 @@ def state(world: Federation, cycle: int = 0) -> torch.Tensor:
     return torch.cat([value.flatten().double() for value in result])
 
 
-def heard(world: Federation, site: str) -> list[str]:
+def messages(world: Federation, site: str) -> list[str]:
     """Return the notifications that the coordinator sent to the annotators of a site."""
     return world.ledgers[site].orders.load_news()
 
@@ -207,9 +207,9 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     world.transport.down = set()
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
-    (output,) = heard(world, "davos")
+    (output,) = messages(world, "davos")
     assert "this site was removed from the study at" in output
-    assert heard(world, "basel") == []
+    assert messages(world, "basel") == []
 
 
 def away_after(
@@ -259,9 +259,9 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     (line,) = without(read_live(world.place) or {})
     assert line.lower().startswith(f"{what} proceeds without davos since")
     if what != "model/finish":  # no later instruction could tell the site
-        (output,) = heard(world, "davos")
+        (output,) = messages(world, "davos")
         assert f"proceeds without this site in {what}" in output
-    assert heard(world, "basel") == []
+    assert messages(world, "basel") == []
     if what == "round 2 of cycle 0":
         keys = [event for event in world.said("answered") if "/1/0~1" in event["key"]]
         assert {event["site"] for event in keys} == {"basel", "chur"}
@@ -338,14 +338,14 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
         if event["event"] == "labeled" and event["step"] == "0/query":
             world.transport.down = {"davos"}
         if event["event"] == "round" and event["cycle"] == 1 and not before:
-            before.append(heard(world, "davos"))
+            before.append(messages(world, "davos"))
             world.transport.down = set()
 
     assert world.program(notify).go()
     assert before == [[]]
-    (output,) = heard(world, "davos")
+    (output,) = messages(world, "davos")
     assert "ended the query of cycle 0 without this site" in output
-    assert heard(world, "basel") == []
+    assert messages(world, "basel") == []
 
 
 def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> None:
@@ -360,6 +360,6 @@ def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> 
                 Control(world.place / "control").tell("advance")
 
     assert world.program(notify).go()
-    (output,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
+    (output,) = [line for line in messages(world, "davos") if "query of cycle 0" in line]
     assert "ended the labeling of the query of cycle 0 before its deadline" in output
-    assert [line for line in heard(world, "basel") if "query" in line] == []
+    assert [line for line in messages(world, "basel") if "query" in line] == []

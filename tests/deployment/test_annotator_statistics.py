@@ -63,9 +63,9 @@ def test_it_is_the_majority_for_annotators_who_differ_in_nothing() -> None:
         times = {5: 8, 4: 2, 3: 1}[max(sum(vote), 5 - sum(vote))]
         votes += times * [vote]
     labels = [
-        Annotation(task, str(who), value)
+        Annotation(task, str(annotator), value)
         for task, vote in enumerate(votes)
-        for who, value in enumerate(vote)
+        for annotator, value in enumerate(vote)
     ]
     majority = {task: int(sum(vote) > 2) for task, vote in enumerate(votes)}
     assert estimate_classes(labels, 2) == majority
@@ -76,8 +76,8 @@ def test_an_example_without_labels_of_most_annotators_is_estimated() -> None:
     seen = torch.rand(5, 600, 1, generator=torch.Generator().manual_seed(2)) < 0.6
     seen[0] = True  # every example has a label
     labels = [
-        Annotation(task, str(who), float(counts[who, task].argmax()))
-        for who, task in (seen.squeeze(2)).nonzero().tolist()
+        Annotation(task, str(annotator), float(counts[annotator, task].argmax()))
+        for annotator, task in (seen.squeeze(2)).nonzero().tolist()
     ]
     found = estimate_classes(labels, 3)
     hits = [found[task] == value for task, value in enumerate(classes.tolist())]
@@ -90,9 +90,9 @@ def test_an_example_without_labels_of_most_annotators_is_estimated() -> None:
 def make_labels(values: npt.NDArray[np.float64]) -> list[Annotation]:
     """Return labels from a table (annotators, tasks) with NaN for missing ones."""
     return [
-        Annotation(task, f"annotator {who}", float(values[who, task]))
-        for who, task in product(*map(range, values.shape))
-        if not np.isnan(values[who, task])
+        Annotation(task, f"annotator {annotator}", float(values[annotator, task]))
+        for annotator, task in product(*map(range, values.shape))
+        if not np.isnan(values[annotator, task])
     ]
 
 

@@ -235,16 +235,16 @@ def test_a_rule_decides_labels_that_differ(
     open_ledger: Open, rule: str, label: float
 ) -> None:
     ledger = open_ledger(answers=3, rule=rule)
-    for who, value in LABELS.items():
-        task = ledger.answer(2, value, who)
+    for annotator, value in LABELS.items():
+        task = ledger.answer(2, value, annotator)
     assert (task.state, task.value) == ("answered", label)
     assert close(ledger) == {2: label}
 
 
 def test_the_first_annotator_stays_the_first_after_a_correction(open_ledger: Open) -> None:
     ledger = open_ledger(answers=2, rule="first")
-    for who, value in (("ann", 2), ("bob", 0), ("ann", 1)):
-        task = ledger.answer(2, value, who)
+    for annotator, value in (("ann", 2), ("bob", 0), ("ann", 1)):
+        task = ledger.answer(2, value, annotator)
     assert task.value == 1.0 and close(ledger) == {2: 1.0}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core.banks import Layout
 from fallow.core.client import declared
 from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.messages import Masked, Request, Step
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer
 from fallow.core.values import resolve_dims
@@ -21,7 +21,7 @@ from fallow.strategies import AHFAL, FALE
 from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
 from fallow.transport.checks import LARGEST, SPARE, ResponseCheck, check_order
-from fallow.transport.reply_consistency import find_odd
+from fallow.transport.reply_consistency import find_inconsistent
 from tests.keys import key_of
 from tests.worlds import tables, world
 
@@ -209,10 +209,10 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
 def test_most_sites_say_which_form_is_the_usual_one() -> None:
     usual: Answer = {"x": W}
     short: Answer = {"x": W[:1]}
-    assert find_odd({}) == find_odd({"a": usual, "b": dict(usual)}) == {}
-    assert find_odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
+    assert find_inconsistent({}) == find_inconsistent({"a": usual, "b": dict(usual)}) == {}
+    assert find_inconsistent({"a": short, "b": usual, "c": usual}).keys() == {"a"}
     # if two forms are equally frequent, the form of the first site is used
-    assert find_odd({"a": short, "b": usual}).keys() == {"b"}
+    assert find_inconsistent({"a": short, "b": usual}).keys() == {"b"}
 
 
 # -- at a site -----------------------------------------------------------------------------

@@ -22,7 +22,15 @@ pytestmark = NEEDS
 def open_page(browser: Any, study: Real, site: str) -> Any:
     """Open the labeling page of a site at the address that its process prints."""
     name = f"page of {site}"
-    words = ("label", str(study.folder / site), "--who", "Ann", "--no-open", "--port", "0")
+    words = (
+        "label",
+        str(study.folder / site),
+        "--annotator",
+        "Ann",
+        "--no-open",
+        "--port",
+        "0",
+    )
     study.running[name] = start_command(study.log(name), *words)
     wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
     match = re.search(r"http://\S+", study.text(name))

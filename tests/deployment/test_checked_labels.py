@@ -82,7 +82,7 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
     assert (task.is_check, task.answers, task.value) == (True, (), None)
     task = ledger.answer(2, 1, "ann")
     assert (task.state, task.value) == ("answered", 1.0)
-    assert [(given.who, given.kind) for given in task.answers] == [
+    assert [(given.annotator, given.kind) for given in task.answers] == [
         ("", "earlier"),
         ("ann", "answer"),
     ]
@@ -96,18 +96,18 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
     assert "earlier" not in {line.what for line in ledger.list_history()}
     assert ledger.list_annotators() == ["ann", "bob"]
     lines = list_labels(ledger, SCHEMA, table_rows())
-    assert [(line["row"], line["who"]) for line in lines if line["row"] == 2] == [
+    assert [(line["row"], line["annotator"]) for line in lines if line["row"] == 2] == [
         (2, "ann"),
         (2, "bob"),
     ]
 
 
-@pytest.mark.parametrize("who", ["ann", "bob"])
+@pytest.mark.parametrize("annotator", ["ann", "bob"])
 def test_a_label_that_differs_is_decided_and_replaces_the_earlier_one(
-    ledger: Ledger, who: str
+    ledger: Ledger, annotator: str
 ) -> None:
     check(ledger)
-    assert ledger.answer(2, 0, who).state == "conflict"
+    assert ledger.answer(2, 0, annotator).state == "conflict"
     close(ledger, "1/query")
     assert values(ledger) == {4: 1.0, 2: 1.0, 9: 1.0}
     assert ledger.requests.find_excluded_rows() == []

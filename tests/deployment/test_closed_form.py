@@ -91,7 +91,7 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
 
 def listen(world: Federation) -> dict[str, dict[str, Any]]:
     """Record the replies to the coordinator from now on, by exchange key and site."""
-    heard: dict[str, dict[str, Any]] = {}
+    messages: dict[str, dict[str, Any]] = {}
 
     def listening_to(site: str) -> Callable[[bytes], bytes | None]:
         honest = world.transport.alive[site]
@@ -99,14 +99,14 @@ def listen(world: Federation) -> dict[str, dict[str, Any]]:
         def handle(blob: bytes) -> bytes | None:
             sent = honest(blob)
             reply = open_reply(world.sites[site].keys.verify, sent or b"", site)
-            heard.setdefault(str(reply.key), {})[site] = reply.answer
+            messages.setdefault(str(reply.key), {})[site] = reply.answer
             return sent
 
         return handle
 
     for site in world.sites:
         world.transport.alive[site] = listening_to(site)
-    return heard
+    return messages
 
 
 def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -148,9 +148,9 @@ def compare_aggregates(
     )
     world = federation(folder, recipe, rows(NAMES[:3], classes=3))
     changed = change_one(world, change)
-    heard = listen(world)
+    messages = listen(world)
     assert world.program().go()
-    aggregates = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in (0, 1)]
+    aggregates = [add_up(messages[f"{cycle}/train/0/1"]) for cycle in (0, 1)]
     return world, changed, aggregates
 
 

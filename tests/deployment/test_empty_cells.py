@@ -16,7 +16,7 @@ from fallow.core.composites import Cells as CellTotals
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.types import Answer
-from fallow.core.values import Known
+from fallow.core.values import SenderFacts
 from fallow.deployment.agreement import Timeouts
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
@@ -244,7 +244,7 @@ def test_test_rows_are_filled_by_what_training_rows_taught(tmp_path: Path) -> No
     raw = world.sites["basel"].tests
     assert raw is not None
     host = Host(world.sites["basel"], world.ledgers["basel"])
-    seen = host._here().see(raw.x)[:]
+    seen = host._local_site().see(raw.x)[:]
     empty = raw.x[:, 1].isnan()
     assert bool(empty.any())
     ages = world.data.x[:, 1]
@@ -306,7 +306,7 @@ LEVELS = Missing(levels=((1, 3),), marks=(("age_missing", "age"),))
 )
 def test_what_totals_of_cells_cannot_be(change: dict[str, Any], why: str | None) -> None:
     answer = {name: torch.tensor(value) for name, value in {**FIELD, **change}.items()}
-    known = Known({"cells": 4}, levels=LEVELS.levels)
+    known = SenderFacts({"cells": 4}, levels=LEVELS.levels)
     fault = find_fault(CellTotals(), answer, known)
     if why is None:
         assert fault is None

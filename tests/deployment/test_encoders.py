@@ -378,7 +378,7 @@ def test_a_module_of_an_allowed_distribution_encodes_at_a_site(
     value: Answer = {"digest": encoder_digest(encoder)}
     step = Step("keep", "encode", value)
     assert asked(leader, "0/initial/encode/0", "encoding", step) is None
-    site = leader.host._here()
+    site = leader.host._local_site()
     assert torch.equal(site.seen[:], encode_rows(encoder, site.x, {}))
     assert site.seen[:].shape == (len(site.x), 6)
     leader.ledger.close()

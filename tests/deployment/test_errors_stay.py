@@ -172,7 +172,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     method = method_of(owner, name)
     monkeypatch.setitem(leader.host._made.methods, owner, method)
     if owner == "annotators":
-        monkeypatch.setattr(leader.host, "_people", method)
+        monkeypatch.setattr(leader.host, "_annotators", method)
     seen = 0
     for kind, verbs in method.contract.asked.items():
         for verb in verbs:
@@ -186,7 +186,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
             monkeypatch.undo()
             monkeypatch.setitem(leader.host._made.methods, owner, method)
             if owner == "annotators":
-                monkeypatch.setattr(leader.host, "_people", method)
+                monkeypatch.setattr(leader.host, "_annotators", method)
     if seen:
         log = (leader.site.path / LOG).read_text()
         assert all(canary in log for canary in CANARIES)
@@ -222,7 +222,7 @@ def test_what_a_step_of_training_says_stays_at_the_site(
 
 
 @pytest.mark.parametrize(
-    "part", ["_enter_own_labels", "_here", "_office", "_finish", "_take_turn"]
+    "part", ["_enter_own_labels", "_local_site", "_labeling_view", "_finish", "_take_turn"]
 )
 def test_what_the_host_itself_says_stays_at_the_site(
     part: str, leader: Leader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -337,9 +337,9 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
 
 
 def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:
-    from fallow.core.values import Known
+    from fallow.core.values import SenderFacts
+    from fallow.privacy.encryption import encrypt_for
     from fallow.privacy.masks import new_secret, public_half
-    from fallow.privacy.sealed import encrypt_for
     from fallow.storage.packing import pack
     from fallow.training.personal import DPFL
     from fallow.transport.peer_messages import (
@@ -356,7 +356,7 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
         sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
         told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
         with pytest.raises(Refusal) as error:
-            delivery = read_delivery(told, secret, DPFL(), Known({"weights": 3}))
+            delivery = read_delivery(told, secret, DPFL(), SenderFacts({"weights": 3}))
             raise Refusal("; ".join(delivery.refused.values()))
         assert "site b rejects the message of site a" in str(error.value)
         assert not any(canary in str(error.value) for canary in CANARIES)

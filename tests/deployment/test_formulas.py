@@ -23,11 +23,11 @@ def test_a_name_that_is_a_formula_is_text_in_a_table_and_comes_back(
     text: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "out.csv"
-    write_lines(file, [{"id": text, "label": "yes", "who": text}])
+    write_lines(file, [{"id": text, "label": "yes", "annotator": text}])
     with file.open(newline="") as opened:
         assert [row["id"][0] for row in csv.DictReader(opened)] == ["'"]
     ((_, cells),) = read_lines(file, "id")
-    assert cells["id"] == cells["who"] == text.strip()
+    assert cells["id"] == cells["annotator"] == text.strip()
     assert cells["label"] == "yes"
 
 

@@ -318,7 +318,7 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     assert leader.send(late).refused is None
     leader.miss(late)
     leader.round(0, leader.first_model(), 1)
-    assert len(leader.host._here().labeled) == 9
+    assert len(leader.host._local_site().labeled) == 9
     assert "picks" not in leader.ledger.store.load_states("north")
 
 
@@ -366,7 +366,7 @@ def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
     state = leader.first_model()
     leader.round(0, state)
-    before = leader.host._here().parts.secret
+    before = leader.host._local_site().parts.secret
     leader.again()
     assert (
         leader.send(
@@ -375,7 +375,7 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
         is None
     )
     leader.round(1, state)
-    assert leader.host._here().parts.secret == before
+    assert leader.host._local_site().parts.secret == before
 
 
 # -- errors --------------------------------------------------------------------------------

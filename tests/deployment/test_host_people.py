@@ -76,7 +76,7 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    before = len(leader.host._here().labeled)
+    before = len(leader.host._local_site().labeled)
     after = leader.people("close", "0/query", **CLOSE)
     assert (before, after["labeled"], after["pool"]) == (6, 9, ROWS - 9)
     values = {label.row: label.value for label in leader.ledger.store.load_labels("north")}
@@ -107,11 +107,11 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
     first = replace(middle, key=key_of("0/train/1/0"), round=1)
     assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
-    site = leader.host._here()
+    site = leader.host._local_site()
     assert (len(site.labeled), len(site.pool)) == (5, ROWS - 6 - 1)
     leader.again()
     assert leader.send(leader.orders[-1]).refused is None
-    assert len(leader.host._here().labeled) == 5
+    assert len(leader.host._local_site().labeled) == 5
 
 
 def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_end_leaves_a_model_and_its_card_at_the_site(leader: Leader) -> None
     state = leader.round(0, leader.first_model())
     ask = leader.ask("model/finish", "annotators", 2)
     assert (
-        ask.keep(leader.host._people.finish, None, **state) == 0
+        ask.keep(leader.host._annotators.finish, None, **state) == 0
     )  # the global model; the site has no personalized model
     assert (leader.site.path / "model.safetensors").exists()
     assert "Model card" in (leader.site.path / "model-card.md").read_text()

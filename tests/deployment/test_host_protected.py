@@ -16,8 +16,8 @@ import torch
 from fallow.cli import main
 from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.training_config import TrainingStage
+from fallow.privacy.encryption import decrypt
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.sealed import decrypt
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.packing import unpack
 from fallow.training.personal import DPFL

@@ -68,9 +68,9 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
             "id": "patient-3",
             "row": "3",
             "cycle": "0",
-            "place": "0",
+            "position": "0",
             "label": "",
-            "who": "",
+            "annotator": "",
             "at": "",
             "state": "open",
             "feature:age (years)": "43",
@@ -94,7 +94,9 @@ def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
     queue.ledger.answer(1, None, "Ann")
     assert export_labels(queue, path) == 3
     lines = json.loads(path.read_text(encoding="utf-8"))
-    result = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
+    result = [
+        (line["id"], line["label"], line["annotator"], line["state"]) for line in lines
+    ]
     assert result == [
         ("patient-3", repr(1 / 3), "Ann", "conflict"),
         ("patient-3", "2", "Bo", "conflict"),
@@ -113,15 +115,19 @@ def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: s
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     first, second = make_queue(tmp_path / "a", DOSE), make_queue(tmp_path / "b", DOSE)
-    for row, value, who in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
-        first.ledger.answer(row, value, who)
+    for row, value, annotator in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
+        first.ledger.answer(row, value, annotator)
     path = tmp_path / f"labels.{kind}"
     export_labels(first, path)
     assert import_labels(*about(second), path, "Cy") == Imported(3, 0, 0, ())
     assert import_labels(*about(second), path, "Cy") == Imported(0, 3, 0, ())
     for row in (3, 1, 4):
         (then,), (now,) = first.ledger.history(row), second.ledger.history(row)
-        assert (then.who, then.value, now.kind) == (now.who, now.value, "imported")
+        assert (then.annotator, then.value, now.kind) == (
+            now.annotator,
+            now.value,
+            "imported",
+        )
 
 
 def test_a_file_has_a_label_of_each_annotator_if_several_are_planned(
@@ -130,7 +136,7 @@ def test_a_file_has_a_label_of_each_annotator_if_several_are_planned(
     queue = make_queue(tmp_path, asked=(3, 1, 4), answers=2)
     queue.ledger.answer(4, 1.0, "Cy")
     entries = ["3,ill,Ann", "3,healthy,Bo", "1,ill,Ann", "1,healthy,Ann", "4,healthy,Cy"]
-    lines = ["id,label,who", *(f"patient-{entry}" for entry in entries)]
+    lines = ["id,label,annotator", *(f"patient-{entry}" for entry in entries)]
     found = take(queue, tmp_path / "in.csv", lines, partial=True)
     assert found.recorded == 2
     assert [sentence.split(",")[0] for sentence in found.refused] == [
@@ -138,11 +144,11 @@ def test_a_file_has_a_label_of_each_annotator_if_several_are_planned(
         "line 5: example 'patient-1' is 'ill' in line 4 and 'healthy' in line 5; keep one of them",
         "line 6: example 'patient-4' has the label 'ill' by Cy",
     ]
-    assert [(a.who, a.value) for a in queue.ledger.tasks()[0].answers] == [
+    assert [(a.annotator, a.value) for a in queue.ledger.tasks()[0].answers] == [
         ("Ann", 1.0),
         ("Bo", 0.0),
     ]
-    third = take(queue, tmp_path / "in.csv", ["id,label,who", "patient-3,ill,Cy"])
+    third = take(queue, tmp_path / "in.csv", ["id,label,annotator", "patient-3,ill,Cy"])
     assert "'healthy' by Bo" in third.refused[0]
 
 
@@ -150,11 +156,11 @@ def test_names_that_differ_in_case_only_are_one_annotator(tmp_path: Path) -> Non
     queue = make_queue(tmp_path, asked=(3, 1, 4), answers=2)
     queue.ledger.answer(3, 1.0, "Ann")
     entries = ["3,ill,ANN", "1,healthy,bo", "1,ill,Bo", "4,ill, ann "]
-    lines = ["id,label,who", *(f"patient-{entry}" for entry in entries)]
+    lines = ["id,label,annotator", *(f"patient-{entry}" for entry in entries)]
     imported = take(queue, tmp_path / "in.csv", lines, partial=True)
     assert (imported.recorded, imported.same) == (1, 1)
     assert "'healthy' in line 3 and 'ill' in line 4" in imported.refused[0]
-    assert [answer.who for answer in queue.ledger.tasks()[2].answers] == ["Ann"]
+    assert [answer.annotator for answer in queue.ledger.tasks()[2].answers] == ["Ann"]
 
 
 def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
@@ -248,14 +254,16 @@ def test_a_name_of_many_letters_is_compared_with_none(tmp_path: Path) -> None:
 def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
     lines = [
-        "id,label,who",
+        "id,label,annotator",
         "patient-3,ill,Zoe",
         "patient-9,ill,",
         "patient-1,cannot tell,",
     ]
     found = take(queue, tmp_path / "in.csv", lines, partial=True)
     assert (found.recorded, len(found.refused)) == (2, 1)
-    assert [(g.who, g.value) for row in (3, 1) for g in queue.ledger.history(row)] == [
+    assert [
+        (g.annotator, g.value) for row in (3, 1) for g in queue.ledger.history(row)
+    ] == [
         ("Zoe", 1.0),
         ("Ann", None),
     ]
@@ -355,14 +363,14 @@ def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
 
 def test_a_name_in_a_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, HEART)
-    who = "Eve\n\x1b[2J" + "e" * 9999
-    entry = {"id": "patient-3", "label": "ill", "who": who}
+    annotator = "Eve\n\x1b[2J" + "e" * 9999
+    entry = {"id": "patient-3", "label": "ill", "annotator": annotator}
     (tmp_path / "in.json").write_text(json.dumps([entry]))
     import_labels(*about(queue), tmp_path / "in.json", "Ann")
     (given,) = queue.ledger.history(3)
-    assert given.who.startswith("Eve [2Jeee")
-    assert given.who.isprintable()
-    assert len(given.who) == 200
+    assert given.annotator.startswith("Eve [2Jeee")
+    assert given.annotator.isprintable()
+    assert len(given.annotator) == 200
 
 
 def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:

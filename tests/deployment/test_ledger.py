@@ -26,7 +26,11 @@ def test_questions_stand_in_the_order_in_which_rows_were_chosen(open_ledger: Ope
 
 def test_the_first_answer_settles_a_question(open_ledger: Open) -> None:
     values = open_ledger().answer(2, 1, "ann")
-    assert (values.state, values.value, values.answers[0].who) == ("answered", 1.0, "ann")
+    assert (values.state, values.value, values.answers[0].annotator) == (
+        "answered",
+        1.0,
+        "ann",
+    )
 
 
 def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
@@ -124,7 +128,7 @@ def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(
     ledger.answer(2, 1, "ann")
     outcome = ledger.answer(2, 0, "bob")
     assert outcome.state == "conflict" and outcome.value is None
-    assert [(given.who, given.value) for given in outcome.answers] == [
+    assert [(given.annotator, given.value) for given in outcome.answers] == [
         ("ann", 1.0),
         ("bob", 0.0),
     ]
@@ -151,8 +155,8 @@ def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(
     open_ledger: Open,
 ) -> None:
     ledger = open_ledger(answers=2)
-    for who, value in (("ann", 1), ("bob", 0)):
-        ledger.answer(2, value, who)
+    for annotator, value in (("ann", 1), ("bob", 0)):
+        ledger.answer(2, value, annotator)
     ledger.resolve(2, 0, "cy")
     assert ledger.answer(2, 2, "cy").value == 2.0
 

@@ -57,12 +57,12 @@ def damage(path: Path, sql: str) -> None:
 CHANGES = {
     "annotation": (
         "value = 2.0",
-        "who = 'bob'",
+        "annotator = 'bob'",
         "task = 2",
         "kind = 'imported'",
         "reason = 'quality'",
     ),
-    "skipped": ("who = 'bob'",),
+    "skipped": ("annotator = 'bob'",),
     "task": (
         "row = 7",
         "state = 'expired'",

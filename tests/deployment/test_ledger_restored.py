@@ -129,7 +129,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
         book.write_bytes(book.read_bytes().replace(b'"epsilon": 0.5', b'"epsilon": 0.1'))
     put_in_place(leader, file)
     assert leader.ledger.store.sum_spent() == LIMIT
-    output = str(leader.ledger.store.describe_put_back())
+    output = str(leader.ledger.store.describe_restored_ledger())
     assert "ε 2.5, the rest of its limit of 3, counts as spent" in output
     assert "raise the limit under [privacy] in site.toml" in output
     second = Leader(leader.site, run=SECOND)
@@ -293,7 +293,7 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
     assert wait_for_child(start_child(act)) == KILLED
     leader.start()
     assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
-    assert leader.ledger.store.describe_put_back() is None  # no file was restored
+    assert leader.ledger.store.describe_restored_ledger() is None  # no file was restored
     first = leader.send(order).answer["share"]
     assert leader.ledger.store.sum_spent() == EACH
     leader.again()
@@ -410,7 +410,7 @@ def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> 
     earlier.close()
     for _ in range(2):
         now = Ledger(path, "north", 3, None, epsilon=LIMIT)
-        assert (now.store.sum_spent(), now.store.describe_put_back()) == (0.5, None)
+        assert (now.store.sum_spent(), now.store.describe_restored_ledger()) == (0.5, None)
         now.close()
     assert (tmp_path / NAME).exists()
 

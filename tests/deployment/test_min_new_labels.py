@@ -44,10 +44,10 @@ def study(
 
 
 def sent(
-    heard: dict[str, dict[str, Any]], site: str, cycles: int
+    messages: dict[str, dict[str, Any]], site: str, cycles: int
 ) -> list[dict[str, torch.Tensor]]:
     """Return the contribution of one site in each cycle, without secure aggregation."""
-    answers = [heard[f"{cycle}/train/0/0"][site] for cycle in range(cycles)]
+    answers = [messages[f"{cycle}/train/0/0"][site] for cycle in range(cycles)]
     return [
         {name: torch.as_tensor(value) for name, value in answer.items()}
         for answer in answers
@@ -66,9 +66,9 @@ def check_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) 
 
 def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
     world = study(tmp_path, Privacy(min_new_labels=10), initial=10, budget=4, cycles=4)
-    heard = listen(world)
+    messages = listen(world)
     assert world.program().go()
-    parts = sent(heard, "basel", 5)
+    parts = sent(messages, "basel", 5)
     assert count_rows(parts) == [10, 10, 10, 22, 22]
     check_same(parts[0], parts[1])
     check_same(parts[0], parts[2])
@@ -83,10 +83,10 @@ def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
 
 def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) -> None:
     world = study(tmp_path, Privacy(min_new_labels=10), initial=5, budget=4)
-    heard = listen(world)
+    messages = listen(world)
     assert world.program().go()
-    assert count_rows(sent(heard, "basel", 2)) == [0, 0]
-    assert not bool(sent(heard, "basel", 1)[0]["features"].any())
+    assert count_rows(sent(messages, "basel", 2)) == [0, 0]
+    assert not bool(sent(messages, "basel", 1)[0]["features"].any())
     world.close()
 
 
@@ -101,11 +101,11 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     privacy = Privacy(secure_sum=True, min_new_labels=10)
     training = Spec("closed-form")
     world = study(tmp_path, privacy, training, budget=budget, cycles=2)
-    heard = listen(world)
+    messages = listen(world)
     assert world.program().go()
-    totals = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in range(3)]
+    totals = [add_up(messages[f"{cycle}/train/0/1"]) for cycle in range(3)]
     assert [round(float(total["rows"])) for total in totals] == expected
-    counted = add_up(heard["1/train/new/1"])  # by a secure sum, before any contribution
+    counted = add_up(messages["1/train/new/1"])  # by a secure sum, before any contribution
     assert round(float(counted["labels"])) == 3 * budget
 
     simulated = environment_of(world.agreement.recipe, 0, world.data, EventLog())

@@ -64,7 +64,7 @@ def labels() -> dict[int, list[float | None]]:
         ),
         (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
         (
-            ("label", "north", "--no-open", "--port", "0", "--who", ""),
+            ("label", "north", "--no-open", "--port", "0", "--annotator", ""),
             "'' is not a valid name",
         ),
     ],
@@ -316,7 +316,7 @@ def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_l
         times = [ledger.history(row)[0].at for row in (2, 3)]
     assert times[1] < times[0]
     assert labels() == {2: [1.0], 3: []}
-    assert command(*IMPORT, "labels.csv", "--who", "Ann")[0] == 0
+    assert command(*IMPORT, "labels.csv", "--annotator", "Ann")[0] == 0
     assert labels() == {2: [1.0], 3: [0.0]}
 
 

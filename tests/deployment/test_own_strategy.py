@@ -22,7 +22,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply, sign_message
-from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
+from fallow.transport.https import ConnectionSettings, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
 from tests.deployment.planted import SITES, people, planted
 from tests.deployment.worlds import Federation
@@ -161,7 +161,7 @@ def over_https(
         stack.callback(transport.close)
         assert transport.wait_until_there(20.0)
         for name, process in processes.items():
-            calling = Calling(f"127.0.0.1:{transport.port}", tls.authority)
+            calling = ConnectionSettings(f"127.0.0.1:{transport.port}", tls.authority)
             secret = process.folder.keys.sign
             node = HttpsNode(calling, name, study, secret, process.handle)
             node.start()

@@ -67,7 +67,7 @@ def test_an_answer_is_kept_and_leads_to_the_next_sample(tmp_path: Path) -> None:
     assert "Saved: “ill” for example “patient-3”" in text
     assert "Example patient-1 2 of 3" in text and "1 of 3 done" in text
     (given,) = queue.ledger.history(3)
-    assert (given.who, given.value) == ("Ann", 1.0)
+    assert (given.annotator, given.value) == ("Ann", 1.0)
 
 
 def test_samples_that_were_passed_over_come_again_after_the_others(tmp_path: Path) -> None:

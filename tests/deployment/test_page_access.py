@@ -149,7 +149,7 @@ def test_a_form_that_is_none_is_refused_in_words(
 
 def test_somebody_says_who_they_are_before_they_label(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
-    browser = enter(queue, who=None)
+    browser = enter(queue, annotator=None)
     assert "Who is labeling?" in browser.get()
     assert browser.path == "/name"
     fields = {"row": "3", "seen": "", "value": "1"}
@@ -159,7 +159,7 @@ def test_somebody_says_who_they_are_before_they_label(tmp_path: Path) -> None:
     assert 'value=" =cmd"' in browser.shown.text
     assert "Zoë Müller change" in browser.post("/name", {"name": " Zoë  Müller "})
     browser.send("/answer", value="1")
-    assert queue.ledger.history(3)[0].who == "Zoë Müller"
+    assert queue.ledger.history(3)[0].annotator == "Zoë Müller"
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x00b", "-Ann", "‮Ann"])

@@ -75,7 +75,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
         str(site.path),
     ]
     process = subprocess.Popen(
-        [*line, "--who", "Ann", "--port", "0"],
+        [*line, "--annotator", "Ann", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ
@@ -110,7 +110,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
 def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     done = CliRunner().invoke(
-        app, ["label", str(site.path), "--who", "=cmd", "--no-open", "--port", "0"]
+        app, ["label", str(site.path), "--annotator", "=cmd", "--no-open", "--port", "0"]
     )
     assert isinstance(done.exception, ValueError) and "is not a valid name" in str(
         done.exception
@@ -126,7 +126,7 @@ def test_the_page_has_the_same_port_every_time(tmp_path: Path) -> None:
             other.bind(("127.0.0.1", PORT))
             other.listen()
         done = CliRunner().invoke(
-            app, ["label", str(site.path), "--who", "Ann", "--no-open"]
+            app, ["label", str(site.path), "--annotator", "Ann", "--no-open"]
         )
     assert isinstance(done.exception, StorageError)
     assert f"port {PORT} cannot be used" in str(done.exception)

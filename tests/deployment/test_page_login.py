@@ -93,9 +93,9 @@ def proxy(tmp_path: Path) -> Proxy:
     return Proxy(make_queue(tmp_path))
 
 
-def heard(proxy: Proxy) -> list[str]:
+def messages(proxy: Proxy) -> list[str]:
     """Return the annotators of row 3 in the ledger."""
-    return [value.who for value in proxy.queue.ledger.history(3)]
+    return [value.annotator for value in proxy.queue.ledger.history(3)]
 
 
 @pytest.mark.parametrize("name", ["ann", "Zoë Lee"])
@@ -106,7 +106,7 @@ def test_the_name_of_the_login_stands_in_the_ledger(proxy: Proxy, name: str) -> 
     assert name in unescape(page.text)
     assert "/name" not in page.text  # a name cannot be chosen on the page
     assert proxy.label(3).status_code == 303
-    assert heard(proxy) == [name]
+    assert messages(proxy) == [name]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -119,7 +119,7 @@ def test_headers_from_elsewhere_are_not_believed(
     assert answer.status_code == 403
     assert "patient" not in answer.text
     assert proxy.label(3).status_code == 403
-    assert heard(proxy) == []
+    assert messages(proxy) == []
 
 
 @pytest.mark.parametrize("peer", ["fd00::5", "::ffff:10.0.0.5", "fd00:0::0:5"])
@@ -149,7 +149,7 @@ def test_without_the_secret_of_the_proxy_no_header_is_believed(
     proxy.fields = fields
     assert proxy.send("GET", "/").status_code == 403
     assert proxy.label(3).status_code == 403
-    assert heard(proxy) == []
+    assert messages(proxy) == []
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_who_is_not_exactly_one_person_of_the_list_labels_nothing(
     assert answer.status_code == 403
     assert "not on the list of annotators" in answer.text
     assert proxy.label(3).status_code == 403
-    assert heard(proxy) == []
+    assert messages(proxy) == []
 
 
 def test_a_cookie_names_nobody_here(proxy: Proxy) -> None:
     proxy.fields.append(("cookie", "fallow-who=eve"))
     assert proxy.label(3).status_code == 303
-    assert heard(proxy) == ["ann"]
+    assert messages(proxy) == ["ann"]
     assert proxy.send("POST", "/name", {"name": "eve"}).status_code == 404
 
 
@@ -190,7 +190,7 @@ def test_a_form_of_another_page_changes_nothing(proxy: Proxy, origin: str) -> No
     """The browser sends the login with requests of other pages too."""
     proxy.origin = origin
     assert proxy.label(3).status_code == 403
-    assert heard(proxy) == []
+    assert messages(proxy) == []
 
 
 def test_another_name_that_leads_here_shows_nothing(proxy: Proxy) -> None:
@@ -202,7 +202,7 @@ def test_of_two_origins_and_of_two_hosts_none_counts(proxy: Proxy) -> None:
     proxy.fields.append(("origin", f"https://{HOST}"))  # the first of two
     proxy.origin = "https://evil.example"
     assert proxy.label(3).status_code == 403
-    assert heard(proxy) == []
+    assert messages(proxy) == []
     hosts = [(b"host", HOST.encode()), (b"host", b"evil.example")]
     headers = Headers(raw=[*hosts, (SECRET_HEADER.encode(), KEY.encode())])
     refusal = DOOR.refuses("GET", "/", headers=headers, cookies={}, peer="10.0.0.5")
@@ -271,6 +271,6 @@ def test_it_is_off_unless_it_is_asked_for_and_set(begun: Said) -> None:
     code, _, err = begun("label", "north", "--behind-proxy", "--no-open")
     assert code == 2
     assert "has no login: add a section [page]" in err
-    code, _, err = begun("label", "north", "--behind-proxy", "--who", "Ann")
+    code, _, err = begun("label", "north", "--behind-proxy", "--annotator", "Ann")
     assert code == 2
-    assert "omit --port and --who" in err
+    assert "omit --port and --annotator" in err

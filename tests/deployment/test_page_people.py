@@ -35,7 +35,7 @@ def test_another_answer_to_a_sample_that_was_open_for_both_is_a_conflict_and_is_
         in text
     )
     assert "Conflicts 1" in text and "Decide 1 conflict" in text
-    assert [(g.who, g.value) for g in queue.ledger.history(3)] == [
+    assert [(g.annotator, g.value) for g in queue.ledger.history(3)] == [
         ("Ann", 1.0),
         ("Bo", 0.0),
     ]
@@ -70,7 +70,7 @@ def test_conflicts_say_who_said_what_and_are_decided_there(tmp_path: Path) -> No
     assert "already resolved. Nothing was changed" in cy.post(
         "/resolve", {**form, "value": "0"}
     )
-    assert [given.who for given in queue.ledger.history(3)] == ["Ann", "Bo", "Cy"]
+    assert [given.annotator for given in queue.ledger.history(3)] == ["Ann", "Bo", "Cy"]
 
 
 def test_only_an_adjudicator_decides_and_sees_who_chose_what(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_name_without_a_login_is_the_same_in_any_case(tmp_path: Path) -> None:
     queue.ledger.answer(3, 0.0, "Bo")
     cy.get("/conflicts")
     assert "Decided: “ill”" in cy.send("/resolve", value="1")
-    assert queue.ledger.history(3)[-1].who == "Cy"
+    assert queue.ledger.history(3)[-1].annotator == "Cy"
 
 
 def test_a_conflict_is_not_decided_from_a_page_that_lacks_an_answer(tmp_path: Path) -> None:

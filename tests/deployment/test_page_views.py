@@ -174,8 +174,8 @@ def disagree(folder: Path, rows: SiteRows, schema: Schema) -> Any:
     """Return a queue of three examples with conflicting labels for two of them."""
     queue = make_queue(folder, schema, rows, asked=(3, 1, 4), answers=2)
     for row in (3, 1):
-        for who, value in (("Ann", 0.0), ("Bo", 1.0)):
-            queue.ledger.answer(row, value, who)
+        for annotator, value in (("Ann", 0.0), ("Bo", 1.0)):
+            queue.ledger.answer(row, value, annotator)
     result: list[LabelingTask] = queue.ledger.tasks(state="conflict")
     assert [asked.row for asked in result] == [3, 1]
     return queue

@@ -137,7 +137,7 @@ def test_the_second_book_restores_delta_and_doubt_costs_all_of_it(tmp_path: Path
     (tmp_path / "ledger-backup.sqlite").replace(file)
     restored = Ledger(file, "north", 3, None, **limits)
     assert restored.store.sum_spent_delta() == 1e-5
-    restored.store.spend_the_rest()
+    restored.store.exhaust_budget()
     assert restored.store.sum_spent_delta() == pytest.approx(3e-5, rel=1e-12)
     restored.close()
 
@@ -199,11 +199,11 @@ def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
     of the noise, from which OpenDP derives the epsilon in the ledger."""
     dp = pytest.importorskip("opendp.prelude")
     world = hospitals(tmp_path)
-    heard = listen(world)
+    messages = listen(world)
     assert world.program().go()
     noise = []
     for key in ("0/train/0/0", "1/train/0/0"):
-        noise += [reply["noisy"][-ZEROS:] for reply in heard[key].values()]
+        noise += [reply["noisy"][-ZEROS:] for reply in messages[key].values()]
     scale = float(torch.cat(noise).std())  # of 1,536 numbers: to 2 %
 
     dp.enable_features("contrib")

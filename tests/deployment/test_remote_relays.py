@@ -12,7 +12,7 @@ import torch
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.types import Answer
-from fallow.core.values import Count, Known, Model, Real
+from fallow.core.values import Count, Model, Real, SenderFacts
 from fallow.core.view import View
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
@@ -148,7 +148,7 @@ def test_a_receiver_without_a_seal_key_is_named() -> None:
 
 SECRET = new_secret()
 TO_B = {"b": public_half(SECRET)}
-KNOWN = Known({"weights": 3})
+KNOWN = SenderFacts({"weights": 3})
 
 
 def letter(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:

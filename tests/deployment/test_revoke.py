@@ -15,7 +15,12 @@ from fallow.core.refusal import RunHalted
 from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.absences import Revocation, load_left, revoke
 from fallow.deployment.coordinator.folder import REVOKED, CoordinatorFolder
-from fallow.deployment.coordinator.live import Control, Live, Revoked, WatchedTransport
+from fallow.deployment.coordinator.live import (
+    Control,
+    RevocationRequested,
+    StatusFile,
+    WatchedTransport,
+)
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.site.folder import SiteFolder
 from fallow.experiment.event_log import EventLog
@@ -186,7 +191,7 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
 def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     world.place.mkdir(exist_ok=True)
-    live = Live(world.place / "live.json")
+    live = StatusFile(world.place / "live.json")
     transport = WatchedTransport(
         world.transport, live, Control(world.place / "control"), lambda: {GONE}, {GONE}
     )
@@ -197,7 +202,7 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
     world.transport.comes_late("basel", b"late")
     assert GONE not in {site for site, _ in transport.receive(100.0)}
     transport.removed = set()
-    with pytest.raises(Revoked, match=GONE):
+    with pytest.raises(RevocationRequested, match=GONE):
         transport.receive(1.0)
 
 

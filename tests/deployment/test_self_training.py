@@ -11,7 +11,7 @@ import torch
 
 from fallow.core.client import declared, find_fault
 from fallow.core.composites import MASS
-from fallow.core.values import Known
+from fallow.core.values import SenderFacts
 from fallow.deployment.building import build_study
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.privacy import Privacy
@@ -80,11 +80,11 @@ def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
         return world.truth(site, row) if site == "basel" else None
 
     world.who = answer
-    heard = listen(world)
+    messages = listen(world)
     assert world.program().go()
     assert skipped
-    before = add_up(heard[POOL])
-    after = add_up(heard[f"1{POOL[1:]}"])
+    before = add_up(messages[POOL])
+    after = add_up(messages[f"1{POOL[1:]}"])
     assert before.keys() >= {"pool", "features", "products"}
     for name, value in before.items():
         assert torch.equal(after[name], value), name
@@ -119,5 +119,5 @@ def test_more_held_out_examples_than_labels_are_refused() -> None:
         "changed": torch.tensor([0.0, 99.0]),
         "log": torch.zeros(2, len(TEMPERATURES)),
     }
-    known = Known(noted={MASS: 60.0})
+    known = SenderFacts(noted={MASS: 60.0})
     assert "changed is 99" in (find_fault(held_out, answer, known) or "")

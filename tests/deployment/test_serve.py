@@ -74,19 +74,19 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def serving(
-    folder: SiteFolder, heard: list[events.Event], copies: float = 3600.0
+    folder: SiteFolder, messages: list[events.Event], copies: float = 3600.0
 ) -> Iterator[Wire]:
-    """Run the site in a thread; append its events to ``heard``."""
+    """Run the site in a thread; append its events to ``messages``."""
     stop, wires = Event(), list[Wire]()
 
     def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
         wires.append(Wire(handle))
         return wires[0]
 
-    worker = Thread(target=serve, args=(folder, stop, heard.append, connect, copies))
+    worker = Thread(target=serve, args=(folder, stop, messages.append, connect, copies))
     worker.start()
     try:
-        until(lambda: bool(wires) and bool(heard))
+        until(lambda: bool(wires) and bool(messages))
         yield wires[0]
     finally:
         stop.set()
@@ -107,8 +107,8 @@ def hello(study: str) -> bytes:
 def test_a_site_answers_orders_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
-    folder, heard = north(tmp_path), list[events.Event]()
-    with serving(folder, heard) as wire:
+    folder, messages = north(tmp_path), list[events.Event]()
+    with serving(folder, messages) as wire:
         reply = open_reply(
             folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
         )
@@ -117,32 +117,32 @@ def test_a_site_answers_orders_and_leaves_nothing_behind(
         assert read_status(folder).pid == os.getpid()
         wire.send(hello(folder.agreement.digest))
     assert wire.ran == [True, True]
-    assert [event["event"] for event in heard] == ["coordinator", "order"]
-    assert (heard[1]["key"], heard[1]["refused"]) == ("0/hello/0", None)
+    assert [event["event"] for event in messages] == ["coordinator", "order"]
+    assert (messages[1]["key"], messages[1]["refused"]) == ("0/hello/0", None)
     assert read_status(folder).pid is None
     assert not (folder.path / "live.json").exists()
 
 
 def test_a_site_goes_on_where_its_state_cannot_be_written(tmp_path: Path) -> None:
-    folder, heard = north(tmp_path), list[events.Event]()
+    folder, messages = north(tmp_path), list[events.Event]()
     (folder.path / "live.json" / "taken").mkdir(parents=True)
-    with serving(folder, heard) as wire:
-        until(lambda: len(heard) == 2)  # it is still running
+    with serving(folder, messages) as wire:
+        until(lambda: len(messages) == 2)  # it is still running
         reply = open_reply(
             folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
         )
         assert reply.refused is None
-    (state,) = [event for event in heard if event["event"] == "state"]
+    (state,) = [event for event in messages if event["event"] == "state"]
     assert "live.json cannot be written" in describe_event(state)
     assert "this site continues" in describe_event(state)
 
 
 def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
-    folder, heard = north(tmp_path), list[events.Event]()
-    with serving(folder, heard) as wire:
+    folder, messages = north(tmp_path), list[events.Event]()
+    with serving(folder, messages) as wire:
         wire.send(progress("another"))
-    assert "has agreed to study" in str(heard[1]["refused"])
-    assert describe_event(heard[1]).startswith("refused: site north")
+    assert "has agreed to study" in str(messages[1]["refused"])
+    assert describe_event(messages[1]).startswith("refused: site north")
 
 
 def test_a_site_at_work_copies_its_ledger_again_and_again(tmp_path: Path) -> None:
@@ -395,8 +395,8 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
 
 
 def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Path) -> None:
-    heard = io.StringIO()
-    lines = SiteLines(Console(file=heard), tmp_path)
+    messages = io.StringIO()
+    lines = SiteLines(Console(file=messages), tmp_path)
     removed: events.Event = {
         "event": "coordinator",
         "problem": "the coordinator cannot be reached",
@@ -410,8 +410,8 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
     }
     for event in (removed, end, removed):
         lines(event)
-    assert heard.getvalue().count("cannot be reached") == 1
-    assert "The study is finished" in heard.getvalue()
+    assert messages.getvalue().count("cannot be reached") == 1
+    assert "The study is finished" in messages.getvalue()
 
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fallow.core.events import Event
 from fallow.deployment.coordinator.event_reporter import EventReporter
 from fallow.deployment.coordinator.labels import name_tasks
-from fallow.deployment.coordinator.live import Control, Live, utc
+from fallow.deployment.coordinator.live import Control, StatusFile, utc
 from fallow.report.live import describe_standing, read_live, site_columns
 from tests.deployment.agreed import agreed
 from tests.deployment.mistakes import full_disk
@@ -39,7 +39,7 @@ CUT_SHORT: Event = {
 
 
 def teller(folder: Path, now: list[float], events: list[Event]) -> EventReporter:
-    live = Live(folder / "live.json", lambda: now[0])
+    live = StatusFile(folder / "live.json", lambda: now[0])
     made = EventReporter(folder, agreed(), live, events.append, pages=False)
     made.begin()
     return made
@@ -187,7 +187,7 @@ def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(
     tmp_path: Path,
 ) -> None:
     times = iter((0.0, 1.0, 60.0, 61.0, 120.0, 121.0))
-    live = Live(tmp_path / "live.json", lambda: next(times))
+    live = StatusFile(tmp_path / "live.json", lambda: next(times))
     for site in ("a", "b", "a"):
         live.note_refusal(site, "it is older, perhaps from a backup")
     assert [(refusal["site"], refusal["at"][14:16]) for refusal in live.refusals] == [

@@ -83,7 +83,7 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
         traffic = ledger.traffic()
     labeled = [line for line in values if line["what"] == "answer"]
     assert {int(line["row"]) for line in labeled} == asked
-    assert {line["who"] for line in labeled} != {""}
+    assert {line["party"] for line in labeled} != {""}
     sent = [line for line in values if line["what"] == "sent"]
     assert len(sent) == sum(line.exchanges for line in traffic)
     assert sum(int(line["bytes"]) for line in sent) == sum(line.bytes for line in traffic)
@@ -254,7 +254,7 @@ def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as db, db:
         db.execute("DROP TRIGGER history_stays")
         db.execute("DROP TRIGGER annotation_is_marked_again")
-        db.execute("UPDATE annotation SET who = 'Eve' WHERE id = 1")
+        db.execute("UPDATE annotation SET annotator = 'Eve' WHERE id = 1")
     with pytest.raises(StorageError, match="line 1 of its table annotation was changed"):
         read_audit_log(copy)
 
@@ -307,7 +307,7 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
     assert json.loads(out)["entries"] == 3
     result = entries(tmp_path / "study" / "audit")
     assert [line["what"] for line in result] == ["admitted", "admitted", "received"]
-    assert (result[2]["who"], result[2]["bytes"], result[2]["epsilon"]) == (
+    assert (result[2]["party"], result[2]["bytes"], result[2]["epsilon"]) == (
         "north",
         "70",
         "0.5",

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Encoder
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.encoders.base import encode_rows
@@ -20,7 +20,7 @@ from fallow.engine import Loop, row_loss
 from fallow.experiment.encoding import with_encoder
 from fallow.experiment.event_log import EventLog
 from fallow.models.networks import Linear
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -41,7 +41,7 @@ def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite
     def encoded(site: str, x: Tensor, state: State) -> tuple[Tensor, None]:
         return encode_rows(encoder, x, state), None
 
-    details = Parts(model, layout, methods, 2, 0, fresh, encode=encoded)
+    details = RunComponents(model, layout, methods, 2, 0, fresh, encode=encoded)
     store = MemoryStore()
     return {f"s{i}": LocalSite(f"s{i}", x, details, store) for i, x in enumerate(parts)}
 

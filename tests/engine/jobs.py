@@ -13,8 +13,8 @@ import torch
 from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining, TrainState
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.core.types import State

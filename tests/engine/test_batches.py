@@ -22,7 +22,7 @@ from fallow.engine.batches import (
     mixing,
     order,
 )
-from fallow.engine.site_batches import Frame, Joined, Seat
+from fallow.engine.site_batches import ActiveJob, Frame, Joined
 from fallow.training import FedAvg
 from tests.engine.jobs import POOLS, RAGGED, agree, jobs, linear, loop, stacked, with_pools
 
@@ -126,11 +126,11 @@ def joined(size: int = 4, mix: float | None = None) -> list[Batch]:
 
 
 def together(given: list[Job], size: int = 4, mix: float | None = None) -> list[Batch]:
-    data, first, seats = Joined.of(given), 0, []
+    data, first, active_jobs = Joined.of(given), 0, []
     for place, job in enumerate(given):
-        seats.append(Seat(job, place, first, Patience(None)))
+        active_jobs.append(ActiveJob(job, place, first, Patience(None)))
         first += len(job.y)
-    return list(data.batches(data.lines(Frame.of(seats, size), FIRST), mix))
+    return list(data.batches(data.lines(Frame.of(active_jobs, size), FIRST), mix))
 
 
 def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
@@ -266,11 +266,11 @@ def test_it_ends_after_so_many_epochs_without_a_lower_loss(
 
 
 def test_the_mean_loss_weighs_rows_and_leaves_out_sites_that_had_no_step() -> None:
-    heard = [
+    batch_losses = [
         (torch.tensor([1.0, 2.0]), torch.tensor([4.0, 3.0])),
         (torch.tensor([6.0]), torch.tensor([1.0])),
     ]
-    assert mean_losses(heard, 3) == [2.0, 2.0, 0.0]
+    assert mean_losses(batch_losses, 3) == [2.0, 2.0, 0.0]
     assert mean_losses([(torch.tensor(3.0), torch.tensor(2.0))], 1) == [3.0]
 
 

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fallow import training
-from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.local import LocalTraining
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, row_loss

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine.forward import forward, has_dropout

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState, slot
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import Patience, epochs
 from fallow.engine.linear import descend, is_linear, is_plain
-from fallow.engine.site_batches import Frame, Joined, Seat
+from fallow.engine.site_batches import ActiveJob, Frame, Joined
 from fallow.models.networks import MLP, Linear
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import agree, by_torch, jobs, loop, regression, stacked
@@ -173,14 +173,16 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     value = sorted(jobs(regression), key=lambda job: -len(job.y))
     data = Joined.of(value)
     ends = torch.tensor([len(job.y) for job in value]).cumsum(0).tolist()
-    seats = [Seat(job, k, ([0, *ends])[k], Patience(None)) for k, job in enumerate(value)]
+    active_jobs = [
+        ActiveJob(job, k, ([0, *ends])[k], Patience(None)) for k, job in enumerate(value)
+    ]
     epoch = next(iter(epochs(ADAM, 0)))
     start = {
         name: torch.stack([job.start[name] for job in value]) for name in ("w", "stats")
     }
     at = slot(start, ADAM.optimizer)
     kept = [part.clone() for part in at]
-    made = descend(ADAM.optimizer, at, [data.lines(Frame.of(seats, 4), epoch)])
+    made = descend(ADAM.optimizer, at, [data.lines(Frame.of(active_jobs, 4), epoch)])
     assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
     assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
 

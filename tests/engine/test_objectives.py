@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import predict, row_loss
@@ -53,12 +53,14 @@ def test_an_objective_may_pass_twice_and_both_passes_move_the_statistics() -> No
 
 
 def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
-    heard = []
+    batch_losses = []
 
     def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         def objective(f: Callable[[Tensor], Tensor]) -> Tensor:
             first = f(b.x)
-            heard.append((b.x, learn.predict(w_t, b.x)))  # between the passes of a graph
+            batch_losses.append(
+                (b.x, learn.predict(w_t, b.x))
+            )  # between the passes of a graph
             return weighted_mean((first * f(b.x)).sum(-1), b.weight)
 
         return learn.descend(w, b, objective=objective)
@@ -75,12 +77,12 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
     )
     agree(with_teacher[0].sent, without[0].sent, atol=0)
     model = norm()
-    for x, said in heard:
+    for x, said in batch_losses:
         assert not said.requires_grad
         assert_close(
             said, predict(model, Layout.of(model), job.start, x), rtol=0, atol=1e-12
         )
-    assert len(heard) == 4
+    assert len(batch_losses) == 4
 
 
 def test_the_model_that_was_sent_is_not_the_one_that_trains_from_scratch() -> None:

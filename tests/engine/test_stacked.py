@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.engine import Job, Stacked, can_stack, row_loss
 from fallow.models.networks import MLP, DigitsCNN, LeNet, Linear, ResNet8

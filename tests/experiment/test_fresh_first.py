@@ -27,7 +27,7 @@ FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
 
 
 @dataclass(frozen=True)
-class Counting:
+class LabelCounter:
     """FedAvg that notes how many labels train and validate at the first site in each round."""
 
     training_config: TrainingConfig
@@ -67,7 +67,7 @@ class Counting:
 def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
     journal = EventLog()
     world = build_environment(recipe, 0, journal)
-    method = Counting(recipe.training_config)
+    method = LabelCounter(recipe.training_config)
     for site in world.members.values():
         site.parts = replace(site.parts, methods={**world.methods, "training": method})
     world = replace(world, methods={**world.methods, "training": method})

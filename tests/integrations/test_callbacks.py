@@ -29,24 +29,24 @@ from tests.integrations.conftest import QUICK
 class Notes(Callback):
     """Writes down what it hears."""
 
-    heard: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     runs: list[TrackedRun] = field(default_factory=list)
     scores: list[Mapping[str, float]] = field(default_factory=list)
     page: Path | None = None
 
     def begin_run(self, run: TrackedRun) -> None:
-        self.heard.append(f"begin {run.name}")
+        self.messages.append(f"begin {run.name}")
         self.runs.append(run)
 
     def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
-        self.heard.append(f"cycle {cycle}")
+        self.messages.append(f"cycle {cycle}")
         self.scores.append(scores)
 
     def end_run(self, run: TrackedRun, why: str | None) -> None:
-        self.heard.append(f"end {run.name}: {why}")
+        self.messages.append(f"end {run.name}: {why}")
 
     def end(self, page: Path | None) -> None:
-        self.heard.append("over")
+        self.messages.append("over")
         if page is not None:
             assert "<html" in page.read_text()[:500].lower()
         self.page = page
@@ -78,7 +78,7 @@ def test_a_callback_hears_a_run_from_its_settings_to_its_page(
 ) -> None:
     notes = Notes()
     run = fl.run(world, "entropy", callbacks=[notes], out=tmp_path / "a", **QUICK)
-    assert notes.heard == [
+    assert notes.messages == [
         "begin entropy, seed 0",
         "cycle 0",
         "cycle 1",
@@ -94,10 +94,10 @@ def test_a_callback_hears_a_run_from_its_settings_to_its_page(
         "bytes_down": last["bytes_down"],
         "epsilon": 0.0,
     }
-    (heard,) = notes.runs
-    assert heard.is_alone
-    assert heard.parameters["strategy"] == "entropy"
-    assert heard.parameters["partition"] == "dirichlet:alpha=1.0"
+    (tracked,) = notes.runs
+    assert tracked.is_alone
+    assert tracked.parameters["strategy"] == "entropy"
+    assert tracked.parameters["partition"] == "dirichlet:alpha=1.0"
 
 
 def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
@@ -106,14 +106,14 @@ def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
     notes = Notes()
     strategies = ["ahfal@privacy.epsilon=1", "random"]
     fl.compare(world, strategies, seeds=1, callbacks=[notes], **QUICK)
-    assert sorted(heard for heard in notes.heard if heard.startswith("end")) == [
+    assert sorted(line for line in notes.messages if line.startswith("end")) == [
         "end ahfal@privacy.epsilon=1, seed 0: None",
         "end random, seed 0: None",
     ]
     assert not any(run.is_alone for run in notes.runs)
     assert notes.runs[0].parameters["privacy.epsilon"] == 1
     assert [scores["epsilon"] for scores in notes.scores] == [0.0, 1.0, 0.0, 0.0]
-    assert notes.heard[-1] == "over"
+    assert notes.messages[-1] == "over"
 
 
 def test_a_callback_that_fails_is_one_warning_and_the_run_goes_on(
@@ -144,7 +144,7 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         stop()
-    assert notes.heard == [
+    assert notes.messages == [
         "begin random, seed 0",
         "end random, seed 0: no rows",
         "begin random, seed 1",
@@ -158,7 +158,7 @@ def test_a_run_that_was_finished_before_is_not_told_again() -> None:
     done: Event = {"event": "done", "cached": True, "strategy": "random", "seed": 0}
     with CallbackList([notes], Recipe("mine"), [StudyRun("random", 0)], print) as output:
         output(done)
-    assert notes.heard == ["over"]
+    assert notes.messages == ["over"]
 
 
 def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:

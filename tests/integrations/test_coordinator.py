@@ -35,7 +35,7 @@ def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
     ]
     assert notes.scores[-1]["labeled"] == world.records()[-1]["labeled"]
     assert all(set(scores) <= set(SCORES) for scores in notes.scores)
-    assert notes.heard[-2:] == [f"end {notes.runs[0].name}: None", "over"]
+    assert notes.messages[-2:] == [f"end {notes.runs[0].name}: None", "over"]
     told_words = f"{notes.runs[0].parameters} {notes.scores}"
     assert not any(site in told_words for site in world.agreement.sites)
 

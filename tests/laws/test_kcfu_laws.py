@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop, Stacked

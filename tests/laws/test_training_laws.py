@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.local import Batch, slot
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
@@ -49,7 +49,7 @@ def sites(
     layout, store, members = Layout.of(model), MemoryStore(), {}
     fresh = partial(_fresh, make)
     methods: Methods = {"query": Random(), "training": method, "plain": method}
-    parts = Parts(model, layout, methods, 3, 0, fresh)
+    parts = RunComponents(model, layout, methods, 3, 0, fresh)
     for name, n in rows.items():
         draw = stream(0, "rows", name)
         x = torch.randn(

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.engine.loop import look, predict
 from fallow.models.custom import (
     CustomModel,

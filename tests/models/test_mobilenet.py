@@ -9,7 +9,7 @@ import torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.engine import Job, Loop, row_loss

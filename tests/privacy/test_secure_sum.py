@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.messages import Delivered, Masked
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, SecureSum
-from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
+from fallow.privacy.fixed_point import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.privacy.secure_sum import mask_answer
 from fallow.sites.in_process import InProcessChannel

@@ -19,14 +19,14 @@ import torch
 import fallow
 import fallow_papers
 from fallow import strategies, training
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
+from fallow.core.model_vectors import Layout
 from fallow.core.view import Release
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
@@ -108,7 +108,7 @@ def small_site(
     for row, value in (features or {}).items():
         x[row] = value
     methods: Any = {"query": method, "training": FedAvg()}  # only this is requested here
-    parts = Parts(
+    parts = RunComponents(
         MODEL,
         LAYOUT,
         methods,

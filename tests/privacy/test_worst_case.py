@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.view import Release
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
@@ -20,7 +20,7 @@ from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.ledger import add_up, as_written
 from fallow.privacy.noise import draw_from_os
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL
@@ -29,11 +29,11 @@ from tests.privacy.federation import Asker, asking, protected
 # -- defaults --------------------------------------------------------------------------
 
 
-def parts(**more: Any) -> Parts:
+def parts(**more: Any) -> RunComponents:
     model = Linear((2,), 2)
     layout = Layout.of(model)
     methods: Any = {"query": AHFAL()}  # only this is requested here
-    return Parts(model, layout, methods, 2, 0, lambda generator: {}, **more)
+    return RunComponents(model, layout, methods, 2, 0, lambda generator: {}, **more)
 
 
 def test_noise_is_secret_unless_a_simulation_asks_for_a_seed() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.report import page
 from fallow.report import side_by_side as over_all
 from fallow.report.blocks import Block
@@ -18,7 +18,7 @@ from fallow.study.records import StudyRecords
 
 
 def read_study(path: Path | str) -> StudyRecords:
-    return reading.read_study(path, load_known())
+    return reading.read_study(path, load_paper_results())
 
 
 def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:

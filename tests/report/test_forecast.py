@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow.report.blocks import Table
 from fallow.report.final_table import rank_strategies
 from fallow.report.forecast import forecast
@@ -25,7 +25,7 @@ def test_forecasts_stand_in_the_order_of_final_scores_and_the_best_is_drawn(
         return record
 
     rewrite(root, climb)
-    study = read_study(root, load_known())
+    study = read_study(root, load_paper_results())
     assert rank_strategies(study)[0] == "entropy"
     blocks = forecast(study, "a")
     table = next(block for block in blocks if isinstance(block, Table))

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, cast
 import pytest
 import torch
 
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.core.view import SelectedExamples, View
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.replies import answer_step
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -55,7 +55,7 @@ def ask(
     )
     x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)
     layout = Layout.of(model)
-    parts = Parts(
+    parts = RunComponents(
         model, layout, methods, classes=3, seed=0, fresh=lambda gen: layout.flatten(model)
     )
     site = LocalSite("a", x, parts, MemoryStore())

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Job, Loop, row_loss
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
@@ -89,7 +89,7 @@ def world(strategy: Any, kind: type = InProcessChannel, pool: int = 5) -> Any:
         {"training": FedAvg(CONFIG), "plain": FedAvg(), "query": strategy},
         # toys with the requested attributes
     )
-    parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
+    parts = RunComponents(model, layout, methods, 3, 0, partial(_fresh, layout))
     members = {}
     for name in ("a", "b"):
         x = torch.randn(8 + pool, 6, generator=stream(0, "rows", name), dtype=torch.float64)

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.core.view import View
 from fallow.engine import predict
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
@@ -50,7 +50,7 @@ def site(
         # toys with the requested attributes
     )
     layout = Layout.of(model)
-    parts = Parts(
+    parts = RunComponents(
         model, layout, methods, classes, seed=0, fresh=lambda gen: layout.flatten(model)
     )
     x = torch.randn(12, 6, generator=stream(0, "rows"), dtype=torch.float64)

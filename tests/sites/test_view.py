@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.core.view import Rows
 from fallow.engine.loop import look
 from fallow.models import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import Random
@@ -31,7 +31,7 @@ def site_with(model_name: str) -> LocalSite:
         return state
 
     methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 4, 0, fresh)
+    parts = RunComponents(model, layout, methods, 4, 0, fresh)
     site = LocalSite("a", torch.randn(9, 3, 2, generator=draw), parts, MemoryStore())
     site.buy([Label(row, row, -1) for row in (2, 5)])
     site.remember("global", state)

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Channel
-from fallow.core.banks import Layout
 from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods, Query, TrainingAlgorithm
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.privacy import Privacy
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies.fale import FALE
@@ -70,7 +70,9 @@ def federation(
         "training": solver or ServerSolve(),
         "plain": FedAvg(),
     }
-    parts = Parts(model, layout, methods, 0, seed, lambda generator: zero, noise="seeded")
+    parts = RunComponents(
+        model, layout, methods, 0, seed, lambda generator: zero, noise="seeded"
+    )
     if privacy is not None:
         parts = replace(parts, privacy=privacy)
     members = {name: LocalSite(name, rows, parts, store) for name, rows in sites.items()}

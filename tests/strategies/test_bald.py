@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.engine.forward import forward
 from fallow.models.networks import Linear, ResNet8
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import BALD
@@ -24,7 +24,9 @@ def view_of(model: nn.Module, x: Tensor, strategy: BALD, labels: int = 2) -> Sit
     """Return a view of a site with this local model; its first examples are labeled."""
     layout = Layout.of(model)
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 3, 0, lambda generator: layout.flatten(model))
+    parts = RunComponents(
+        model, layout, methods, 3, 0, lambda generator: layout.flatten(model)
+    )
     site = LocalSite("a", x, parts, MemoryStore())
     site.buy([Label(row, row % 3, 0) for row in range(labels)])
     site.remember("local", layout.flatten(model))

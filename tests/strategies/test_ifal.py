@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softmax
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.local import Batch
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.core.view import View
@@ -22,7 +22,7 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.models import build_model
 from fallow.settings.recipe import with_settings
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import IFAL
@@ -53,7 +53,7 @@ def site(
     layout = Layout.of(model)
     methods: Methods = {"query": IFAL(), "training": FedAvg(), "plain": FedAvg()}
     zero = {"w": torch.zeros(layout.d), "stats": torch.zeros(0)}
-    parts = Parts(model, layout, methods, C, seed, lambda generator: zero)
+    parts = RunComponents(model, layout, methods, C, seed, lambda generator: zero)
     shape = (pool + len(labels), FEATURES)
     draw = stream(seed, "rows")
     x = torch.randn(shape, generator=draw, dtype=torch.float64) if rows is None else rows

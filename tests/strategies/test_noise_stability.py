@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.models.networks import ResNet8
 from fallow.sites import LocalSite

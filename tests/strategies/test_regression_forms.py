@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.engine.loop import look
 from fallow.models.networks import MLP

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.study import names as words
 from fallow.study.strategy import ParsedStrategy
 
 
 def label(*args: Any, **options: Any) -> str:
-    return words.label(*args, known=load_known(), **options)
+    return words.label(*args, known=load_paper_results(), **options)
 
 
 def labels(*args: Any, **options: Any) -> dict[str, str]:
-    return words.labels(*args, known=load_known(), **options)
+    return words.labels(*args, known=load_paper_results(), **options)
 
 
 def trainer_label(*args: Any, **options: Any) -> str:
-    return words.trainer_label(*args, known=load_known(), **options)
+    return words.trainer_label(*args, known=load_paper_results(), **options)
 
 
 NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask, Channel
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.privacy import Privacy, SecureSum
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
@@ -140,7 +140,7 @@ def hospitals(
         "stats": torch.zeros(0, dtype=torch.float64),
     }
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
-    parts = Parts(
+    parts = RunComponents(
         model,
         layout,
         methods,

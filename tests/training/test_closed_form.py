@@ -13,17 +13,17 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
 from fallow.core.client import declared, find_wrong_argument
+from fallow.core.model_vectors import Layout
 from fallow.core.refusal import Refusal
-from fallow.core.values import Known
+from fallow.core.values import SenderFacts
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.heads import Labeled, check_path
+from fallow.training.parts.closed_form import Labeled, check_path
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     PENALTIES,
@@ -562,7 +562,7 @@ def refuse(function: str, **args: object) -> str | None:
     method = ClosedForm(reveal="head") if function == "fitted" else ClosedForm()
     takes = declared(method)[function].takes
     assert takes is not None
-    return find_wrong_argument(takes, args, Known(SIZES, room=1e-6))
+    return find_wrong_argument(takes, args, SenderFacts(SIZES, room=1e-6))
 
 
 def test_weights_and_centers_that_were_not_agreed_on_are_refused() -> None:

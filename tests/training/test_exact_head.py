@@ -12,18 +12,18 @@ from torch.testing import assert_close
 
 import fallow as fl
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.values import Known, resolve_dims
+from fallow.core.values import SenderFacts, resolve_dims
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
 from fallow.settings.recipe import Recipe
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
@@ -49,7 +49,9 @@ def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
         "plain": FedAvg(),
         "head": ExactHead(),
     }
-    parts = Parts(model, layout, methods, CLASSES, 0, lambda _: before, noise="seeded")
+    parts = RunComponents(
+        model, layout, methods, CLASSES, 0, lambda _: before, noise="seeded"
+    )
     members = {}
     for name, held in zip("abc", parts_of, strict=False):
         at = list(held)
@@ -111,7 +113,7 @@ def test_units_that_are_none_of_the_body_are_refused_in_words(
     name: str, wrong: torch.Tensor
 ) -> None:
     layout = Layout.of(MLP((FEATURES,), CLASSES, hidden=[HIDDEN]))
-    known = Known(resolve_dims(layout, CLASSES, 2))
+    known = SenderFacts(resolve_dims(layout, CLASSES, 2))
     sent = {"mean": torch.zeros(HIDDEN), "unit": torch.ones(HIDDEN)}
     takes = declared(ExactHead())["totals"].takes
     assert takes is not None

@@ -14,7 +14,7 @@ from fallow.sites.store import SeenRows
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts import ridge
-from fallow.training.parts.heads import (
+from fallow.training.parts.closed_form import (
     labeled_rows,
     losses_of,
     penalties_of,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.models.networks import Linear
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import Random
@@ -23,7 +23,7 @@ def site_of(labels: Sequence[Label], rows: int = 4) -> LocalSite:
     layout = Layout.of(model)
     first = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 2, 0, fresh=lambda generator: first)
+    parts = RunComponents(model, layout, methods, 2, 0, fresh=lambda generator: first)
     site = LocalSite("a", torch.eye(rows), parts, MemoryStore())
     site.buy(labels)
     return site

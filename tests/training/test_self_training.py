@@ -16,7 +16,7 @@ from fallow.core.client import declared, find_wrong_argument
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.values import Known
+from fallow.core.values import SenderFacts
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
@@ -413,7 +413,7 @@ def test_a_site_refuses_other_arguments(
 ) -> None:
     takes = declared(ClosedForm(unlabeled="auto"))[function].takes
     assert takes is not None
-    known = Known({"features": FEATURES, "classes": CLASSES, "outputs": CLASSES})
+    known = SenderFacts({"features": FEATURES, "classes": CLASSES, "outputs": CLASSES})
     assert why in str(find_wrong_argument(takes, args, known))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.models.networks import MLP
 from fallow.sites.store import Label
 from fallow.strategies import Random

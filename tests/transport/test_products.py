@@ -22,7 +22,7 @@ from fallow.encoders import Convolution, Fourier, Identity
 from fallow.encoders.base import encode_rows
 from fallow.privacy import SecureSum
 from fallow.training import ClosedForm
-from fallow.training.parts.heads import Labeled, totals_of
+from fallow.training.parts.closed_form import Labeled, totals_of
 from fallow.training.personal import ClosedFormHeads
 from fallow.transport.checks import ResponseCheck
 from tests.encoders.asks import fit_encoder

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
+from fallow.core.model_vectors import Layout
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
@@ -26,7 +26,7 @@ from fallow.experiment.first_phase import restore
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.settings.spec import Spec
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore, Store
 from fallow.storage.errors import StorageError
@@ -56,7 +56,7 @@ def members(store: Store) -> dict[str, LocalSite]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(1, 2))
     methods: Any = {"training": Passing()}  # all that this test needs
-    parts = Parts(net, Layout.of(net), methods, 2, 0, lambda generator: {})
+    parts = RunComponents(net, Layout.of(net), methods, 2, 0, lambda generator: {})
     return {
         name: LocalSite(name, torch.tensor([[float(at)]]), parts, store)
         for at, name in enumerate(SITES)

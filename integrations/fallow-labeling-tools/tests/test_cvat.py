@@ -76,7 +76,7 @@ def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path)
     )
     assert take(queue, tmp_path, said) == Imported(2, 0, 1, ())
     (given,) = queue.ledger.history(3)
-    assert (given.value, given.who, given.kind) == (1.0, "the team", "imported")
+    assert (given.value, given.annotator, given.kind) == (1.0, "the team", "imported")
     assert take(queue, tmp_path, said) == Imported(0, 2, 1, ())
 
 

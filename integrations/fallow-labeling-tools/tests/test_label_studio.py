@@ -169,7 +169,11 @@ def test_questions_go_out_once_and_annotations_come_back_once(
     taken = sync(folder, queue).taken
     assert (taken.recorded, taken.same, taken.empty, taken.refused) == (2, 0, 1, ())
     (given,) = queue.ledger.history(3)
-    assert (given.value, given.who, given.kind) == (1.0, "ann@example.org", "imported")
+    assert (given.value, given.annotator, given.kind) == (
+        1.0,
+        "ann@example.org",
+        "imported",
+    )
     again = sync(folder, queue)
     assert (again.sent, again.taken.recorded, again.taken.same) == (0, 0, 2)
 

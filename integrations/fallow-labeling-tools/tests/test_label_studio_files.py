@@ -83,7 +83,9 @@ def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
         )
     )
     assert take(queue, path) == Imported(3, 0, 2, ())
-    outcome = [(g.who, g.value) for row in (3, 1, 4) for g in queue.ledger.history(row)]
+    outcome = [
+        (g.annotator, g.value) for row in (3, 1, 4) for g in queue.ledger.history(row)
+    ]
     assert outcome == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
 
 
@@ -92,7 +94,7 @@ def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path
     queue, path = make_queue(tmp_path, DOSE), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, annotate(value))]))
     assert take(queue, path).recorded == 1
-    assert [(g.who, g.value) for g in queue.ledger.history(3)] == [("Cy", 2.5)]
+    assert [(g.annotator, g.value) for g in queue.ledger.history(3)] == [("Cy", 2.5)]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
     export(first, path, list_labels(*about(first)))
     assert len(json.loads(path.read_text())) == 2
     assert take(second, path) == Imported(2, 0, 0, ())
-    values = [(g.who, g.value) for row in (3, 1) for g in second.ledger.history(row)]
+    values = [(g.annotator, g.value) for row in (3, 1) for g in second.ledger.history(row)]
     assert values == [("Bo", 1.0), ("Bo", None)]
 
 

@@ -23,7 +23,7 @@ from nvflare_federation import (
     needs_nvflare,
 )
 
-from fallow.transport.https import Calling, HttpsNode
+from fallow.transport.https import ConnectionSettings, HttpsNode
 from fallow_nvflare import write_job
 from tests.transport.https.served import STUDY, Served, echo, served
 
@@ -60,7 +60,9 @@ def carried(folder: Path) -> Iterator[Carried]:
         write_job(job, STUDY, SITES, world.address)
         parties.keep(job)
         for name in SITES:
-            calling = Calling(f"127.0.0.1:{parties.ports[name]}", world.tls.authority)
+            calling = ConnectionSettings(
+                f"127.0.0.1:{parties.ports[name]}", world.tls.authority
+            )
             node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
             world.nodes[name] = node
             node.start()

@@ -21,7 +21,7 @@ class MissingArgument(ValueError):
     """Missing argument that a query strategy needs; the message names it."""
 
 
-Parts = Mapping[Rows, Tensor]
+TensorsByRows = Mapping[Rows, Tensor]
 """Kind of examples -> (n, c) or (n, h)."""
 
 
@@ -40,8 +40,8 @@ class SuppliedOutputs:
     """
 
     has_model: bool = False
-    outputs: Mapping[str, Parts] = field(default_factory=dict)
-    features: Mapping[str, Parts] = field(default_factory=dict)
+    outputs: Mapping[str, TensorsByRows] = field(default_factory=dict)
+    features: Mapping[str, TensorsByRows] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -196,7 +196,7 @@ class ArrayView:
         return self._inner.outputs(state, rows)
 
     def _look_up(
-        self, supplied: Mapping[str, Parts], model: str, which: Rows
+        self, supplied: Mapping[str, TensorsByRows], model: str, which: Rows
     ) -> Tensor | None:
         """Return the supplied values of a model; an unlabeled site uses the global model as local."""
         check_rows_kind(which)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from fallow.api.federation import Federation
 from fallow.api.objects import read_whole
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
 from fallow.core.missing import find_text_columns, name_buckets
+from fallow.core.model_vectors import Layout
 from fallow.core.optional import check_full_install
 from fallow.core.types import SiteId
 from fallow.core.wording import count_noun
@@ -37,7 +37,7 @@ from fallow.experiment.description import ColumnDescription, CountFacts, Descrip
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, SecureSum
 from fallow.report.render import Article, Page, parts_of, render_page
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.storage.files import write_whole
@@ -102,7 +102,7 @@ def describe(
     members: dict[SiteId, LocalSite] = {}
     for site, at in rows.items():
         own = Describe(columns, label, secure_sum, least, _find_tests(world, at))
-        parts = Parts(
+        parts = RunComponents(
             model=model,
             layout=layout,
             methods=cast(Methods, {"describe": own}),

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fallow.api.datasets import open_path
-from fallow.api.objects import Collected, read_whole
+from fallow.api.objects import ParsedObjects, read_whole
 from fallow.core.build import build
 from fallow.core.names import lend
 from fallow.core.optional import check_full_install
@@ -53,7 +53,7 @@ class Federation:
     dataset: Dataset
     partition: Spec
     sites: int
-    collected: Collected = field(init=False)
+    collected: ParsedObjects = field(init=False)
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Federation:
         rule = partition
         if rule is None:
             rule = "iid" if path.groups is None else "natural"
-        collected = Collected()
+        collected = ParsedObjects()
         spec = collected.spec(rule, "partition")
         # 0: all sites in the data
         count = 0 if spec.name == "natural" else 10

@@ -26,14 +26,14 @@ from fallow.study.study_run import Setup, StudyRun
 NAME = "objects.json"
 
 
-class MadeFrom(TypedDict):
+class InputDigests(TypedDict):
     """Contents of the file: digest of the data, and digests of custom classes by name."""
 
     data: str | None
     classes: dict[str, str]
 
 
-def open_kept(
+def open_study_folder(
     setup: Setup, cells: Sequence[StudyRun], command: str, classes: Classes
 ) -> None:
     """Create the folder of a study, or resume the study in it.
@@ -43,7 +43,7 @@ def open_kept(
     """
     path = setup.out / NAME
     old = _read(path)
-    now: MadeFrom = {"data": None, "classes": dict(old["classes"])}
+    now: InputDigests = {"data": None, "classes": dict(old["classes"])}
     if setup.dataset is not None:
         now["data"] = digest_of_rows(setup.dataset)
         if old["data"] not in (None, now["data"]):
@@ -65,7 +65,7 @@ def open_kept(
             write_json(path, now)
 
 
-def _read(path: Path) -> MadeFrom:
+def _read(path: Path) -> InputDigests:
     if not path.exists():
         return {"data": None, "classes": {}}
     with explain_errors(

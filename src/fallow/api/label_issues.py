@@ -21,7 +21,7 @@ from fallow.settings.recipe import Recipe
 from fallow.study.predict import features_of
 from fallow.study.study_run import Setup
 from fallow.training import ClosedForm
-from fallow.training.parts.heads import flatten_head
+from fallow.training.parts.closed_form import flatten_head
 from fallow.training.parts.leave_one_out import FEWEST, LeftOut, leave_each_out, margins
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ PARTS = ("partition", "model", "training", "strategy", "features", "encoder")
 
 
 @dataclass
-class Collected:
+class ParsedObjects:
     """Custom classes that the settings of a study refer to.
 
     An experiment configuration contains only strings and numbers, so that a study can be stored and
@@ -261,4 +261,4 @@ def plain(value: Any) -> Any:
     return value
 
 
-__all__ = ["PARTS", "Collected", "name_of", "plain"]
+__all__ = ["PARTS", "ParsedObjects", "name_of", "plain"]

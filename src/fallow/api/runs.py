@@ -18,16 +18,16 @@ from torch import Tensor, nn
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
-from fallow.api.fingerprints import open_kept
+from fallow.api.fingerprints import open_study_folder
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
 from fallow.api.label_issues import rank_labels
 from fallow.api.objects import check_task, read_seed, read_whole
 from fallow.api.progress import ProgressLine
 from fallow.api.saved_model import read_rows_for, save_run
 from fallow.api.settings import read_request
-from fallow.core.banks import Layout
 from fallow.core.events import name_run
 from fallow.core.methods import CustomPrediction
+from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, lend
 from fallow.core.optional import check_full_install
 from fallow.core.streams import stream
@@ -48,7 +48,7 @@ from fallow.experiment.measuring import read_counts
 from fallow.experiment.methods import ModelMaker, methods_of
 from fallow.models.custom import unwrap_model
 from fallow.recipes.own_data_strategies import suit_strategies
-from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
@@ -197,7 +197,7 @@ def run(
             )
             if not is_named:
                 cell = StudyRun(setup.recipe.strategies[0], cell.seed)
-            open_kept(setup, [cell], "fallow.run", classes)
+            open_study_folder(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)
             with (
                 ProgressLine(setup.recipe, [cell], progress) as watch,
@@ -244,7 +244,7 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     path = cell.folder(setup.out)
     partition = json.loads((path / "partition.json").read_text(encoding="utf-8"))
     sites = tuple(partition["sites"])
-    cells = read_study(setup.out, load_known()).of(cell.strategy)
+    cells = read_study(setup.out, load_paper_results()).of(cell.strategy)
     by_seed = {result.seed: result for result in cells}
     records = [dict(record) for record in by_seed[cell.seed].records]
     folder = None

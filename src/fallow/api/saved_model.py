@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from fallow import encoders
 from fallow.api.objects import check_task
 from fallow.core import names
-from fallow.core.banks import Layout
 from fallow.core.build import build, is_built_in
+from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream

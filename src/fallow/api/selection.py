@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fallow import strategies, training
 from fallow.api.argument_order import check_order
-from fallow.api.array_view import ArrayView, MissingArgument, Parts, SuppliedOutputs
+from fallow.api.array_view import ArrayView, MissingArgument, SuppliedOutputs, TensorsByRows
 from fallow.api.arrays import (
     JoinedRows,
     OutputKind,
@@ -27,14 +27,14 @@ from fallow.api.arrays import (
     check_output_kind,
 )
 from fallow.api.keywords import StrategyLike, TrainingLike
-from fallow.api.objects import Collected, plain, read_whole
+from fallow.api.objects import ParsedObjects, plain, read_whole
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.build import build
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.names import lend
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import (
@@ -52,8 +52,7 @@ from fallow.experiment.methods import is_shared
 from fallow.models import check_model
 from fallow.models.custom import adapt_model
 from fallow.models.networks import Linear
-from fallow.sites import LocalSite
-from fallow.sites import Parts as SiteParts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.study.preparation import strategies_for
@@ -343,7 +342,7 @@ def _choose(
     verbs = method.contract.verbs
     ask = Ask(
         channel=InProcessChannel(world.members, world.executor),
-        journal=_Forgetful(),
+        journal=_UnrecordedExchanges(),
         disclosure=Disclosure(),
         key=ExchangeKey("query", "query", cycle=cycle),
         cycle=cycle,
@@ -373,7 +372,7 @@ def _method(package: Any, value: Any, what: str) -> Any:
     is_object = not isinstance(value, str | type) and hasattr(value, "contract")
     if is_object:
         return value
-    collected = Collected()
+    collected = ParsedObjects()
     spec = collected.spec(value, what)
     with lend(collected.classes):
         return build(package, spec.name, **spec.fields)
@@ -430,7 +429,7 @@ def _warn_of_small_pools(
             )
 
 
-class _Forgetful:
+class _UnrecordedExchanges:
     """Event log that stores nothing, since a selection cannot be resumed."""
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -517,7 +516,7 @@ class _World:
         store = MemoryStore()
         members = {}
         for name, one in read.items():
-            parts = SiteParts(
+            parts = RunComponents(
                 model=template,
                 layout=layout,
                 methods=methods,
@@ -657,7 +656,7 @@ class _Read:
             outputs=next(iter(widths), None),
         )
 
-    def site(self, parts: SiteParts, store: MemoryStore, known: _Classes) -> LocalSite:
+    def site(self, parts: RunComponents, store: MemoryStore, known: _Classes) -> LocalSite:
         joined = JoinedRows(self.pool, self.x, self.held_x)
         if len(joined) == 0:
             raise ValueError(f"site {self.name} has no examples; omit it")
@@ -756,8 +755,8 @@ def _read_outputs(
     name: str,
     rows: Mapping[Rows, int],
     kind: OutputKind | None = None,
-) -> dict[str, Parts]:
-    outputs: dict[str, Parts] = {}
+) -> dict[str, TensorsByRows]:
+    outputs: dict[str, TensorsByRows] = {}
     for model, value in _by_name(source).items():
         pair = value
         if not isinstance(value, tuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.api.federation import Federation
-from fallow.api.objects import Collected
+from fallow.api.objects import ParsedObjects
 from fallow.core.names import lend
 from fallow.data import Dataset
 from fallow.recipes.default_training import default_training
@@ -28,7 +28,7 @@ class RunRequest:
 
     recipe: Recipe
     dataset: Dataset | None
-    collected: Collected
+    collected: ParsedObjects
 
 
 def read_request(
@@ -56,7 +56,7 @@ def read_request(
     ValueError
         If a setting is unknown (the message suggests the closest one) or its value is invalid.
     """
-    collected = Collected()
+    collected = ParsedObjects()
     request = _read_federation(federation)
     words: dict[str, Any] = {}
     dataset = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, final
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
-from fallow.api.fingerprints import open_kept
+from fallow.api.fingerprints import open_study_folder
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed, read_whole
 from fallow.api.progress import ProgressLine
@@ -32,7 +32,7 @@ from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
 from fallow.recipes.default_training import USUAL_SEEDS
 from fallow.recipes.own_data_strategies import suit_strategies
-from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.findings.degenerate import describe_baseline
 from fallow.report.sentences import summary
@@ -167,7 +167,7 @@ def compare(
             cells = list_runs(setup.recipe, texts, wanted)
             at_once = "give a whole number of runs at the same time"
             n_jobs = read_whole(jobs, "jobs", at_once, least=1)
-            open_kept(setup, cells, "fallow.compare", collected.classes)
+            open_study_folder(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
             with (
                 ProgressLine(setup.recipe, cells, progress) as watch,
@@ -271,7 +271,9 @@ class Study:
     @property
     def study_records(self) -> StudyRecords:
         """Current content of the study's folder."""
-        return replace(read_records(self.setup.out, load_known()), metric=self.metric)
+        return replace(
+            read_records(self.setup.out, load_paper_results()), metric=self.metric
+        )
 
     def with_metric(self, metric: str) -> Study:
         """Return the study with tables, curves and tests of another metric.
@@ -418,9 +420,9 @@ class Study:
         ValueError
             If the run is not finished.
         """
-        from fallow.api.objects import Collected
+        from fallow.api.objects import ParsedObjects
 
-        cell = StudyRun(Collected().text(strategy), int(seed))
+        cell = StudyRun(ParsedObjects().text(strategy), int(seed))
         path = cell.folder(self.setup.out)
         if not (path / "model.safetensors").exists():
             study = self.study_records.study
@@ -476,7 +478,7 @@ class Study:
         >>> study.forecast().sentences()[0]
         'Too few scores for a forecast: 2 so far (on test examples), and at least 4 cycles are needed.'
         """
-        from fallow.api.objects import Collected
+        from fallow.api.objects import ParsedObjects
 
         if self.metric is not None:
             raise ValueError(
@@ -492,7 +494,7 @@ class Study:
             raise ValueError(
                 f"choose a strategy to forecast, such as forecast(strategy=...): {known}"
             )
-        name = Collected().text(strategy)
+        name = ParsedObjects().text(strategy)
         if name not in result:
             raise ValueError(f"the study has no scores of {name}; it has {known}")
         return result[name]
@@ -666,7 +668,7 @@ def read_study(folder: str | Path) -> Study:
     ValueError: nowhere is not a study: ...
     """
     check_full_install("fl.read_study")
-    records = read_records(folder, load_known())
+    records = read_records(folder, load_paper_results())
     return Study(Setup(recipe_from(dict(records.study.recipe)), Path(folder)))
 
 

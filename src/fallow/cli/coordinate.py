@@ -421,11 +421,11 @@ def _forecast(folder: Path) -> list[str]:
     if not (folder / "study.json").exists():
         return []
     check_full_install("a forecast")
-    from fallow.recipes.papers import load_known
+    from fallow.recipes.papers import load_paper_results
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study
 
-    study = read_study(folder, load_known())
+    study = read_study(folder, load_paper_results())
     return [*list_stops(study), *describe_forecasts(study)]
 
 

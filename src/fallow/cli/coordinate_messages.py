@@ -20,7 +20,7 @@ from fallow.deployment.coordinator.labels import Ended
 from fallow.report.live import (
     NOTHING,
     WORDS,
-    Live,
+    LiveStatus,
     caption,
     describe_wait,
     format_moment,
@@ -158,7 +158,7 @@ def _describe_agreement(alphas: Mapping[str, float | None]) -> str | None:
     return f"agreement of annotators (Krippendorff's alpha): {', '.join(known)}"
 
 
-def why_not_advanced(folder: Path, live: Live) -> str:
+def why_not_advanced(folder: Path, live: LiveStatus) -> str:
     """Explain why the run cannot proceed without pending sites, and how to resolve this."""
     waiting = live["waiting"]
     names = ", ".join(waiting["sites"])
@@ -306,7 +306,7 @@ def _allow_options(agreed: Agreement) -> str:
     return "".join(f" --allow {name}={digest}" for name, digest in allowed.items())
 
 
-def show_sites(console: Console, live: Live) -> None:
+def show_sites(console: Console, live: LiveStatus) -> None:
     """Print the sites of a run as a table, without constant columns in a narrow terminal."""
     columns = site_columns(live)
     if console.width < WIDE:

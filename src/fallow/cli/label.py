@@ -31,7 +31,7 @@ Port = Annotated[
         show_default=str(PORT),
     ),
 ]
-Who = Annotated[
+Annotator = Annotated[
     str | None, typer.Option(help="Name of the annotator (default: the page asks)")
 ]
 Open = Annotated[
@@ -60,7 +60,7 @@ InContainer = Annotated[
 def label(
     site: Site,
     port: Port = None,
-    who: Who = None,
+    annotator: Annotator = None,
     open_: Open = True,
     behind_proxy: BehindProxy = False,
     in_container: InContainer = False,
@@ -74,10 +74,10 @@ def label(
     from fallow.core.optional import import_optional
 
     opt.for_a_real_site()
-    if behind_proxy and (port is not None or who is not None):
+    if behind_proxy and (port is not None or annotator is not None):
         raise ValueError(
             "behind a reverse proxy, its login identifies annotators, and site.toml sets "
-            "the address: omit --port and --who"
+            "the address: omit --port and --annotator"
         )
     if behind_proxy and in_container:
         raise ValueError(
@@ -156,7 +156,7 @@ def label(
                 host = HOME
                 if in_container:
                     host = EVERYWHERE
-                serve(queue, notify, port, who, opened_from, host=host)
+                serve(queue, notify, port, annotator, opened_from, host=host)
         console.print("The page has stopped. All labels are stored.")
     finally:
         ledger.close()

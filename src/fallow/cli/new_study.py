@@ -179,8 +179,8 @@ def _write_study(
     from fallow.cli.objects import WrittenStudy
     from fallow.experiment.rows import open_data
     from fallow.recipes.default_training import default_training
+    from fallow.settings.configuration_file import DataSummary, configuration_text
     from fallow.settings.recipe import Recipe
-    from fallow.settings.starter import Found, starter_text
     from fallow.storage.files import write_whole
     from fallow.study.statistics import seeds_needed
 
@@ -191,7 +191,7 @@ def _write_study(
     sites: tuple[str, ...] = ()
     if site:
         sites = dataset.group_names
-    facts = Found(
+    facts = DataSummary(
         data=source,
         label=label,
         site=site,
@@ -204,7 +204,7 @@ def _write_study(
         seeds=seeds_needed(len(strategies) - 1),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, starter_text(facts, file).encode())
+    write_whole(file, configuration_text(facts, file).encode())
     result = WrittenStudy(str(file), facts.rows, tuple(facts.classes))
     return result, tuple(dataset.notes)
 

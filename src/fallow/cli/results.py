@@ -146,7 +146,7 @@ def forecast(
     fallow forecast runs/mine --more 200 --to 95
     """
     check_full_install("fallow forecast")
-    from fallow.recipes.papers import load_known
+    from fallow.recipes.papers import load_paper_results
     from fallow.report.figures.study import draw_forecast
     from fallow.report.final_table import label_of
     from fallow.study.forecast import ForecastResults, forecast_study
@@ -155,7 +155,7 @@ def forecast(
     if not more > 0:
         raise ValueError(f"--more is {more:g}; it must be at least 1")
     keep_private(study)
-    values = read_study(study, load_known())
+    values = read_study(study, load_paper_results())
     forecasts = forecast_study(values, by)
     if strategy is not None:
         forecasts = [one for one in forecasts if one.strategy == strategy]

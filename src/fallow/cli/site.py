@@ -20,7 +20,7 @@ from fallow.deployment.folders import check_site
 
 if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
-    from fallow.deployment.site.budget import Proposal
+    from fallow.deployment.site.budget import ProposedLimit
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.labeling_tools import (
         DisplayedContent,
@@ -280,7 +280,7 @@ def start(
     _introduce(console, result, verbose=verbose)
     with closing(result.open_ledger()) as ledger:
         copied = ledger.store.find_copy_time()
-        noise = ledger.store.describe_put_back()
+        noise = ledger.store.describe_restored_ledger()
     print_lines(console, describe_restored(copied, noise))
     print_lines(
         console,
@@ -372,7 +372,7 @@ def unlock(
 def import_(
     folder: Folder,
     file: File,
-    who: Annotated[
+    annotator: Annotated[
         str, typer.Option(help="Name of the annotator, if the file has none")
     ] = "imported",
     partial: Annotated[
@@ -397,7 +397,7 @@ def import_(
     """Import labels from a file; an invalid line rejects the whole file.
 
     The file has the columns (.csv) or fields (.json) id and label, or the study's names for
-    these, and optionally who. The label "cannot tell" skips an example. Files of 'export'
+    these, and optionally annotator. The label "cannot tell" skips an example. Files of 'export'
     are accepted. With --tool, the file is one of that labeling tool.
     """
     from fallow.core.wording import count_noun
@@ -415,7 +415,7 @@ def import_(
             result.agreement.schema,
             result.rows,
             file,
-            who,
+            annotator,
             partial=partial,
             dry_run=dry_run,
             by=by,
@@ -596,7 +596,7 @@ def _confirm(
     return agreement.digest
 
 
-def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
+def _choose_limit(console: Console, proposed: ProposedLimit, is_asked: bool) -> int:
     """Ask for the label budget of the site; the default is the proposal, which is reported.
 
     Raises ValueError without an answer.

@@ -40,7 +40,7 @@ def demo(
 ) -> None:
     """Compare strategies on bundled digits at ten sites, in less than a minute."""
     from fallow.recipes.demo import ABOUT, DEMO, FAST, TARGET
-    from fallow.recipes.papers import load_known
+    from fallow.recipes.papers import load_paper_results
     from fallow.report.final_table import final_table
     from fallow.report.sentences import best_of_each_training, describe_labels_to
     from fallow.study.reading import read_study
@@ -52,7 +52,7 @@ def demo(
     setup = Setup(recipe, _folder(recipe, out, resume))
     options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, None, range(seeds or recipe.seeds), options)
-    study = read_study(setup.out, load_known())
+    study = read_study(setup.out, load_paper_results())
     table = final_table(study)
     for sentence in (
         describe_labels_to(study, table, TARGET),
@@ -347,14 +347,14 @@ def _check_folder(out: Path, resume: bool) -> None:
 def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     """Print the final table and the path of the page; return the page, or None without records."""
     from fallow.cli.objects import StudyResult
-    from fallow.recipes.papers import load_known, load_papers
+    from fallow.recipes.papers import load_paper_results, load_papers
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
     from fallow.report.sentences import summary
     from fallow.report.tables import WIDE, footnotes, table_rows, to_rich
     from fallow.study.reading import read_study
 
-    study = read_study(out, load_known())
+    study = read_study(out, load_paper_results())
     if not any(cell.records for cell in study.cells):
         return None
     final = final_table(study)

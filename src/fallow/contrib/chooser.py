@@ -297,7 +297,7 @@ def join_contracts(chooser: Chooser) -> Contract:
     arms = chooser.arms
     contracts = {name: find_arm(name).contract for name in arms}
     for name, contract in contracts.items():
-        why = why_no_arm(find_arm(name))
+        why = explain_no_arm(find_arm(name))
         if why:
             raise ValueError(f"{name!r} cannot be an arm of Chooser: {why}")
         for other, others in contracts.items():
@@ -344,7 +344,7 @@ def join_declarations(
     return joined
 
 
-def why_no_arm(arm: Query) -> str:
+def explain_no_arm(arm: Query) -> str:
     """Return why a strategy cannot be an arm; "" if it can."""
     contract = arm.contract
     if any(verb in OWN for verb in contract.verbs):

@@ -31,11 +31,11 @@ from fallow.core.values import (
     Indicator,
     Indices,
     Kind,
-    Known,
     LabelCount,
     Mask,
     Model,
     Optional,
+    SenderFacts,
     SiteName,
     Statistics,
     Text,
@@ -378,7 +378,7 @@ def find_not_finite(
 
 
 def find_fault(
-    returns: Composite, answer: Mapping[str, object], known: Known
+    returns: Composite, answer: Mapping[str, object], known: SenderFacts
 ) -> str | None:
     """Explain why sites cannot have sent a reply, or its aggregate, or return None."""
     why = find_wrong_form(returns, answer, known.sizes)
@@ -393,7 +393,7 @@ def find_fault(
 
 
 def find_wrong_argument(
-    takes: Mapping[str, Kind], args: Mapping[str, object], known: Known
+    takes: Mapping[str, Kind], args: Mapping[str, object], known: SenderFacts
 ) -> str | None:
     """Explain why a client function does not take these arguments, or return None."""
     unknown = sorted(args.keys() - takes.keys())

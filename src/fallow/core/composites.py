@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.types import Answer
-from fallow.core.values import Count, Dims, Kind, Known, NonNegative, Real, Triangle
+from fallow.core.values import Count, Dims, Kind, NonNegative, Real, SenderFacts, Triangle
 
 MASS = "mass"
 """Note of an earlier reply: total weight of its labeled examples."""
@@ -32,7 +32,7 @@ class Composite(ABC):
         """Return the fields by name."""
 
     @abstractmethod
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         """Explain why values that are possible one by one are impossible together, or return None."""
 
     def note(self, parts: Parts) -> dict[str, float]:
@@ -70,7 +70,7 @@ class Fields(Composite):
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return dict(self.kinds)
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         return None
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
@@ -105,7 +105,7 @@ class Products(Composite):
             "squares": NonNegative(),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         n = float(parts["n"])
         rows = float(parts["rows"])
         if n > rows * known.heaviest + known.room:
@@ -202,7 +202,7 @@ class PoolProducts(Composite):
             "products": Real(Triangle(self.size)),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         features = parts["features"]
         products = unfold(parts["products"], len(features))
         if is_semidefinite(border(parts["pool"], features, products), known.tolerance):
@@ -252,7 +252,7 @@ class Losses(Composite):
         grid = (*_dims(self.dims), self.temperatures)
         return {**squared, "right": NonNegative(self.dims), "log": NonNegative(grid)}
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         if "right" not in parts:
             return None
         mass = known.noted.get(MASS, known.labels * known.heaviest)
@@ -311,7 +311,7 @@ class Moments(Composite):
             second = Real(Triangle(self.size))
         return {"rows": Count(of="rows"), self.first: Real(self.size), self.second: second}
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         if self.is_matrix:
             return self._find_impossible_matrix(parts, known.tolerance)
         rows = parts["rows"]
@@ -377,7 +377,7 @@ class Documents(Composite):
             "squares": NonNegative(size),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         rows = float(parts["rows"])
         largest = float(parts["documents"].max())
         if largest > rows + 2 * known.room:
@@ -414,7 +414,7 @@ class Cells(Composite):
             "observed": Count("cells", of="rows"),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         rows = float(parts["rows"])
         totals = parts["columns"]
         cells = parts["observed"]
@@ -457,7 +457,7 @@ def _find_fault_in_levels(counts: Tensor, cells: Tensor, room: float) -> str | N
 
 @final
 @dataclass(frozen=True)
-class Tally(Composite):
+class EvaluationCounts(Composite):
     """Selected, drawn and remaining examples, and how wrong and how unsure the model was of them."""
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
@@ -471,7 +471,7 @@ class Tally(Composite):
             "squares": NonNegative(),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         values = {name: float(value) for name, value in parts.items()}
         together = values["chosen"] + values["left"]
         if together > known.rows + known.room:

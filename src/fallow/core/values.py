@@ -2,7 +2,7 @@
 
 Each kind checks a value of one site and an aggregate over sites, describes itself, gives its size,
 and has valid and hostile examples.  Dimensions are names, such as "classes", which a study resolves
-(`Known.sizes`).  Other names must be equal within one reply.
+(`SenderFacts.sizes`).  Other names must be equal within one reply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.aggregation import are_finite, does_fit
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.types import Value
 
 FLOATS = (torch.float32, torch.float64)
@@ -48,7 +48,7 @@ Dims = Dim | tuple[Dim, ...]
 
 @final
 @dataclass(frozen=True)
-class Known:
+class SenderFacts:
     """Facts about the site that sent a value, or about the sites in an aggregate.
 
     Attributes
@@ -111,7 +111,7 @@ class Kind(ABC):
     """Interface of all kinds of values."""
 
     @abstractmethod
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         """Explain why the field ``name`` cannot have this value, or return None."""
 
     @abstractmethod
@@ -308,7 +308,7 @@ class Numbers(Kind):
             described = shape_of(self.dims, before)
         return f"{name} has the shape {shape} and not {described}: all sites must use one model"
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         rule = self.range
         dtype = None if isinstance(value, Tensor) else torch.float64  # float32 has no 1e300
         numbers = torch.as_tensor(value, dtype=dtype)
@@ -365,7 +365,9 @@ class Numbers(Kind):
         return faults
 
 
-def _find_outside(name: str, numbers: Tensor, rule: Range, known: Known) -> str | None:
+def _find_outside(
+    name: str, numbers: Tensor, rule: Range, known: SenderFacts
+) -> str | None:
     """Explain why finite numbers are out of range at these sites, or return None."""
     room = known.room
     low = rule.low * known.sites if known.is_total else rule.low
@@ -531,7 +533,7 @@ class Model(Numbers):
     def range(self) -> Range:
         return Range()
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         why = super().find_fault(name, value, known)
         numbers = torch.as_tensor(value)
         if why is None and not known.is_total and not does_fit(numbers, torch.float32):
@@ -620,7 +622,7 @@ class Whole(Kind):
             )
         return None
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         limit = self._limit(known.sizes)
         if not isinstance(value, int) or not self.low <= value <= limit:
             why = self._describe(known.sizes)
@@ -669,7 +671,7 @@ class LabelCount(Kind):
             return f"asks for {value!r:.40} labels; it is a whole number, 0 or more"
         return None
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         return self.find_wrong_form(name, value, {})
 
     def describe(self) -> str:
@@ -697,7 +699,7 @@ class Text(Kind):
             return f"{name} is {value!r:.40}, which is not a text"
         return find_unknown_type(name, value)
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         if not self.words or value in self.words:
             return None
         advice = f": {self.fix}" if self.fix else ""
@@ -731,7 +733,7 @@ class SiteName(Kind):
     ) -> str | None:
         return Text().find_wrong_form(name, value, sizes)
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         return None
 
     def describe(self) -> str:
@@ -756,7 +758,7 @@ class Fill(Kind):
             return None
         return Real("cells").find_wrong_form(name, value, sizes)
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         if value is None:
             return None
         return Real("cells").find_fault(name, value, known)
@@ -790,7 +792,7 @@ class Optional(Kind):
             return f"{name} is given, which this study does not use"
         return self.kind.find_wrong_form(name, value, sizes)
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         return None if value is None else self.kind.find_fault(name, value, known)
 
     def describe(self) -> str:

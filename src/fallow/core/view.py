@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, Protocol, get_args
 import torch
 from torch import Tensor
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.types import Answer, SiteId, State
 
 Rows = Literal["pool", "labeled", "validation"]

@@ -27,7 +27,7 @@ class Annotation(NamedTuple):
     """Label of an example by one annotator."""
 
     task: int
-    who: str
+    annotator: str
     value: float
 
 
@@ -79,10 +79,10 @@ def estimate_classes(
     ({0: 1}, {0: None})
     """
     tasks = _number(label.task for label in annotations)
-    annotators = _number(label.who for label in annotations)
+    annotators = _number(label.annotator for label in annotations)
     counts = torch.zeros(len(annotators), len(tasks), classes)
     for label in annotations:
-        counts[annotators[label.who], tasks[label.task], int(label.value)] += 1
+        counts[annotators[label.annotator], tasks[label.task], int(label.value)] += 1
     best = fit_dawid_skene(counts).probabilities.topk(2, dim=1)
     estimated: dict[int, int | None] = {}
     for task, value, (first, second) in zip(
@@ -163,7 +163,7 @@ def cohen_kappa(annotations: Sequence[Annotation]) -> float | None:
     """
     labels: dict[str, dict[int, float]] = {}
     for label in annotations:
-        labels.setdefault(label.who, {})[label.task] = label.value
+        labels.setdefault(label.annotator, {})[label.task] = label.value
     if len(labels) != 2:
         return None
     first, second = labels.values()

@@ -13,11 +13,20 @@ from torch import Tensor
 
 from fallow.core.composites import Composite, Parts
 from fallow.core.types import Answer, Value
-from fallow.core.values import Count, Kind, Known, NonNegative, Optional, Real, Text, Whole
+from fallow.core.values import (
+    Count,
+    Kind,
+    NonNegative,
+    Optional,
+    Real,
+    SenderFacts,
+    Text,
+    Whole,
+)
 from fallow.engine.conformal import ERROR_BINS
 from fallow.engine.score_metrics import BINS, MOMENTS
 from fallow.experiment.measuring import COUNTS, NONCONFORMITY
-from fallow.privacy.sealed import HALF
+from fallow.privacy.encryption import HALF
 
 # notes about a site, for the checks of later replies
 ALLOWED = "allowed"
@@ -72,7 +81,7 @@ class Registration(Composite):
             "seal": Count(HALF),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         together = _add(parts, LABELS)
         rows = float(parts["rows"])
         if together > rows:
@@ -94,7 +103,7 @@ class NewTasks(Composite):
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return _whole("asked")
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         asked = float(parts["asked"])
         allowed = known.noted.get(ALLOWED, known.rows)
         if asked > allowed:
@@ -121,7 +130,7 @@ class EndedTasks(Composite):
             fields["alpha"] = Optional(Real(bound=1.0))
         return fields
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         settled = _add(parts, SETTLED)
         asked = float(parts["asked"])
         allowed = known.noted.get(ALLOWED, known.rows)
@@ -165,7 +174,7 @@ class Progress(Composite):
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return _whole("asked", *STATES)
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         together = _add(parts, STATES)
         asked = float(parts["asked"])
         if together > asked:
@@ -185,7 +194,7 @@ class Progress(Composite):
 # -- test scores ----------------------------------------------------------------------------------
 
 
-def _find_other_tests(parts: Parts, known: Known) -> str | None:
+def _find_other_tests(parts: Parts, known: SenderFacts) -> str | None:
     """Explain why a site cannot have this number of test examples, or return None."""
     rows = float(parts["rows"])
     tests = known.noted.get(TESTS, rows)
@@ -219,7 +228,7 @@ class Hits(Composite):
             fields[NONCONFORMITY] = Count(BINS)
         return fields
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         why = _find_other_tests(parts, known)
         if why is not None:
             return why
@@ -233,7 +242,7 @@ class Hits(Composite):
                 return f"{by_class} is {together:g} together, but {in_all} is {limit:g}"
         return self._find_many_scores(parts, known) or _find_other_sum(parts, known)
 
-    def _find_many_scores(self, parts: Parts, known: Known) -> str | None:
+    def _find_many_scores(self, parts: Parts, known: SenderFacts) -> str | None:
         """Explain which histogram has more examples than the site, or return None."""
         if not self.has_metrics:
             return None
@@ -278,14 +287,14 @@ class SquaredErrors(Composite):
             fields[NONCONFORMITY] = Count(ERROR_BINS)
         return fields
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         return _find_other_tests(parts, known) or _find_other_sum(parts, known)
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         return _list_other_sums(self.valid(sizes), self.has_coverage)
 
 
-def _find_other_sum(parts: Parts, known: Known) -> str | None:
+def _find_other_sum(parts: Parts, known: SenderFacts) -> str | None:
     """Explain that the examples by bin of nonconformity are not all test examples, or return None."""
     if NONCONFORMITY not in parts:
         return None
@@ -325,7 +334,7 @@ class Deadline(Kind):
             return None
         return f"{name} is {value!r:.60}, which is not a time"
 
-    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         return None
 
     def describe(self) -> str:

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from fallow import encoders
-from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.client import declared
 from fallow.core.methods import (
@@ -26,6 +25,7 @@ from fallow.core.methods import (
     Methods,
     methods_by_owner,
 )
+from fallow.core.model_vectors import Layout
 from fallow.core.names import own_class
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State

@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 
 RANDOM = (
     nn.Dropout,

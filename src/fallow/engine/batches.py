@@ -199,14 +199,14 @@ def _crop(x: Tensor, pad: int, corner: Tensor) -> Tensor:
     return padded[image, channel, row, column]
 
 
-Heard = list[tuple[Tensor, Tensor]]
+BatchLosses = list[tuple[Tensor, Tensor]]
 """Losses of the gradients of an epoch, each with its number of examples.
 
 Losses have shape () for one site, and (k,) for the first k of several.
 """
 
 
-def mean_losses(heard: Heard, sites: int) -> list[float]:
+def mean_losses(batch_losses: BatchLosses, sites: int) -> list[float]:
     """Return the mean over the examples of an epoch for each site; 0 without examples.
 
     >>> mean_losses(
@@ -219,7 +219,7 @@ def mean_losses(heard: Heard, sites: int) -> list[float]:
     [2.0, 2.0]
     """
     total, rows = torch.zeros(2, sites, dtype=torch.float64)
-    for loss, n in heard:
+    for loss, n in batch_losses:
         total[: loss.numel()] += (loss * n).cpu()
         rows[: loss.numel()] += n.cpu()
     means: list[float] = (total / rows.clamp_min(1)).tolist()

@@ -14,8 +14,8 @@ from typing import ClassVar, TypeVar, final
 import torch
 from torch import Generator, Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining, RowLoss, TrainState
+from fallow.core.model_vectors import Layout
 from fallow.core.products import taking_products_on
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State

@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol, Self
 
 from torch import nn
 
-from fallow.core.banks import Layout
 from fallow.core.build import find, names
 from fallow.core.local import LocalTraining, RowLoss
+from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.wording import join_words

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.types import State
 from fallow.models.init import drawing_from
 

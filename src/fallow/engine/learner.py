@@ -9,10 +9,10 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.local import Batch, Near, Objective, RowLoss, TrainState, weighted_mean
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer
-from fallow.engine.batches import Heard
+from fallow.engine.batches import BatchLosses
 from fallow.engine.optimize import step
 
 
@@ -51,14 +51,14 @@ class Autograd:
 
     Models that run at once are independent, so one backward pass through the sum of their
     losses is sufficient. ``moves``: (d,) mask of the parameters that are trained; None for
-    all. ``heard``: list to which the losses of all gradients are appended, or None.
+    all. ``batch_losses``: list to which the losses of all gradients are appended, or None.
     """
 
     network: Network
     loss: RowLoss
     optimizer: Optimizer
     moves: Tensor | None = None
-    heard: Heard | None = None
+    batch_losses: BatchLosses | None = None
 
     def gradient(
         self,
@@ -79,9 +79,9 @@ class Autograd:
         g = torch.cat([part.reshape((*sites, -1)) for part in parts], -1)
         if near is not None:
             g = g + slope(near, at.w)
-        if self.heard is not None:
+        if self.batch_losses is not None:
             rows = (batch.weight > 0).sum(-1)  # padding has weight 0
-            self.heard.append((value.detach(), rows))
+            self.batch_losses.append((value.detach(), rows))
         return g, self.network.stats()
 
     def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:

@@ -22,7 +22,7 @@ from fallow.core.local import (
 from fallow.core.training_config import Optimizer
 from fallow.engine.learner import squared_error
 from fallow.engine.optimize import unbias
-from fallow.engine.site_batches import EpochLines, Seat
+from fallow.engine.site_batches import ActiveJob, EpochLines
 from fallow.models.networks import Linear
 
 Array = npt.NDArray[Any]  # of the dtype of the model
@@ -47,10 +47,10 @@ def descend(opt: Optimizer, at: TrainState, epochs: Sequence[EpochLines]) -> Tra
     w = at.w.clone().unsqueeze(1)  # (K, 1, d), as the moments
     m1 = at.m1.clone().unsqueeze(1)
     m2 = at.m2.clone().unsqueeze(1)
-    seats = epochs[0].frame.seats
+    active_jobs = epochs[0].frame.active_jobs
     batch = epochs[0].rows.shape[1]
     bytes_of_step = batch * w.shape[2] * w.element_size()
-    groups = _group(seats, size=max(1, CACHE // bytes_of_step))
+    groups = _group(active_jobs, size=max(1, CACHE // bytes_of_step))
     moved = _places_moved(groups)
     t = at.t
     steps: list[_Step] = []
@@ -67,19 +67,19 @@ def descend(opt: Optimizer, at: TrainState, epochs: Sequence[EpochLines]) -> Tra
     )
 
 
-def _group(seats: Sequence[Seat], size: int) -> list[Sequence[Seat]]:
-    """Return groups of ``size`` seats."""
-    return [seats[first : first + size] for first in range(0, len(seats), size)]
+def _group(active_jobs: Sequence[ActiveJob], size: int) -> list[Sequence[ActiveJob]]:
+    """Return groups of ``size`` active jobs."""
+    return [active_jobs[first : first + size] for first in range(0, len(active_jobs), size)]
 
 
-def _places_moved(groups: Sequence[Sequence[Seat]]) -> Tensor:
-    """Return the offset of positions in the joined data relative to the group of each seat: (K,)."""
+def _places_moved(groups: Sequence[Sequence[ActiveJob]]) -> Tensor:
+    """Return the offset of positions in the joined data relative to each job's group: (K,)."""
     moved = []
-    for seats in groups:
+    for active_jobs in groups:
         begin = 0
-        for seat in seats:
-            moved.append(seat.first - begin)
-            begin += len(seat.job.y)
+        for active_job in active_jobs:
+            moved.append(active_job.first - begin)
+            begin += len(active_job.job.y)
     return torch.tensor(moved)
 
 
@@ -96,7 +96,7 @@ class _Step(NamedTuple):
 
 def _run(
     opt: Optimizer,
-    groups: Sequence[Sequence[Seat]],
+    groups: Sequence[Sequence[ActiveJob]],
     slots: tuple[Tensor, Tensor, Tensor],
     b: int,
     steps: Sequence[_Step],
@@ -111,18 +111,20 @@ def _run(
     all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
     width = all_w.shape[2]
     size = len(groups[0])
-    largest = max(sum(len(seat.job.y) for seat in seats) for seats in groups)
+    largest = max(
+        sum(len(active_job.job.y) for active_job in active_jobs) for active_jobs in groups
+    )
     memory = slots[0].new_empty(largest, width)
     rows_of = memory.numpy()
     room = np.empty((size, b, width), rows_of.dtype)
     all_g = np.empty((size, 1, width), rows_of.dtype)
     all_scratch = np.empty_like(all_g)
     first = 0  # site of the group
-    for seats in groups:
-        _write_rows(seats, memory)
+    for active_jobs in groups:
+        _write_rows(active_jobs, memory)
         for step in steps:
             # sites run out of examples one by one in an epoch; the others are a prefix
-            last = min(first + len(seats), step.k)
+            last = min(first + len(active_jobs), step.k)
             if last <= first:
                 continue
             taken = room[: last - first]  # (sites, b, d)
@@ -145,17 +147,17 @@ def _run(
                 floor=step.floor[first:last],
                 scratch=all_scratch[: last - first],
             )
-        first += len(seats)
+        first += len(active_jobs)
 
 
-def _write_rows(seats: Sequence[Seat], memory: Tensor) -> None:
+def _write_rows(active_jobs: Sequence[ActiveJob], memory: Tensor) -> None:
     """Return the examples of some sites as vectors, concatenated by site.
 
     If there is room for one more number, it is a 1, which is multiplied by a bias.
     """
     begin = 0
-    for seat in seats:
-        rows = seat.job.x.flatten(1)
+    for active_job in active_jobs:
+        rows = active_job.job.x.flatten(1)
         end = begin + len(rows)
         columns = rows.shape[1]
         memory[begin:end, :columns] = rows
@@ -212,9 +214,9 @@ def _steps(opt: Optimizer, t: Tensor, lines: EpochLines, moved: Tensor) -> Itera
     `_places_moved`.
     """
     b = lines.rows.shape[1]
-    now = t[lines.frame.seat] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
+    now = t[lines.frame.active_job] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
     paces, floors = _pace(opt, now, lines.epoch.lr)
-    of_group = lines.rows - moved[lines.frame.seat].unsqueeze(1)
+    of_group = lines.rows - moved[lines.frame.active_job].unsqueeze(1)
     rows = of_group.flatten().numpy()  # (lines b,)
     y = lines.y.unsqueeze(1).numpy()  # (lines, 1, b)
     slope = (2 * shares(lines.weight)).unsqueeze(1).numpy()

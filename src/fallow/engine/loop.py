@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fallow.core.banks import Layout
 from fallow.core.local import Batch, LocalTraining, RowLoss
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.batches import (
@@ -152,11 +152,13 @@ class Loop:
             for epoch in epochs(training_config, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
                 if training_config.patience:
-                    learn.heard = []
+                    learn.batch_losses = []
                 for batch in self._batches(training_config, epoch, seen, steps):
                     s = method.step(s, w_t, batch, learn)
                     steps += 1
-                if learn.heard and patience.ends(mean_losses(learn.heard, sites=1)[0]):
+                if learn.batch_losses and patience.ends(
+                    mean_losses(learn.batch_losses, sites=1)[0]
+                ):
                     break
                 if training_config.stop_at is not None:
                     at = method.finish(s)[0].state

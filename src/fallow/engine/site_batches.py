@@ -14,7 +14,7 @@ from fallow.core.local import Batch
 from fallow.engine.batches import Epoch, Job, Patience, mixing, order
 
 
-class Seat(NamedTuple):
+class ActiveJob(NamedTuple):
     """A job in training.
 
     It has the position among all jobs, the offset of its examples in the joined data, and
@@ -30,45 +30,49 @@ class Seat(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Frame:
-    """Lines of an epoch, step by step: a line has the examples of one seat in one step.
+    """Lines of an epoch, step by step: a line has the examples of one active job in one step.
 
-    Seats are sorted by their numbers of examples in descending order, so the seats of a
+    Active jobs are sorted by their numbers of examples in descending order, so the active jobs of a
     step are the first k; k decreases as sites run out of examples. A last line is padded
     with an example of its own site (whose loss is finite if the site's is) with weight 0.
 
-    widths: k of each step; steps: (K, 1) of each seat; seat, step: (lines,) of each line;
+    widths: k of each step; steps: (K, 1) of each active job; active_job, step: (lines,) of each line;
     real: (lines, size), 1 for an example and 0 for padding.
     """
 
-    seats: Sequence[Seat]
+    active_jobs: Sequence[ActiveJob]
     widths: list[int]
     steps: Tensor
-    seat: Tensor
+    active_job: Tensor
     step: Tensor
     real: Tensor
 
     @staticmethod
-    def of(seats: Sequence[Seat], size: int) -> Frame:
-        n = torch.tensor([len(seat.job.y) for seat in seats]).unsqueeze(1)  # (K, 1)
+    def of(active_jobs: Sequence[ActiveJob], size: int) -> Frame:
+        n = torch.tensor([len(active_job.job.y) for active_job in active_jobs]).unsqueeze(
+            1
+        )  # (K, 1)
         size = max(1, min(size, int(n[0])))  # a batch beyond all rows would be padding
         steps = -(-n // size)  # (K, 1), rounded up
-        number = torch.arange(int(steps[0]))  # (steps,) of the seat with most rows
+        number = torch.arange(int(steps[0]))  # (steps,) of the active job with most rows
         is_active = number < steps  # (K, steps)
-        step, seat = is_active.T.nonzero().unbind(1)  # (lines,) each, step after step
+        step, active_job = is_active.T.nonzero().unbind(1)  # (lines,) each, step after step
 
         rows_left = n - size * number  # (K, steps) before each step
-        is_real = torch.arange(size) < rows_left[seat, step].unsqueeze(1)  # (lines, size)
+        is_real = torch.arange(size) < rows_left[active_job, step].unsqueeze(
+            1
+        )  # (lines, size)
         return Frame(
-            seats=seats,
+            active_jobs=active_jobs,
             widths=is_active.sum(0).tolist(),
             steps=steps,
-            seat=seat,
+            active_job=active_job,
             step=step,
             real=is_real,
         )
 
     def arrange(self, columns: Sequence[Tensor]) -> Tensor:
-        """Arrange a column (n_k,) of each seat in lines, padded with 0. -> (lines, size)"""
+        """Arrange a column (n_k,) of each active job in lines, padded with 0. -> (lines, size)"""
         steps = len(self.widths)
         size = self.real.shape[1]
         padded = nn.utils.rnn.pad_sequence(
@@ -77,12 +81,12 @@ class Frame:
         spare = steps * size - padded.shape[1]
         whole = nn.functional.pad(padded, (0, spare))  # (K, steps * size)
         every_line = whole.view(-1, size)  # (K * steps, size), also those of no row
-        return every_line.index_select(0, self.seat * steps + self.step)
+        return every_line.index_select(0, self.active_job * steps + self.step)
 
     @property
     def turn(self) -> Tensor:
-        """Return the order of lines by step, of all lines sorted by seat. (lines,)"""
-        return (self.steps.cumsum(0) - self.steps)[self.seat, 0] + self.step
+        """Return the order of lines by step, of all lines sorted by active job. (lines,)"""
+        return (self.steps.cumsum(0) - self.steps)[self.active_job, 0] + self.step
 
 
 class EpochLines(NamedTuple):
@@ -118,9 +122,13 @@ class Joined:
 
     def lines(self, frame: Frame, epoch: Epoch) -> EpochLines:
         """Return the examples of an epoch in its order."""
-        rows = frame.arrange([order(seat.job, epoch) for seat in frame.seats])
-        first = [seat.first for seat in frame.seats]  # (K,) in the joined data
-        rows += torch.tensor(first)[frame.seat].unsqueeze(1)
+        rows = frame.arrange(
+            [order(active_job.job, epoch) for active_job in frame.active_jobs]
+        )
+        first = [
+            active_job.first for active_job in frame.active_jobs
+        ]  # (K,) in the joined data
+        rows += torch.tensor(first)[frame.active_job].unsqueeze(1)
         flat = rows.flatten()
         y = self.y.index_select(0, flat).view_as(rows)
         weight = self.weight.index_select(0, flat).view_as(rows)
@@ -135,9 +143,11 @@ class Joined:
         if mix is not None:
             return next(self.batches(lines, mix))
         k = lines.frame.widths[0]
-        first_rows = torch.stack([seat.job.x[0] for seat in lines.frame.seats[:k]])
+        first_rows = torch.stack(
+            [active_job.job.x[0] for active_job in lines.frame.active_jobs[:k]]
+        )
         shape = (*lines.rows[:k].shape, *first_rows.shape[1:])
-        counts = [seat.job.counts for seat in lines.frame.seats[:k]]
+        counts = [active_job.job.counts for active_job in lines.frame.active_jobs[:k]]
         return Batch(
             x=first_rows.unsqueeze(1).expand(shape),
             y=lines.y[:k],
@@ -156,13 +166,20 @@ class Joined:
         frame = lines.frame
         epoch = lines.epoch
         pool_rows: _PoolRows | None = None
-        if mix is not None and any(len(seat.job.u) for seat in frame.seats):
+        if mix is not None and any(
+            len(active_job.job.u) for active_job in frame.active_jobs
+        ):
             size = lines.rows.shape[1]
-            of_seats = [_draw_pool_rows(seat.job, epoch, size, mix) for seat in frame.seats]
+            of_seats = [
+                _draw_pool_rows(active_job.job, epoch, size, mix)
+                for active_job in frame.active_jobs
+            ]
             by_column = zip(*of_seats, strict=True)
             pool_rows = _PoolRows._make(torch.cat(parts)[frame.turn] for parts in by_column)
 
-        counts = torch.stack([seat.job.counts for seat in frame.seats])  # (K, C)
+        counts = torch.stack(
+            [active_job.job.counts for active_job in frame.active_jobs]
+        )  # (K, C)
         first = 0  # line of the step
         for k in frame.widths:
             of_step = slice(first, first + k)

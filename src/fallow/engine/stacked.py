@@ -12,17 +12,25 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.banked import BankedModel, can_stack
-from fallow.engine.batches import Epoch, Fitted, Heard, Job, Patience, epochs, mean_losses
+from fallow.engine.batches import (
+    BatchLosses,
+    Epoch,
+    Fitted,
+    Job,
+    Patience,
+    epochs,
+    mean_losses,
+)
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.linear import descend, is_linear, is_plain
 from fallow.engine.loop import Loop, reaches_accuracy
 from fallow.engine.optimize import copy_result, finish, join, stack, start, take
-from fallow.engine.site_batches import EpochLines, Frame, Joined, Seat
+from fallow.engine.site_batches import ActiveJob, EpochLines, Frame, Joined
 
 ROWS_AHEAD = 2**20  # positions that are drawn for several epochs at once
 
@@ -102,8 +110,8 @@ class Stacked:
             sent = _states([job.sent or job.start for job in jobs])
         w_t, s = start(method, training_config, state, own, sent)
         data = Joined.of(jobs)
-        seats = _seats(jobs, training_config)
-        frame = Frame.of(seats, training_config.examples_per_step)
+        active_jobs = _active_jobs(jobs, training_config)
+        frame = Frame.of(active_jobs, training_config.examples_per_step)
         results: dict[int, Fitted] = {}
         done = 0  # epochs
         is_whole = False
@@ -112,7 +120,7 @@ class Stacked:
             epoch = ahead[0]
             learn.moves = movable(self.model, self.layout, epoch.part)
             if training_config.patience:
-                learn.heard = []
+                learn.batch_losses = []
             lines = data.lines(frame, epoch)
             if done == 0:
                 is_whole = self._is_whole(method, training_config, s, w_t, data, lines)
@@ -125,18 +133,20 @@ class Stacked:
                 s = _steps(method, learn, s, w_t, data.batches(lines, training_config.mix))
             ahead = ahead[together:]
             done += together
-            over = self._find_over(method, training_config, s, seats, learn.heard or [])
+            over = self._find_over(
+                method, training_config, s, active_jobs, learn.batch_losses or []
+            )
             if over:
-                on = [k for k in range(len(seats)) if k not in over]
-                removed = [seats[k] for k in over]
+                on = [k for k in range(len(active_jobs)) if k not in over]
+                removed = [active_jobs[k] for k in over]
                 results |= _results(method, training_config, _take(s, over), removed, done)
                 s = _take(s, on)
                 w_t = take(w_t, on)
-                seats = [seats[k] for k in on]
-                if not seats:
+                active_jobs = [active_jobs[k] for k in on]
+                if not active_jobs:
                     break
-                frame = Frame.of(seats, training_config.examples_per_step)
-        results |= _results(method, training_config, s, seats, done)
+                frame = Frame.of(active_jobs, training_config.examples_per_step)
+        results |= _results(method, training_config, s, active_jobs, done)
         return [results[index] for index in range(len(jobs))]
 
     def _is_whole(
@@ -179,24 +189,24 @@ class Stacked:
         method: LocalTraining,
         training_config: TrainingConfig,
         s: dict[str, TrainState],
-        seats: list[Seat],
-        heard: Heard,
+        active_jobs: list[ActiveJob],
+        batch_losses: BatchLosses,
     ) -> list[int]:
         """Return the sites whose training ends here, by either rule of the training
         configuration.
         """
         over: set[int] = set()
-        if heard:
-            losses = mean_losses(heard, len(seats))
-            for k, seat in enumerate(seats):
-                if seat.patience.ends(losses[k]):
+        if batch_losses:
+            losses = mean_losses(batch_losses, len(active_jobs))
+            for k, active_job in enumerate(active_jobs):
+                if active_job.patience.ends(losses[k]):
                     over.add(k)
         if training_config.stop_at is not None:
             sent, _ = method.finish(s)
-            for k, seat in enumerate(seats):
+            for k, active_job in enumerate(active_jobs):
                 state = take(sent, k).state
                 if reaches_accuracy(
-                    training_config.stop_at, self.model, self.layout, state, seat.job
+                    training_config.stop_at, self.model, self.layout, state, active_job.job
                 ):
                     over.add(k)
         return sorted(over)
@@ -206,10 +216,10 @@ def _states(states: Sequence[State]) -> State:
     return {name: torch.stack([state[name] for state in states]) for name in ("w", "stats")}
 
 
-def _seats(jobs: list[Job], training_config: TrainingConfig) -> list[Seat]:
+def _active_jobs(jobs: list[Job], training_config: TrainingConfig) -> list[ActiveJob]:
     ends = list(accumulate((len(job.y) for job in jobs), initial=0))
     return [
-        Seat(job, k, ends[k], Patience(training_config.patience))
+        ActiveJob(job, k, ends[k], Patience(training_config.patience))
         for k, job in enumerate(jobs)
     ]
 
@@ -248,14 +258,14 @@ def _results(
     method: LocalTraining,
     training_config: TrainingConfig,
     s: dict[str, TrainState],
-    seats: list[Seat],
+    active_jobs: list[ActiveJob],
     done: int,
 ) -> dict[int, Fitted]:
     """Return the results of the sites after ``done`` epochs, by position."""
     sent, stays = finish(method, training_config, s)
     result: dict[int, Fitted] = {}
-    for k, seat in enumerate(seats):
+    for k, active_job in enumerate(active_jobs):
         own = {name: take(at, k) for name, at in stays.items()}
-        steps = done * math.ceil(len(seat.job.y) / training_config.examples_per_step)
-        result[seat.position] = copy_result(take(sent, k), own, steps)
+        steps = done * math.ceil(len(active_job.job.y) / training_config.examples_per_step)
+        result[active_job.position] = copy_result(take(sent, k), own, steps)
     return result

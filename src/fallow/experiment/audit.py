@@ -175,13 +175,13 @@ class Audit:
 
     @client.each(
         TALLY,
-        returns=composites.Tally(),
+        returns=composites.EvaluationCounts(),
         takes={"unit": Real()},
         when=lambda self: not self.secure_sum,
     )
     @client.sum(
         f"aggregates of {TALLY}",
-        returns=composites.Tally(),
+        returns=composites.EvaluationCounts(),
         takes={"unit": Real()},
         when=lambda self: self.secure_sum,
     )

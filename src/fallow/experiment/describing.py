@@ -18,7 +18,7 @@ from fallow.core.composites import Composite, Parts
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
-from fallow.core.values import Count, Kind, Known, Real
+from fallow.core.values import Count, Kind, Real, SenderFacts
 from fallow.core.view import Rows, View
 from fallow.core.wording import join_some, was_or_were
 from fallow.engine.column_counts import (
@@ -70,7 +70,7 @@ class ColumnCounts(Composite):
             "level_counts": Count(sum(self.levels), of="rows"),
         }
 
-    def find_fault(self, parts: Parts, known: Known) -> str | None:
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         limit = known.rows * (1 + 1e-6)
         for counts in (*parts["number_counts"], *self.split(parts["level_counts"])):
             total = float(counts.sum())

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.ask import Ask, Channel, Masking
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
+from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog

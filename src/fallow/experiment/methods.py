@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from fallow import strategies, training
-from fallow.core.banks import Layout
 from fallow.core.build import build, find
 from fallow.core.methods import Method, Methods, Query
+from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import DTYPES, SiteId, State

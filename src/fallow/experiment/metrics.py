@@ -78,7 +78,7 @@ def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
 
 
 @dataclass(frozen=True)
-class Halves:
+class AccuracyGap:
     """Mean accuracy of the low- and the high-variance classes, and their gap (low - high)."""
 
     low: float
@@ -90,7 +90,7 @@ class Halves:
         return self.low - self.high
 
 
-def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | None:
+def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> AccuracyGap | None:
     """Return the accuracy of the classes, split at the median spread in the *partition*
     (`high_classes`).
 
@@ -118,7 +118,7 @@ def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | 
             low.append(score)
     if not low or not high:
         return None
-    return Halves(low=float(np.mean(low)), high=float(np.mean(high)))
+    return AccuracyGap(low=float(np.mean(low)), high=float(np.mean(high)))
 
 
 def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:

@@ -20,7 +20,7 @@ from fallow.data.dataset import Dataset, embed_rows
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
-from fallow.experiment.kept_rows import DeviceCache, read_once
+from fallow.experiment.row_cache import DeviceCache, read_once
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

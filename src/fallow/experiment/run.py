@@ -36,7 +36,7 @@ from fallow.experiment.finished import (
 )
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
-from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
+from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_lines
@@ -120,7 +120,7 @@ class ExperimentRun:
         records: list[Record] = []
         memo: Memo = {}
         state: State | None = None
-        spent = Spent()
+        spent = AccumulatedCosts()
         spent.add(self.initial())
         for cycle in range(self.recipe.cycles + 1):
             done = self._phase(cycle, state)
@@ -167,7 +167,7 @@ class ExperimentRun:
     def one_pass(self, cycle: int) -> list[Record]:
         """Select from scratch with the budget of all cycles so far, and train on the labels."""
         recipe = self.recipe
-        spent = Spent()
+        spent = AccumulatedCosts()
         spent.add(self.initial())
         bought: Counter[SiteId] = Counter()
         for earlier in range(cycle):
@@ -188,7 +188,9 @@ class ExperimentRun:
         self._save_model(done)
         return records
 
-    def _build_records(self, cycle: int, done: FinishedPhase, spent: Spent) -> list[Record]:
+    def _build_records(
+        self, cycle: int, done: FinishedPhase, spent: AccumulatedCosts
+    ) -> list[Record]:
         """Return a record for each evaluated round of the cycle."""
         return [build_record(self.world, cycle, row, done, spent) for row in done["rows"]]
 

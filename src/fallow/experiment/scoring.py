@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from fallow.core.banks import Layout
 from fallow.core.disclosure import payload
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import FinalTraining
+from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate, measure_training_loss, score_of_majority

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from fallow import data
 from fallow.core.ask import Ask, Channel
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Encoder, Methods
 from fallow.core.missing import Missing
+from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
@@ -65,7 +65,7 @@ from fallow.models import check_model
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
@@ -336,7 +336,7 @@ def environment_of(
     methods = _choose_methods(recipe, dataset, encoder, flipped)
     check_tuning(recipe, methods)
 
-    parts = Parts(
+    parts = RunComponents(
         model,
         layout,
         methods,
@@ -401,8 +401,12 @@ def _choose_methods(
 
 
 def _place(
-    recipe: Recipe, parts: Parts, task: Task, shape: tuple[int, ...], notify: EventHandler
-) -> tuple[Executor, Parts]:
+    recipe: Recipe,
+    parts: RunComponents,
+    task: Task,
+    shape: tuple[int, ...],
+    notify: EventHandler,
+) -> tuple[Executor, RunComponents]:
     """Return the executor of local training, and the parts of the sites on its device."""
 
     def tell(why: str) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Spent:
+class AccumulatedCosts:
     """Seconds, bytes and disclosures of all steps so far."""
 
     seconds: float = 0.0
@@ -250,7 +250,7 @@ def build_record(
     cycle: int,
     evaluation: Evaluation,
     done: FinishedPhase,
-    spent: Spent,
+    spent: AccumulatedCosts,
 ) -> Record:
     """Build the record of one evaluation of a finished phase.
 

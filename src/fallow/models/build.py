@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
-from fallow.core.banks import Layout
 from fallow.core.build import build, find
+from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, own_class
 from fallow.models import networks
 from fallow.models.base import row_shape

@@ -18,7 +18,7 @@ from fallow.core.aggregation import align_answers, check_addend
 from fallow.core.messages import Masked
 from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
-from fallow.privacy.fixed import decode, encode, encode_any
+from fallow.privacy.fixed_point import decode, encode, encode_any
 from fallow.privacy.masks import mask
 from fallow.privacy.settings import SMALLEST
 

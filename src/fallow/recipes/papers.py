@@ -68,12 +68,12 @@ def load_papers() -> tuple[Paper, ...]:
 
 
 @cache
-def load_known() -> PaperResults:
+def load_paper_results() -> PaperResults:
     """Return what all papers state about strategies."""
-    return known_of(load_papers())
+    return paper_results_of(load_papers())
 
 
-def known_of(papers: Iterable[Paper]) -> PaperResults:
+def paper_results_of(papers: Iterable[Paper]) -> PaperResults:
     """Return what papers state about strategies."""
     labels = []
     codes: dict[str, Code] = {}

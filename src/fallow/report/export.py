@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from fallow.core.optional import import_optional
-from fallow.recipes.papers import Paper, known_of
+from fallow.recipes.papers import Paper, paper_results_of
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.files import write_whole
@@ -42,7 +42,7 @@ def export_study(
     Nested values become JSON text.  ``metric``: of the setting ``metrics``, for the final table.
     Raises ValueError if the study lacks it, or if Parquet is requested without pyarrow.
     """
-    study = replace(read_study(folder, known_of(papers)), metric=metric)
+    study = replace(read_study(folder, paper_results_of(papers)), metric=metric)
     match to:
         case "parquet":
             content = _parquet(_rows(study))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fallow.report import (
+    closed_form,
     comparisons,
     costs,
     description,
     excess,
-    heads,
     metrics,
     own_data,
     personal,
@@ -23,7 +23,7 @@ from fallow.report.conditions import (
     is_live,
     tells_classes,
 )
-from fallow.report.findings.heads import has_heads
+from fallow.report.findings.closed_form import has_closed_form
 from fallow.report.forecast import forecast, has_forecast
 from fallow.report.live import live
 from fallow.report.section import Section, SectionPosition
@@ -68,7 +68,12 @@ GENERAL = (
         comparisons.codes,
         chooses,
     ),
-    Section("Closed-form classifiers", SectionPosition.RUN, heads.heads, has_heads),
+    Section(
+        "Closed-form classifiers",
+        SectionPosition.RUN,
+        closed_form.closed_form,
+        has_closed_form,
+    ),
     Section("What left each site", SectionPosition.RUN, costs.disclosure),
     Section("Reproduce this study", SectionPosition.RUN, costs.run_details),
 )

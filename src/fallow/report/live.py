@@ -28,7 +28,7 @@ MOST_BYTES = 2**24
 NOTHING = "–"
 INITIAL_LABELS = "initial labels"
 """Name of the labeling tasks of the initial labeled set."""
-Live = Mapping[str, Any]
+LiveStatus = Mapping[str, Any]
 """State of a run, or part of it: `LiveState` or `Status`."""
 WORDS = 2
 """Number of columns of a site that are text. The others are numbers."""
@@ -119,7 +119,7 @@ def refresh(folders: Sequence[Path]) -> int | None:
     return None
 
 
-def describe_standing(live: Live) -> str:
+def describe_standing(live: LiveStatus) -> str:
     """Describe the state of a run in one or two sentences.
 
     >>> describe_standing(
@@ -147,7 +147,7 @@ def describe_standing(live: Live) -> str:
     return " ".join(sentences)
 
 
-def _place(live: Live) -> list[str]:
+def _place(live: LiveStatus) -> list[str]:
     """Return the phase of an open run, with cycle and round if applicable."""
     phase = str(live.get("phase", "starting"))
     cells = [phase]
@@ -160,7 +160,7 @@ def _place(live: Live) -> list[str]:
     return cells
 
 
-def without(live: Live) -> list[str]:
+def without(live: LiveStatus) -> list[str]:
     """Return a sentence for each site or label that a run proceeds without.
 
     >>> absent = {
@@ -202,7 +202,7 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
     )
 
 
-def describe_wait(live: Live) -> str:
+def describe_wait(live: LiveStatus) -> str:
     """Describe the pending sites of an exchange, its deadline, and whether it can proceed."""
     names = ", ".join(live["sites"])
     if not live["can_advance"]:
@@ -218,7 +218,7 @@ def describe_wait(live: Live) -> str:
     )
 
 
-def _about_labels(live: Live) -> list[str]:
+def _about_labels(live: LiveStatus) -> list[str]:
     """Describe the deadline of labeling, or the reason why labeling has ended."""
     if live.get("closing"):
         return [
@@ -242,7 +242,7 @@ def _about_labels(live: Live) -> list[str]:
     return [f"The {ended['tasks']} were closed {CLOSED[ended['why']]}{back}."]
 
 
-def caption(live: Live) -> str:
+def caption(live: LiveStatus) -> str:
     """Return the caption of the table of sites."""
     questions = live.get("tasks")
     if not questions:
@@ -251,7 +251,7 @@ def caption(live: Live) -> str:
 
 
 def site_columns(
-    live: Live, scores: Mapping[str, Mapping[str, str]] | None = None
+    live: LiveStatus, scores: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, list[str]]:
     """Return the columns of the table of sites by heading, with a dash for unknown values.
 
@@ -289,7 +289,7 @@ def _count_answers(counts: Mapping[str, int]) -> str:
     return f"{counts['answered']} of {counts['asked']}"
 
 
-def _contact(site: Live, is_open: bool) -> str:
+def _contact(site: LiveStatus, is_open: bool) -> str:
     """Return whether a site is connected, and since when it is away or busy."""
     seen = site.get("seen")
     awaited = site.get("awaited")

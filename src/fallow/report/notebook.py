@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fallow.recipes.papers import Paper, known_of
+from fallow.recipes.papers import Paper, paper_results_of
 from fallow.report.final_table import final_table
 from fallow.report.sentences import summary
 from fallow.report.side_by_side import names_of
@@ -56,7 +56,7 @@ def write_notebook(
     """
     if out.suffix.lower() != ".ipynb":
         raise ValueError(f"{out.name} does not end in .ipynb; rename it")
-    known = known_of(papers)
+    known = paper_results_of(papers)
     notebook = [read_study(path, known) for path in studies]
     cells = [_code(FIRST)]
     for name, study in zip(names_of(notebook), notebook, strict=True):

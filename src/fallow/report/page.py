@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fallow.recipes.papers import Paper, known_of
+from fallow.recipes.papers import Paper, paper_results_of
 from fallow.report.final_table import final_table, label_of
 from fallow.report.general import GENERAL
 from fallow.report.live import refresh
@@ -133,7 +133,7 @@ def write_report(
     Failed
         If the page cannot be written.
     """
-    known = known_of(papers)
+    known = paper_results_of(papers)
     records = [replace(read_study(path, known), metric=metric) for path in studies]
     text = report_html(records, papers)
     target = Path()

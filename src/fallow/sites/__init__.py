@@ -1,7 +1,7 @@
 """One site in this process: its examples, its view for client functions, and its memory."""
 
 from fallow.sites.in_process import InProcessChannel, Simulated
-from fallow.sites.site import LocalSite, Parts
+from fallow.sites.site import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore, PeerMessage, Store
 
 __all__ = [
@@ -9,8 +9,8 @@ __all__ = [
     "Label",
     "LocalSite",
     "MemoryStore",
-    "Parts",
     "PeerMessage",
+    "RunComponents",
     "Simulated",
     "Store",
 ]

@@ -12,11 +12,11 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fallow.core.banks import Layout
 from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, Methods, declared_state, methods_by_owner
 from fallow.core.missing import filled
+from fallow.core.model_vectors import Layout
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingConfig
@@ -79,7 +79,7 @@ class Gathered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parts:
+class RunComponents:
     """Common components of all sites of one run.
 
     ``methods``: "plain" fits the additional models of a query strategy without its own step, and
@@ -123,7 +123,7 @@ class LocalSite:
 
     id: SiteId
     x: Tensor
-    parts: Parts
+    parts: RunComponents
     store: Store
     memory: dict[str, State] = field(default_factory=dict)
     values: Tensor = field(init=False)

@@ -234,6 +234,6 @@ class SiteView:
             raise RuntimeError(
                 f"site {self.site} has no secret for the random stream {purpose!r}, "
                 "and the seed of the run is public; in a simulation, set "
-                'Parts(noise="seeded")'
+                'RunComponents(noise="seeded")'
             )
         return stream(parts.seed, purpose, self.cycle, self.site)

@@ -9,9 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveFloat, PositiveInt
+from fallow.core.model_vectors import Layout
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (

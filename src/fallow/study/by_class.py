@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fallow.experiment.metrics import Halves, variance_gap
+from fallow.experiment.metrics import AccuracyGap, variance_gap
 from fallow.study.records import StudyRecords
 
 Accuracies = list[float | None]
@@ -19,7 +19,7 @@ class ClassScores:
 
     strategy: str
     mean: tuple[float | None, ...]
-    halves: tuple[Halves, ...]
+    halves: tuple[AccuracyGap, ...]
 
 
 def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:

@@ -13,9 +13,9 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
+from fallow.core.model_vectors import Layout
 from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import State

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.optional import check_full_install, import_optional
 from fallow.core.streams import stream

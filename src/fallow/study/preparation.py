@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fallow import training
-from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.contract import Contract
+from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream
@@ -66,7 +66,7 @@ Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
 """Function that selects the strategies that support the data with a configuration."""
 
 
-class BegunRuns(TypedDict):
+class StartedRuns(TypedDict):
     """Runs with which a study started."""
 
     strategies: list[str]
@@ -303,7 +303,7 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
     path = setup.out / "study.json"
     recipe = setup.recipe
     with only_one(setup.out / "study.lock"):
-        begun: BegunRuns = {"strategies": [], "seeds": []}
+        begun: StartedRuns = {"strategies": [], "seeds": []}
         if path.exists():
             for beside in setup.out.iterdir():
                 check_no_link(beside)
@@ -346,7 +346,7 @@ def keep_facts(folder: Path, dataset: Dataset) -> DataFacts | None:
     return facts
 
 
-def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
+def check_same(path: Path, recipe: Recipe, resume: bool) -> StartedRuns:
     """Return the runs of the study at ``path`` if ``recipe`` may resume it.
 
     Raises ValueError if ``resume`` is off or settings differ, and Failed for a damaged file.
@@ -364,7 +364,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     ):
         old: Any = parse_json(read_regular(path))  # Any: checked below
         before = recipe_from(old["recipe"])
-        same: BegunRuns = {
+        same: StartedRuns = {
             "strategies": list(old["strategies"]),
             "seeds": list(old["seeds"]),
         }

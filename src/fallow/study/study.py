@@ -29,8 +29,8 @@ from fallow.core.wording import count_noun, size
 from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
-from fallow.experiment.kept_rows import DeviceCache
 from fallow.experiment.one_pass import each_budget, is_one_pass
+from fallow.experiment.row_cache import DeviceCache
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of, partition_of

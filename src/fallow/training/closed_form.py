@@ -29,7 +29,7 @@ from fallow.core.types import Answer, State
 from fallow.core.values import Count, Kind, NonNegative, Optional, Real, Share, Whole
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
-from fallow.training.parts.heads import (
+from fallow.training.parts.closed_form import (
     AT_SERVER,
     CLOSES_SHOW,
     FEW,
@@ -39,9 +39,9 @@ from fallow.training.parts.heads import (
     PARTS_SHOW,
     SETTINGS,
     TOTALS,
+    AggregatedStatistics,
     LabeledBlocks,
     SelectedPenalty,
-    Summed,
     check_linear_model,
     choose_best,
     choose_left_out,
@@ -125,7 +125,7 @@ class Split(NamedTuple):
     held_out: list[Totals]
 
 
-class SelfTrained(NamedTuple):
+class SelfTrainingResult(NamedTuple):
     """Result of self-training: the model, its λ, T and held-out score, its position in `FORMS`, and
     its gain in held-out accuracy (None without cross-validation)."""
 
@@ -359,7 +359,7 @@ class ClosedForm:
                 )
             if self.unlabeled != "off":
                 result = self.train_on_unlabeled(
-                    ask, total, SelfTrained(head, choice), split, weights, center
+                    ask, total, SelfTrainingResult(head, choice), split, weights, center
                 )
                 head = result.head
                 choice = result.choice
@@ -401,7 +401,7 @@ class ClosedForm:
         return result["features"] / result["n"].clamp_min(TINY)
 
     def choose(
-        self, ask: Ask, path: Path, total: Summed, weights: Tensor | None
+        self, ask: Ask, path: Path, total: AggregatedStatistics, weights: Tensor | None
     ) -> SelectedPenalty:
         """Select λ and T by leave-one-out predictions."""
         if self.reveal == "head":
@@ -414,7 +414,7 @@ class ClosedForm:
         self,
         ask: Ask,
         path: Path,
-        total: Summed,
+        total: AggregatedStatistics,
         weights: Tensor | None,
     ) -> SelectedPenalty:
         """Select λ by generalized cross-validation.
@@ -469,12 +469,12 @@ class ClosedForm:
     def train_on_unlabeled(
         self,
         ask: Ask,
-        total: Summed,
-        supervised: SelfTrained,
+        total: AggregatedStatistics,
+        supervised: SelfTrainingResult,
         split: Split | None,
         weights: Tensor | None,
         center: Tensor | None,
-    ) -> SelfTrained:
+    ) -> SelfTrainingResult:
         """Return the best model by cross-validation: of a candidate, or the supervised one."""
         if split is None:
             return supervised
@@ -517,7 +517,7 @@ class ClosedForm:
             return supervised._replace(gain=gain)
         temperature = TEMPERATURES[int(validated.log[best].argmin())]
         choice = SelectedPenalty(penalty, temperature, float(validated.right[best]) / mass)
-        return SelfTrained(models[best - 1][0], choice, best, gain)
+        return SelfTrainingResult(models[best - 1][0], choice, best, gain)
 
     # -- client side --------------------------------------------------------------------------
 
@@ -793,7 +793,7 @@ class ClosedForm:
         return {name: state[name] for name in ("w", "stats")}
 
 
-def note_self_training(result: SelfTrained) -> State:
+def note_self_training(result: SelfTrainingResult) -> State:
     """Return the selection as fields of a state that stay on the server side."""
     notes = note_choice(result.choice)
     notes["unlabeled"] = torch.tensor(float(result.form), dtype=torch.float64)

@@ -24,7 +24,7 @@ from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, NonNegative, Real
 from fallow.core.view import Rows, View
-from fallow.training.parts.heads import (
+from fallow.training.parts.closed_form import (
     AT_SERVER,
     CLOSES_SHOW,
     LEFT_OUT,

@@ -23,7 +23,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.values import NonNegative
 from fallow.core.view import View
-from fallow.training.parts.heads import (
+from fallow.training.parts.closed_form import (
     FEW,
     Labeled,
     check_path,

@@ -15,25 +15,25 @@ import torch
 from torch import Tensor
 
 from fallow.core.aggregation import are_finite
-from fallow.core.banks import Layout
 from fallow.core.client import Declaration, declared, find_fault, find_wrong_form
 from fallow.core.composites import read_parts
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
+from fallow.core.model_vectors import Layout
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (
     FLOATS,
     WHOLE,
-    Known,
+    SenderFacts,
     describe_not_finite,
     find_unknown_type,
 )
 from fallow.privacy.masks import is_usable
 from fallow.privacy.secure_sum import CHECK
-from fallow.sites.site import Parts
+from fallow.sites.site import RunComponents
 from fallow.transport.wire import KEY
 
 TOGETHER = ""
@@ -160,7 +160,7 @@ class ResponseCheck:
         if returns is None:
             return None
         sender = sites[0] if room is None else TOGETHER
-        known = Known(
+        known = SenderFacts(
             sizes=self.dims,
             sites=len(sites),
             is_total=room is not None,
@@ -346,7 +346,7 @@ def _check_names(answer: Received, expected: set[str]) -> None:
 # -- at a site ----------------------------------------------------------------------------------
 
 
-def check_order(request: Request, parts: Parts) -> None:
+def check_order(request: Request, parts: RunComponents) -> None:
     """Raise ValueError for a request that no coordinator of this version makes.
 
     A site only runs client functions of the agreed algorithms as their declarations specify, with
@@ -375,7 +375,7 @@ def sizes_of_models(layout: Layout) -> dict[str, int]:
     return {"w": layout.d, "stats": sum(layout.buffer_sizes)}
 
 
-def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> None:
+def _check_asked(request: Request, step: Step, parts: RunComponents, is_last: bool) -> None:
     """Raise unless the step is used as its algorithm specifies, or requests a mask key."""
     asks = f"instruction {request.key} requests {step.verb!r} by {step.kind}"
     if not is_last:

@@ -101,7 +101,7 @@ class ReplyCollector:
     """One part of an exchange: instructions to sites and their replies.
 
     ``accept`` returns a valid reply or raises ValueError. ``need`` is the required number of
-    replies. ``find_odd`` returns inconsistent replies and the reasons.
+    replies. ``find_inconsistent`` returns inconsistent replies and the reasons.
     """
 
     remote: ReplySource
@@ -109,7 +109,7 @@ class ReplyCollector:
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float
-    find_odd: FindOdd = find_none_odd
+    find_inconsistent: FindOdd = find_none_odd
     accepted: dict[SiteId, Answer] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
@@ -303,7 +303,7 @@ class ReplyCollector:
         self._report("refused", site, why=why)
 
     def _refuse_odd(self) -> bool:
-        strange = self.find_odd(self.accepted)
+        strange = self.find_inconsistent(self.accepted)
         for site, why in strange.items():
             self._refuse(site, why)
         return bool(strange)

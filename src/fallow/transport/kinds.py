@@ -52,9 +52,11 @@ class Https(TransportFactory):
 
         ``tunnel`` is the program at the site that forwards them, or None.
         """
-        from fallow.transport.https import Calling, HttpsNode
+        from fallow.transport.https import ConnectionSettings, HttpsNode
 
-        calling = Calling(end.address, end.authority, end.pair, end.proxy, tunnel)
+        calling = ConnectionSettings(
+            end.address, end.authority, end.pair, end.proxy, tunnel
+        )
         return HttpsNode(calling, end.name, end.study, end.secret, handle)
 
 

@@ -21,8 +21,8 @@ from fallow.core.messages import Request
 from fallow.core.methods import Method
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import Answer, SiteId, State, Tree, Value
-from fallow.core.values import Kind, Known, Numbers, knows_shape, shape_of
-from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
+from fallow.core.values import Kind, Numbers, SenderFacts, knows_shape, shape_of
+from fallow.privacy.encryption import HALF, TAG, decrypt, encrypt_for
 from fallow.sites.store import PeerMessage
 from fallow.storage.packing import pack, unpack_received
 from fallow.storage.plain import plain
@@ -179,7 +179,7 @@ def delivery_body(
 
 
 def read_delivery(
-    order: Instruction, secret: bytes, algorithm: Method, known: Known
+    order: Instruction, secret: bytes, algorithm: Method, known: SenderFacts
 ) -> Delivery:
     """Return the peer messages for the site with the private key ``secret``.
 
@@ -246,7 +246,7 @@ def _open_letter(
     return result
 
 
-def _check_letter(declaration: Declaration, state: State, known: Known) -> None:
+def _check_letter(declaration: Declaration, state: State, known: SenderFacts) -> None:
     """Raise Refusal for a message that its declaration excludes.
 
     Names of other fields are not quoted, because they are content of the message.
@@ -285,7 +285,7 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     return brought._replace(messages=messages)
 
 
-def _make_blank(kinds: Mapping[str, Kind], known: Known, like: State) -> State:
+def _make_blank(kinds: Mapping[str, Kind], known: SenderFacts, like: State) -> State:
     """Return a placeholder message without values, which algorithms ignore in averages.
 
     Sizes that the study does not determine are those of another message.

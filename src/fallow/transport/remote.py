@@ -41,7 +41,7 @@ from fallow.transport.peer_messages import (
     request_body,
     tensor_to_bytes,
 )
-from fallow.transport.reply_consistency import find_odd, is_ragged
+from fallow.transport.reply_consistency import find_inconsistent, is_ragged
 from fallow.transport.sum_keys import SIGNED, check_sum_key, find_shown, join_proofs
 
 GLANCE = 120.0
@@ -192,7 +192,7 @@ class RemoteChannel:
             bodies=bodies,
             accept=accept,
             needs_all=needs_all,
-            find_odd=find_strange,
+            find_inconsistent=find_strange,
         )
         if signatures:
             counted = {site: signatures[site] for site in result.answers}
@@ -219,7 +219,7 @@ class RemoteChannel:
                 asked[site] = answer
         are_ragged = any(is_ragged(request) for request in requests.values())
         are_masked = any(request.steps[-1].masked for request in requests.values())
-        strange = find_odd(asked, are_ragged)
+        strange = find_inconsistent(asked, are_ragged)
         if strange or are_masked:
             return strange
         return self.weights.find_outliers(requests, asked)
@@ -357,7 +357,7 @@ class RemoteChannel:
         bodies: Mapping[SiteId, InstructionBody],
         accept: Callable[[SiteId, Answer], Answer],
         needs_all: bool = False,
-        find_odd: FindOdd = find_none_odd,
+        find_inconsistent: FindOdd = find_none_odd,
     ) -> ReplyCollector:
         """Run one part of an exchange, which the caller records in the same transaction.
 
@@ -376,7 +376,7 @@ class RemoteChannel:
             accept=accept,
             need=need,
             timeout=self.waits.timeout,
-            find_odd=find_odd,
+            find_inconsistent=find_inconsistent,
         )
         result = collector.gather()
         self.book.note("place", str(self._find_place() + 1))

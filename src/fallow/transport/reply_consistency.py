@@ -18,7 +18,7 @@ Form = tuple[tuple[str, str], ...]
 """Names of the fields of a reply with the type of each value."""
 
 
-def find_odd(
+def find_inconsistent(
     answers: Mapping[SiteId, Answer], are_ragged: bool = False
 ) -> dict[SiteId, str]:
     """Return the sites whose reply differs in fields or shapes from most others, and why.
@@ -27,7 +27,7 @@ def find_odd(
     report as many rows as it has. If several forms are equally frequent, the form of the first site
     in sorted order is used.
 
-    >>> find_odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
+    >>> find_inconsistent({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
     {'b': "its reply has the fields ['n', 'w'], but the others have ['n']: all ..."}
     """
     if not answers:

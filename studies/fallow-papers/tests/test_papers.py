@@ -11,7 +11,7 @@ from fallow import strategies
 from fallow.core.build import find
 from fallow.core.names import OWN
 from fallow.recipes.find import recipes_of
-from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.papers import load_paper_results, load_papers
 from fallow_papers.ahfal.codes import RatioAHFAL
 from tests.report.conftest import write_study
 from tests.report.reading import read_study, write_report
@@ -83,4 +83,4 @@ print({"matplotlib", "pandas"} & set(sys.modules))
 def test_every_paper_says_who_wrote_it_and_its_tables_are_there() -> None:
     for paper in load_papers():
         assert paper.title and recipes_of([paper])
-    assert len(load_known().published.names()) == 19
+    assert len(load_paper_results().published.names()) == 19

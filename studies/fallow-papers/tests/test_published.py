@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow.study.published import PublishedCounts
 
-TABLES = load_known().published
+TABLES = load_paper_results().published
 published = TABLES.cells
 source = TABLES.source
 tables = TABLES.names
@@ -96,7 +96,11 @@ def test_a_table_names_its_method_and_setting_and_repeats_no_cell(table: str) ->
 
 
 def test_the_index_names_every_file_once_and_says_where_it_comes_from() -> None:
-    files = [file for folder in load_known().published.folders for file in folder.iterdir()]
+    files = [
+        file
+        for folder in load_paper_results().published.folders
+        for file in folder.iterdir()
+    ]
     held = {file.name.removesuffix(".csv") for file in files} - {"index"}
     assert held == set(tables()) and len(held) == len(tables()) == 19
     for values in map(source, tables()):

@@ -17,13 +17,13 @@ from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import draw_flipped_sites
 from fallow.recipes.find import find_recipe, load_recipes
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.training.personal import DPFL
 from tests.each import each_of
 
-TABLES = load_known().published
+TABLES = load_paper_results().published
 published = TABLES.cells
 tables = TABLES.names
 tallies = TABLES.tallies

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow.report.findings.pairs import (
     StrategyPair,
     code_pairs,
@@ -72,17 +72,19 @@ def test_code_stands_beside_the_paper_and_never_beside_an_ablation() -> None:
         "fallow_papers.ahfal.codes:PixelBADGE",
     ]
     expected = [StrategyPair("fallow_papers.ahfal.codes:RatioAHFAL", "ahfal", "RatioAHFAL")]
-    assert code_pairs(names, load_known()) == expected
+    assert code_pairs(names, load_paper_results()) == expected
 
 
 def test_a_code_by_its_new_word_is_the_same_code() -> None:
     names = ["ksas", "fallow_papers.ahfal.codes:NaNKSAS"]
-    assert code_pairs(names, load_known()) == [StrategyPair(names[1], "ksas", "NaNKSAS")]
+    assert code_pairs(names, load_paper_results()) == [
+        StrategyPair(names[1], "ksas", "NaNKSAS")
+    ]
 
 
 def test_the_code_of_a_strategy_with_fields_stands_beside_the_same_fields() -> None:
     names = ["noise_stability:draws=9", "fallow_papers.ahfal.codes:PlainNoise:draws=9"]
-    assert code_pairs(names, load_known())[0].against == names[0]
+    assert code_pairs(names, load_paper_results())[0].against == names[0]
 
 
 def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training() -> (

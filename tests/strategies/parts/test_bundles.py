@@ -15,7 +15,7 @@ from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
 from fallow.core.streams import stream
 from fallow.core.types import Answer
-from fallow.core.values import Known
+from fallow.core.values import SenderFacts
 from fallow.core.view import View
 from fallow.strategies import Typical, TypicalUnsure
 from fallow.strategies.parts.bundles import (
@@ -207,9 +207,9 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
     for method, name in ((Typical(), "bids"), (TypicalUnsure(), "levels")):
         takes = declared(method)[name].takes
         assert takes is not None
-        assert find_wrong_argument(takes, {"digit": 1}, Known()) is None
+        assert find_wrong_argument(takes, {"digit": 1}, SenderFacts()) is None
         for digit in (-1, 2, -(10**9)):  # the last value would need a number of 900 MB
-            why = find_wrong_argument(takes, {"digit": digit}, Known())
+            why = find_wrong_argument(takes, {"digit": digit}, SenderFacts())
             assert why == f"digit is {digit}, and it is a whole number of at most 1"
 
 

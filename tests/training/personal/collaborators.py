@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
@@ -122,7 +122,7 @@ def federation(
     members = {}
     first = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
-    parts = Parts(model, layout, methods, CLASSES, seed, lambda generator: first)
+    parts = RunComponents(model, layout, methods, CLASSES, seed, lambda generator: first)
     center = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centres"))
     spare = [held] * len(rows) if isinstance(held, int) else held
     for i, (n, v) in enumerate(zip(rows, spare, strict=True)):

@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 
 from fallow.core.ask import Ask
-from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop

@@ -41,9 +41,9 @@ def slots(alpha: float) -> dict[str, TrainState]:
 
 
 def loss(learn: Autograd, w: Tensor) -> float:
-    learn.heard = []
+    learn.batch_losses = []
     learn.gradient(slot({"w": w, "stats": w[:0]}, SGD), BATCH)
-    return float(learn.heard[0][0])
+    return float(learn.batch_losses[0][0])
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.5, 0.9])

@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 from torch.testing import assert_close
 
 from fallow.core.types import State
-from fallow.training.parts.heads import Labeled
+from fallow.training.parts.closed_form import Labeled
 from fallow.training.parts.ridge import (
     add_up,
     centered,

@@ -26,13 +26,13 @@ each_method = pytest.mark.parametrize(
 @each_method
 def test_a_step_takes_as_many_gradients_as_the_method_says(method: Any) -> None:
     executor: Loop = loop(mlp)
-    learn = Autograd(executor.network, executor.loss, Optimizer(), heard=[])
+    learn = Autograd(executor.network, executor.loss, Optimizer(), batch_losses=[])
     x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 6)
     batch = Batch(x, torch.tensor([0, 1, 2, 0]), torch.ones(4).double(), 0.1)
     w = slot(first_state(mlp), Optimizer())
     method.step(method.start(w, {}), w, batch, learn)
     batches = 2 if type(method).__name__ == "PerFedAvg" else 1  # which takes two per step
-    assert len(learn.heard or ()) == method.contract.gradients_per_batch * batches
+    assert len(learn.batch_losses or ()) == method.contract.gradients_per_batch * batches
 
 
 @each_method

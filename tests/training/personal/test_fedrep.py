@@ -9,8 +9,8 @@ import torch
 from torch import Generator
 from torch.testing import assert_close
 
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.models import build_model
 from fallow.training.personal import FedRep

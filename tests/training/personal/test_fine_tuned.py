@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core.banks import Layout
+from fallow.core.model_vectors import Layout
 from fallow.core.types import State
 from fallow.sites import LocalSite
 from fallow.sites.in_process import InProcessChannel

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure, payload
 from fallow.core.local import Batch
+from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Job, Loop, row_loss
 from fallow.models.networks import Linear

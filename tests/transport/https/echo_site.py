@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from threading import Event
 
-from fallow.transport.https import Calling, HttpsNode
+from fallow.transport.https import ConnectionSettings, HttpsNode
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     def handle(message: bytes) -> bytes:
         return name.encode() + b":" + message
 
-    calling = Calling(address, Path(authority))
+    calling = ConnectionSettings(address, Path(authority))
     HttpsNode(calling, name, study, Path(key).read_bytes(), handle).start()
     Event().wait()
 

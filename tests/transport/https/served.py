@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fallow.core.events import Event
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
+from fallow.transport.https import ConnectionSettings, HttpsNode, HttpsTransport, Listening
 from fallow.transport.https.signed import CHALLENGE_HEADER, Head, sum_of
 from fallow.transport.tls import Tls, make_site_context, new_tls
 
@@ -44,7 +44,7 @@ class Served:
         return self.address
 
     def start_site(self, name: str, handle: Handle = echo, study: str = STUDY) -> HttpsNode:
-        calling = Calling(self.address_of(name), self.tls.authority)
+        calling = ConnectionSettings(self.address_of(name), self.tls.authority)
         node = HttpsNode(calling, name, study, self.secrets[name], handle)
         self.nodes[name] = node
         node.start()

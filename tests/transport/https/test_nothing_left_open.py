@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
+from fallow.transport.https import ConnectionSettings, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
 from tests.each import mark_long
 from tests.transport.https.served import SOON, STUDY, echo
@@ -31,7 +31,9 @@ def test_a_site_that_is_stopped_amid_a_handshake(tmp_path: Path) -> None:
     authority = new_tls(tmp_path / "tls").authority
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        node = HttpsNode(Calling(address, authority), "anna", STUDY, bytes(32), echo)
+        node = HttpsNode(
+            ConnectionSettings(address, authority), "anna", STUDY, bytes(32), echo
+        )
         node.start()
         connection, _ = silent.accept()
         with connection:

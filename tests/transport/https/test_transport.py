@@ -17,7 +17,13 @@ pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening, Pair
+from fallow.transport.https import (
+    ConnectionSettings,
+    HttpsNode,
+    HttpsTransport,
+    Listening,
+    Pair,
+)
 from fallow.transport.https.signed import POLL, WINDOW
 from fallow.transport.https.transport import allow_largest
 from fallow.transport.tls import Tls, new_tls
@@ -209,7 +215,7 @@ def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
 # -- authentication ------------------------------------------------------------------------
 
 
-def site_of(world: Served, calling: Calling, name: str = "anna") -> HttpsNode:
+def site_of(world: Served, calling: ConnectionSettings, name: str = "anna") -> HttpsNode:
     node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
     world.nodes[name] = node
     node.start()
@@ -222,7 +228,7 @@ def test_a_site_talks_to_no_machine_that_another_authority_vouches_for(
     other = new_tls(tmp_path / "other")
     with served(tmp_path) as world:
         world.transport.send({"anna": b"order"})
-        node = site_of(world, Calling(world.address, other.authority))
+        node = site_of(world, ConnectionSettings(world.address, other.authority))
         until(lambda: node.problem is not None)
         assert "did not present a certificate for that address" in str(node.problem)
         assert str(other.authority) in str(node.problem)
@@ -237,13 +243,13 @@ def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
         # the system trusts the issuer of this machine's certificate
         monkeypatch.setenv("SSL_CERT_FILE", str(world.tls.authority))
         world.transport.send({"anna": b"order"})
-        node = site_of(world, Calling(world.address, pinned.authority))
+        node = site_of(world, ConnectionSettings(world.address, pinned.authority))
         until(lambda: node.problem is not None)
         assert "did not present a certificate for that address" in str(node.problem)
         world.stop_site("anna")
 
         # shows that the system trusts the certificate
-        site_of(world, Calling(world.address))
+        site_of(world, ConnectionSettings(world.address))
         assert world.answers({"anna"}) == {"anna": b"echo:order"}
 
 
@@ -255,14 +261,14 @@ def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
             f"127.0.0.2:{world.transport.port}"  # also this machine, but in no certificate
         )
         world.transport.send({"anna": b"order"})
-        node = site_of(world, Calling(address, world.tls.authority))
+        node = site_of(world, ConnectionSettings(address, world.tls.authority))
         until(lambda: node.problem is not None)
         assert world.transport.receive(0.5) == []
 
 
 def test_without_an_authority_only_those_of_the_system_count(tmp_path: Path) -> None:
     with served(tmp_path) as world:
-        node = site_of(world, Calling(world.address))
+        node = site_of(world, ConnectionSettings(world.address))
         until(lambda: node.problem is not None)
         assert "from the authority in this system" in str(node.problem)
 
@@ -270,7 +276,7 @@ def test_without_an_authority_only_those_of_the_system_count(tmp_path: Path) -> 
 def test_with_mutual_tls_a_site_without_a_certificate_is_not_heard(tmp_path: Path) -> None:
     clients = new_tls(tmp_path / "clients")
     with served(tmp_path, clients=clients.authority) as world:
-        calling = Calling(world.address, world.tls.authority)
+        calling = ConnectionSettings(world.address, world.tls.authority)
         node = site_of(world, calling)
         world.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None)
@@ -288,8 +294,10 @@ def test_with_mutual_tls_a_site_without_a_certificate_is_not_heard(tmp_path: Pat
         assert world.answers({"anna"}) == {"anna": b"echo:order"}
 
 
-def with_own(calling: Calling, own: Tls) -> Calling:
-    return Calling(calling.address, calling.authority, Pair(own.certificate, own.key))
+def with_own(calling: ConnectionSettings, own: Tls) -> ConnectionSettings:
+    return ConnectionSettings(
+        calling.address, calling.authority, Pair(own.certificate, own.key)
+    )
 
 
 def test_a_certificate_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
@@ -299,7 +307,9 @@ def test_a_certificate_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="two matching PEM files"):
         HttpsTransport(Listening("127.0.0.1:0", mixed), STUDY, {})
     with pytest.raises(ValueError, match="two matching PEM files"):
-        HttpsNode(with_own(Calling("a:1"), mixed), "anna", STUDY, bytes(32), echo)
+        HttpsNode(
+            with_own(ConnectionSettings("a:1"), mixed), "anna", STUDY, bytes(32), echo
+        )
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.168.1.7:443", "[::]:443"])
@@ -354,7 +364,7 @@ def test_a_revoked_site_cannot_answer_the_message_that_it_has(tmp_path: Path) ->
 
 def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
     tls = new_tls(tmp_path / "tls")
-    calling = Calling("127.0.0.1:9", tls.authority)
+    calling = ConnectionSettings("127.0.0.1:9", tls.authority)
     node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
     node.start()
     try:
@@ -423,14 +433,14 @@ def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes
 def test_a_site_follows_no_redirect_and_takes_no_encoded_or_endless_answer(
     answer: bytes, word: str, tmp_path: Path
 ) -> None:
-    heard: list[bytes] = []
+    messages: list[bytes] = []
 
     def handle(message: bytes) -> bytes:
-        heard.append(message)
+        messages.append(message)
         return b""
 
     with impostor(tmp_path, answer) as (tls, port, asked):
-        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        calling = ConnectionSettings(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, new_signing_key(), handle)
         node.start()
         try:
@@ -438,7 +448,7 @@ def test_a_site_follows_no_redirect_and_takes_no_encoded_or_endless_answer(
             assert word in str(node.problem)
         finally:
             node.stop()
-    assert heard == []
+    assert messages == []
     assert asked
 
 
@@ -448,7 +458,7 @@ def test_a_challenge_of_another_form_is_not_signed(tmp_path: Path) -> None:
         b"content-length: 0\r\nconnection: close\r\n\r\n"
     )
     with impostor(tmp_path, answer) as (tls, port, asked):
-        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        calling = ConnectionSettings(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
         node.start()
         until(lambda: len(asked) >= 2)
@@ -512,7 +522,7 @@ def tunnel(is_open: bool = True) -> Iterator[tuple[str, list[bytes]]]:
 
 def test_a_proxy_carries_what_it_cannot_read(tmp_path: Path) -> None:
     with served(tmp_path) as world, tunnel() as (proxy, seen):
-        calling = Calling(world.address, world.tls.authority, proxy=proxy)
+        calling = ConnectionSettings(world.address, world.tls.authority, proxy=proxy)
         site_of(world, calling)
         assert world.ask({"anna": b"a secret order"}) == {"anna": b"echo:a secret order"}
         world.stop_site("anna")
@@ -533,7 +543,7 @@ def test_behind_a_program_that_ends_https_the_coordinator_needs_no_certificate(
     transport.start()
     assert transport.wait_until_there(SOON)
     with ending_https(tmp_path, transport.port) as (tls, port):
-        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        calling = ConnectionSettings(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, secret, echo)
         node.start()
         try:
@@ -591,15 +601,17 @@ def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
 
 def test_a_proxy_that_refuses_is_named(tmp_path: Path) -> None:
     with served(tmp_path) as world, tunnel(is_open=False) as (proxy, _):
-        node = site_of(world, Calling(world.address, world.tls.authority, proxy=proxy))
+        node = site_of(
+            world, ConnectionSettings(world.address, world.tls.authority, proxy=proxy)
+        )
         until(lambda: node.problem is not None)
         assert "the proxy between this site and" in str(node.problem)
 
 
 def test_the_environment_names_a_proxy_but_never_for_this_machine() -> None:
-    assert Calling("hub.example:443").uses_environment
-    assert not Calling("127.0.0.1:443").uses_environment
-    assert not Calling("[::1]:443").uses_environment
+    assert ConnectionSettings("hub.example:443").uses_environment
+    assert not ConnectionSettings("127.0.0.1:443").uses_environment
+    assert not ConnectionSettings("[::1]:443").uses_environment
 
 
 def test_a_site_ends_within_moments(tmp_path: Path) -> None:
@@ -615,7 +627,7 @@ def test_a_coordinator_that_has_nothing_to_say_at_once_is_not_called_without_a_p
     tmp_path: Path,
 ) -> None:
     with impostor(tmp_path, b"HTTP/1.1 204 No Content\r\n\r\n") as (tls, port, asked):
-        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        calling = ConnectionSettings(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
         node.start()
         until(lambda: len(asked) > 1)

@@ -88,13 +88,13 @@ def read_tasks(content: bytes) -> list[Cells]:
 
 
 def read_task(task: JsonObject) -> list[Cells]:
-    """Return the label (``label``, ``who``) of each annotation and the example in ``data``.
+    """Return the label (``label``, ``annotator``) of each annotation and the example in ``data``.
 
     A skipped or unseen task has an empty label. Raises ValueError for annotations without a label.
 
     >>> choice = {"from_name": "label", "type": "choices", "value": {"choices": ["ill"]}}
     >>> read_task({"data": {"id": "a"}, "annotations": [{"result": [choice]}]})
-    [{'id': 'a', 'label': 'ill', 'who': None}]
+    [{'id': 'a', 'label': 'ill', 'annotator': None}]
     """
     data = task.get("data")
     if not isinstance(data, dict):
@@ -112,8 +112,8 @@ def read_task(task: JsonObject) -> list[Cells]:
     output: list[Cells] = []
     for annotation in annotations:
         label = _read_label(annotation)
-        who = _read_author(annotation) or data.get("who")
-        output.append({**sample, "label": label, "who": who})
+        annotator = _read_author(annotation) or data.get("annotator")
+        output.append({**sample, "label": label, "annotator": annotator})
     return output
 
 

@@ -380,7 +380,7 @@ def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
     """Return a labeling task as data of a task: its identification and the displayed content."""
     sample: dict[str, object] = {}
     for name, value in line.items():
-        if name in ("id", "row", "cycle", "place") or name.startswith("feature:"):
+        if name in ("id", "row", "cycle", "position") or name.startswith("feature:"):
             sample[name] = value
     row = line["row"]
     shown = show(row) if isinstance(row, int) else None

@@ -31,14 +31,14 @@ class Entry(TypedDict):
     """One event. Unset fields are empty.
 
     ``time`` is ISO 8601 in UTC by the party's own clock. ``what`` is the kind of event, a key of
-    `KINDS`. ``who`` is an annotator, or the site that an entry of a coordinator concerns. ``row``
+    `KINDS`. ``party`` is an annotator, or the site that an entry of a coordinator concerns. ``row``
     is the row number in the site's file, from 0.
     """
 
     number: int
     time: str
     what: str
-    who: str
+    party: str
     run: str
     exchange: str
     row: int | str
@@ -130,7 +130,7 @@ def _tell(line: HistoryLine) -> Entry:
     """Convert a line of a ledger to an entry."""
     result = _empty(line.what)
     result["time"] = line.at
-    result["who"] = line.who
+    result["party"] = line.annotator
     result["run"] = line.run
     result["exchange"] = line.key
     result["note"] = line.note
@@ -149,14 +149,14 @@ def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
     entries: list[Entry] = []
     for site, details in folder.admitted.items():
         entry = _empty("admitted")
-        entry["who"] = site
+        entry["party"] = site
         entry["note"] = fingerprint(details)
         entries.append(entry)
     entries += _list_decisions(folder.path, agreement)
     for arrival in read_arrivals(folder.path / ARRIVALS):
         entry = _empty(arrival.what)
         entry["time"] = arrival.time
-        entry["who"] = arrival.site
+        entry["party"] = arrival.site
         entry["run"] = arrival.run
         entry["exchange"] = arrival.key
         entry["note"] = arrival.why
@@ -186,14 +186,14 @@ def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
         for absence in load_absences(journal):
             entry = _empty("absent")
             entry["time"] = absence.at
-            entry["who"] = absence.site
+            entry["party"] = absence.site
             entry["run"] = run
             entry["exchange"] = str(absence.key)
             entries.append(entry)
         for site, since in load_left(journal).items():
             entry = _empty("left out")
             entry["time"] = since
-            entry["who"] = site
+            entry["party"] = site
             entry["run"] = run
             entries.append(entry)
     return entries
@@ -208,7 +208,7 @@ def _empty(what: str) -> Entry:
         "number": 0,
         "time": "",
         "what": what,
-        "who": "",
+        "party": "",
         "run": "",
         "exchange": "",
         "row": "",

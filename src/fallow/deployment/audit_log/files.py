@@ -66,7 +66,7 @@ def _render_page(trail: AuditLog, summary: Mapping[str, object]) -> bytes:
         kinds=KINDS,
         policy=POLICY,
         counts=_count(trail),
-        annotators=_count_labels_of_people(trail),
+        annotators=_count_labels_of_annotators(trail),
         epsilon=_sum_epsilon(trail),
     )
     return text.encode()
@@ -103,15 +103,15 @@ def _count(trail: AuditLog) -> dict[str, int]:
     return counts
 
 
-def _count_labels_of_people(trail: AuditLog) -> dict[str, int]:
+def _count_labels_of_annotators(trail: AuditLog) -> dict[str, int]:
     """Return the number of labels of each annotator, largest first. Empty for a coordinator."""
     counts: dict[str, int] = {}
     if trail.role == "site":
         for entry in trail.entries:
-            if entry["who"]:
-                counts[entry["who"]] = counts.get(entry["who"], 0) + 1
-    ordered = sorted(counts, key=lambda who: (-counts[who], who))
-    return {who: counts[who] for who in ordered}
+            if entry["party"]:
+                counts[entry["party"]] = counts.get(entry["party"], 0) + 1
+    ordered = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
+    return {annotator: counts[annotator] for annotator in ordered}
 
 
 def _sum_epsilon(trail: AuditLog) -> float:

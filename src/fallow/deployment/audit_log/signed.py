@@ -74,7 +74,7 @@ class Manifest(AuditSummary):
 
 
 @dataclass(frozen=True)
-class Checked:
+class VerifiedAudit:
     """Result of a verification. ``faults`` has a sentence for each file that differs."""
 
     summary: AuditSummary
@@ -194,7 +194,7 @@ def _decode_key(text: str, what: str) -> bytes:
     return key
 
 
-def verify_audit(folder: Path, public: PublicKey) -> Checked:
+def verify_audit(folder: Path, public: PublicKey) -> VerifiedAudit:
     """Compare the files of an audit log with the signed manifest.
 
     The manifest is parsed only after its signature has been verified with ``public``. Raises
@@ -221,7 +221,7 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
         if fault is not None:
             faults.append(fault)
     summary = {name: manifest[name] for name in AuditSummary.__annotations__}  # type: ignore[literal-required]
-    return Checked(cast(AuditSummary, summary), faults)
+    return VerifiedAudit(cast(AuditSummary, summary), faults)
 
 
 def _read_manifest(folder: Path, public: PublicKey) -> Manifest:

@@ -39,7 +39,7 @@ OF_ALL: tuple[StepName, ...] = (
     "tune",
 )
 """Steps that every site must take part in."""
-PEOPLE: tuple[StepName, ...] = ("ask", "close")
+LABELING_STEPS: tuple[StepName, ...] = ("ask", "close")
 """Steps at the start and the end of labeling."""
 
 
@@ -158,7 +158,7 @@ def leave_out(
         journal.note(ABSENT, json.dumps([asdict(absence) for absence in absences]))
         of_place = [name for name in journal.exchanges() if _is_within(name, position)]
         journal.take_back(of_place)
-        ask_anew(journal, position.phase_name)
+        repeat_instruction(journal, position.phase_name)
 
 
 def _find_place(key: ExchangeKey) -> ExchangeKey:
@@ -189,7 +189,7 @@ def _check_place(
     sites: Sequence[SiteId],
 ) -> None:
     """Raise ValueError unless a round or query can proceed without the sites."""
-    if position.phase == "finish" or position.step in PEOPLE:
+    if position.phase == "finish" or position.step in LABELING_STEPS:
         return  # the labels of an absent site count at the next query
     owner = contracts["query"]
     needs_all = owner.everyone
@@ -209,7 +209,7 @@ def _check_place(
         )
 
 
-def ask_anew(journal: EventLog, phase: str) -> None:
+def repeat_instruction(journal: EventLog, phase: str) -> None:
     """Repeat a phase such as ``0/train`` under keys that no site has seen."""
     name = f"{AGAIN}{phase}"
     journal.note(name, str(int(journal.read_note(name) or 0) + 1))
@@ -218,7 +218,7 @@ def ask_anew(journal: EventLog, phase: str) -> None:
 # -- discarding the exchange that stopped the server side ----------------------------------
 
 
-def take_back_last(journal: EventLog) -> ExchangeKey | None:
+def discard_last_reply(journal: EventLog) -> ExchangeKey | None:
     """Discard the last recorded exchange because the server side failed on its content.
 
     Returns its key, or None if there is none. The exchange is repeated under a new key.
@@ -229,7 +229,7 @@ def take_back_last(journal: EventLog) -> ExchangeKey | None:
     key = recorded[-1]
     with journal.transaction():
         journal.take_back([key])
-        ask_anew(journal, key.phase_name)
+        repeat_instruction(journal, key.phase_name)
         before: Tree = json.loads(journal.read_note(BEFORE) or "{}")
         # discard the effects of that exchange at the sites as well
         if before.get("key") == str(key):
@@ -328,4 +328,4 @@ def leave(journal: EventLog, sites: Iterable[SiteId], at: str, key: ExchangeKey)
         recorded = journal.exchanges()
         journal.take_back(recorded)
         for phase in sorted({name.phase_name for name in [key, *recorded]}):
-            ask_anew(journal, phase)
+            repeat_instruction(journal, phase)

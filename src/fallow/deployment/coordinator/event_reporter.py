@@ -19,7 +19,7 @@ from fallow.deployment.coordinator.absences import (
     is_of_all,
 )
 from fallow.deployment.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
-from fallow.deployment.coordinator.live import LABELING, Live, read_last, utc
+from fallow.deployment.coordinator.live import LABELING, StatusFile, read_last, utc
 from fallow.recipes.papers import load_papers
 from fallow.storage.errors import StorageError, sentence
 
@@ -41,7 +41,7 @@ class EventReporter:
 
     folder: Path
     agreement: Agreement
-    live: Live
+    live: StatusFile
     notify: EventHandler
     pages: bool = True
     run: str = ""

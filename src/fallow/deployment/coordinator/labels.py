@@ -22,7 +22,7 @@ SLACK = 60.0  # seconds of clock correction that are not reported
 COUNTS = ("asked", "answered", "declined", "open", "conflicts")
 
 
-class Counting(Protocol):
+class LabelCounter(Protocol):
     """Source of labeling progress. Sites that do not reply are left out."""
 
     def progress(self) -> dict[SiteId, Answer]: ...
@@ -37,7 +37,7 @@ class LabelWait:
     change after a restart. ``every`` is the number of seconds between progress requests.
     """
 
-    sites: Counting
+    sites: LabelCounter
     journal: EventLog
     control: Control
     seconds: float  # time for annotators

@@ -30,7 +30,7 @@ class StopRequested(Exception):
     """The coordinator was asked to stop. It resumes when it is started again."""
 
 
-class Advanced(Exception):
+class ProceedRequested(Exception):
     """The coordinator was asked to proceed without the pending sites of an exchange."""
 
     def __init__(self, sites: list[SiteId]) -> None:
@@ -38,7 +38,7 @@ class Advanced(Exception):
         self.sites = sites
 
 
-class Revoked(Exception):
+class RevocationRequested(Exception):
     """Keys of sites were revoked since the run was started or continued."""
 
     def __init__(self, sites: list[SiteId]) -> None:
@@ -85,7 +85,7 @@ class Control:
 
 @final
 @dataclass
-class Live:
+class StatusFile:
     """State of a run for other processes, in one small file that is replaced atomically.
 
     Times are seconds since 1970 in memory and UTC in the file.
@@ -170,7 +170,7 @@ class WatchedTransport:
     """
 
     transport: Transport
-    live: Live
+    live: StatusFile
     control: Control
     revoked: Callable[[], Set[SiteId]] = frozenset
     removed: Set[SiteId] = frozenset()
@@ -188,10 +188,10 @@ class WatchedTransport:
         self.control.check()
         revoked = self.revoked()
         if revoked - self.removed:
-            raise Revoked(sorted(revoked - self.removed))
+            raise RevocationRequested(sorted(revoked - self.removed))
         waiting = self.live.state.get("waiting") or {}
         if waiting.get("can_advance") and self.control.take("advance"):
-            raise Advanced(waiting["sites"])
+            raise ProceedRequested(waiting["sites"])
         if not waiting and self.live.state.get("phase") != LABELING:
             self.control.forget("advance")  # the request came after the awaited reply
         online = self.transport.online()

@@ -59,8 +59,8 @@ class PlausibleSums:
         if why is None:
             return result
         self.failed.append(why)
-        who = ", ".join(sorted(answers))
-        output = f"the aggregate of {verb!r} over {who} is impossible: {why}"
+        annotator = ", ".join(sorted(answers))
+        output = f"the aggregate of {verb!r} over {annotator} is impossible: {why}"
         if len(self.failed) >= ATTEMPTS:
             raise RunHalted(
                 f"{output}; this happened {len(self.failed)} times, and masks hide "

@@ -19,6 +19,7 @@ from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy, build_study
 from fallow.deployment.coordinator.absences import (
+    discard_last_reply,
     is_of_all,
     leave,
     leave_out,
@@ -26,16 +27,15 @@ from fallow.deployment.coordinator.absences import (
     load_left,
     load_revocations,
     revoke,
-    take_back_last,
 )
 from fallow.deployment.coordinator.describing import describe_sites
 from fallow.deployment.coordinator.event_reporter import EventReporter
 from fallow.deployment.coordinator.labels import LabelWait
 from fallow.deployment.coordinator.live import (
-    Advanced,
     Control,
-    Live,
-    Revoked,
+    ProceedRequested,
+    RevocationRequested,
+    StatusFile,
     StopRequested,
     WatchedTransport,
     utc,
@@ -144,10 +144,10 @@ class Program:
         """
         control = Control(self.folder / "control")
         private_folder(self.folder)
-        tighten(self.folder)  # folders of an earlier version
+        tighten(self.folder)
         with alone(self.folder):
             control.forget("stop")
-            live = Live(self.folder / "live.json", self.clock, self.notify)
+            live = StatusFile(self.folder / "live.json", self.clock, self.notify)
             reporter = EventReporter(
                 self.folder, self.agreement, live, self.notify, self.pages
             )
@@ -159,7 +159,7 @@ class Program:
                     transport = WatchedTransport(
                         self.transport, live, control, self.revoked
                     )
-                    while not self._run_to_the_end(reporter, transport, control):
+                    while not self._run_until_done(reporter, transport, control):
                         reporter.notify({"event": "again"})
                 reporter.end("finished")
             except StopRequested:
@@ -170,7 +170,7 @@ class Program:
                 raise
         return True
 
-    def _run_to_the_end(
+    def _run_until_done(
         self, reporter: EventReporter, transport: WatchedTransport, control: Control
     ) -> bool:
         """Run to the end, and return False if a site has left and the open step is repeated."""
@@ -209,16 +209,16 @@ class Program:
                     transport.transport.send({site: message})
             try:
                 self._run_all(channel, journal, parts, weights, reporter, control)
-            except Advanced as advanced:
-                self._go_on_without(advanced.sites, channel, journal, parts, reporter)
+            except ProceedRequested as advanced:
+                self._proceed_without(advanced.sites, channel, journal, parts, reporter)
                 return False
-            except Revoked as revoked:
+            except RevocationRequested as revoked:
                 self._remove(revoked.sites, channel, journal, parts, reporter)
                 return False
             except (StopRequested, StorageError):
                 raise
             except Exception:
-                self._look_back(channel, journal, reporter)
+                self._roll_back(channel, journal, reporter)
                 raise
         return True
 
@@ -240,7 +240,7 @@ class Program:
             missing=schema.missing,
         )
 
-    def _go_on_without(
+    def _proceed_without(
         self,
         sites: list[SiteId],
         channel: RemoteChannel,
@@ -291,7 +291,7 @@ class Program:
         )
         reporter({"event": "revoked", "sites": sites, "why": why})
 
-    def _look_back(
+    def _roll_back(
         self, channel: RemoteChannel, journal: EventLog, reporter: EventReporter
     ) -> None:
         """Discard the exchange on which the server side failed.
@@ -302,7 +302,7 @@ class Program:
             return
         if channel.newest is not None and channel.newest not in journal.exchanges():
             return  # it was not recorded, or its step is over
-        key = take_back_last(journal)
+        key = discard_last_reply(journal)
         if key is not None:
             reporter(
                 {

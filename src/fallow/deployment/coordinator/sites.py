@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypedDict, final
 import torch
 
 from fallow.core.ask import Ask, Channel, each_of_all
-from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, select_sent
 from fallow.core.missing import Missing
+from fallow.core.model_vectors import Layout
 from fallow.core.refusal import RunHalted, explain_errors
 from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.deployment.agreement import Agreement

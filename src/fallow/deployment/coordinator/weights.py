@@ -166,7 +166,7 @@ def find_too_far(
 ) -> dict[SiteId, str]:
     """Return the sites whose numbers are unusable or far beyond those of the others.
 
-    Replies have the same form (`alike.find_odd`) and finite numbers, and models fit in float32.
+    Replies have the same form (`find_inconsistent`) and finite numbers, and models fit in float32.
     """
     refused: dict[SiteId, str] = {}
     sizes: dict[str, dict[SiteId, float]] = {}

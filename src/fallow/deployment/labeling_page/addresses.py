@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from fallow.deployment.labeling_page.access import ENTRANCE, TokenAccess
-from fallow.deployment.labeling_page.annotators import Who, person, remember
+from fallow.deployment.labeling_page.annotators import Annotator, person, remember
 from fallow.deployment.labeling_page.forms import row_of, whole_number
 from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.labeling_page.pictures import picture, placeholder
@@ -51,8 +51,8 @@ def enter(request: Request, views: Page, token: str = "") -> Response:
     # browsers do not send strict cookies with a redirect.
     response = views.page("enter", None)
     response.set_cookie(access.cookie, access.key, httponly=True, samesite="strict")
-    if request.app.state.who is not None:
-        remember(response, request.app.state.who)
+    if request.app.state.annotator is not None:
+        remember(response, request.app.state.annotator)
     return response
 
 
@@ -63,59 +63,61 @@ def name(request: Request, views: Page) -> Response:
 
 
 @router.get("/")
-def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
+def first(request: Request, annotator: Annotator, views: Page, row: str = "") -> Response:
     """Show the annotator's next labeling task after ``row``, or report that none is open."""
-    notice = views.describe_outcome(request.query_params, who)
-    asked = views.queue.next_task(whole_number(row), who)
+    notice = views.describe_outcome(request.query_params, annotator)
+    asked = views.queue.next_task(whole_number(row), annotator)
     if asked is None:
-        return views.all_done(who, notice=notice)
-    return views.sample(asked, who, notice=notice)
+        return views.all_done(annotator, notice=notice)
+    return views.sample(asked, annotator, notice=notice)
 
 
 @router.get("/sample/{row}")
-def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -> Response:
+def sample(
+    request: Request, annotator: Annotator, views: Page, row: Row, guess: str = ""
+) -> Response:
     """Show one example, labeled or not. ``guess="yes"`` shows the model's prediction."""
     asked = views.queue.task(row)
     if asked is None:
         raise ValueError(translate("This example was not selected for labeling."))
     return views.sample(
         asked,
-        who,
+        annotator,
         shows_guess=guess == "yes",
-        notice=views.describe_outcome(request.query_params, who),
+        notice=views.describe_outcome(request.query_params, annotator),
     )
 
 
 @router.get("/conflicts")
-def conflicts(request: Request, who: Who, views: Page) -> Response:
+def conflicts(request: Request, annotator: Annotator, views: Page) -> Response:
     """Show the examples with conflicting labels."""
     return views.conflict_list(
-        who, notice=views.describe_outcome(request.query_params, who)
+        annotator, notice=views.describe_outcome(request.query_params, annotator)
     )
 
 
 @router.get("/suspicious")
-def suspicious(who: Who, views: Page) -> Response:
+def suspicious(annotator: Annotator, views: Page) -> Response:
     """Show the examples whose labels are suspicious, without the labels."""
-    return views.check_list(who)
+    return views.check_list(annotator)
 
 
 @router.get("/mine")
-def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
+def mine(request: Request, annotator: Annotator, views: Page, page: str = "1") -> Response:
     """Show the annotator's own labels."""
-    return views.own_labels(who, max(1, whole_number(page) or 1))
+    return views.own_labels(annotator, max(1, whole_number(page) or 1))
 
 
 @router.get("/data")
-def data(who: Who, views: Page) -> Response:
+def data(annotator: Annotator, views: Page) -> Response:
     """Show how the site's files were read."""
-    return views.data(who)
+    return views.data(annotator)
 
 
 @router.get("/withdraw/{row}")
-def withdrawal(who: Who, views: Page, row: Row) -> Response:
+def withdrawal(annotator: Annotator, views: Page, row: Row) -> Response:
     """Show the form for withdrawing an example."""
-    return views.withdrawal(row, who)
+    return views.withdrawal(row, annotator)
 
 
 @router.get("/picture/{row}")
@@ -140,9 +142,9 @@ def image(views: Page, row: Row, view: str = "0") -> Response:
 
 
 @router.get("/state")
-def state(who: Who, views: Page, row: str = "") -> Response:
+def state(annotator: Annotator, views: Page, row: str = "") -> Response:
     """Return the state that an open page polls."""
-    return JSONResponse(views.live(who, whole_number(row)))
+    return JSONResponse(views.live(annotator, whole_number(row)))
 
 
 @router.get("/static/{file}")

@@ -24,22 +24,22 @@ def person(request: Request) -> str | None:
     Without a login, names that differ in case only are one annotator.
     """
     access: AccessControl = request.app.state.access
-    who = access.find_name(request.headers, request.cookies)
-    if who is None or not access.asks_for_names:
-        return who
+    annotator = access.find_name(request.headers, request.cookies)
+    if annotator is None or not access.asks_for_names:
+        return annotator
     queue: LabelQueue = request.app.state.views.queue
-    return queue.find_annotator(who)
+    return queue.find_annotator(annotator)
 
 
 def require_name(request: Request) -> str:
     """Return the annotator's name, without which no label can be saved."""
-    who = person(request)
-    if who is None:
+    annotator = person(request)
+    if annotator is None:
         raise Nameless
-    return who
+    return annotator
 
 
-Who = Annotated[str, Depends(require_name)]
+Annotator = Annotated[str, Depends(require_name)]
 
 
 def remember(response: Response, choice: str, cookie: str = NAME) -> None:

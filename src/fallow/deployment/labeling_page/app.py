@@ -23,10 +23,12 @@ from fallow.deployment.site.settings import LANGUAGES
 from fallow.storage.errors import StorageError
 
 
-def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None) -> FastAPI:
+def create_app(
+    queue: LabelQueue, access: AccessControl, annotator: str | None = None
+) -> FastAPI:
     """Create the application of one site.
 
-    ``who`` is the annotator's name until another one is entered. Raises ValueError for an invalid
+    ``annotator`` is the annotator's name until another one is entered. Raises ValueError for an invalid
     name.
     """
     routes = addresses.router.routes + changes.router.routes
@@ -34,9 +36,9 @@ def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None)
     views = Views(queue, access.asks_for_names)
     app.state.views = views
     app.state.access = access
-    app.state.who = None
-    if who is not None:
-        app.state.who = name_of(who)
+    app.state.annotator = None
+    if annotator is not None:
+        app.state.annotator = name_of(annotator)
 
     @app.middleware("http")
     async def gate(

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from fallow.deployment.labeling_page.addresses import Page, views_of
-from fallow.deployment.labeling_page.annotators import Who, person, remember
+from fallow.deployment.labeling_page.annotators import Annotator, person, remember
 from fallow.deployment.labeling_page.forms import (
     field,
     form,
@@ -48,7 +48,7 @@ def rename(request: Request, form: Form, views: Page) -> Response:
 
 
 @router.post("/answer")
-def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
+def answer(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
     """Save a label, or why there is none."""
     asked = views.queue.task(row)
     if asked is None:
@@ -58,32 +58,32 @@ def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema)
-        outcome = views.queue.answer(row, value, who, seen, obstacle_of(form))
+        outcome = views.queue.answer(row, value, annotator, seen, obstacle_of(form))
     except (Outdated, ValueError) as error:
         now = views.queue.task(row) or asked
         typed = form.get("value", "")
-        return views.sample(now, who, 409, alert=str(error), typed=typed)
+        return views.sample(now, annotator, 409, alert=str(error), typed=typed)
     return onward("/", outcome, row)
 
 
 @router.post("/skip")
-def skip(who: Who, views: Page, row: Row) -> Response:
+def skip(annotator: Annotator, views: Page, row: Row) -> Response:
     """Postpone a labeling task: it comes after all others of the annotator."""
     try:
-        views.queue.skip(row, who)
+        views.queue.skip(row, annotator)
     except Outdated as error:
         asked = views.queue.task(row)
         if asked is None:
             raise ValueError(str(error)) from error
-        return views.sample(asked, who, 409, alert=str(error))
+        return views.sample(asked, annotator, 409, alert=str(error))
     return onward("/", "skipped", row)
 
 
 @router.post("/undo")
-def undo(who: Who, form: Form, views: Page, row: Row) -> Response:
+def undo(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
     """Undo the annotator's latest label."""
     try:
-        views.queue.take_back(row, who, field(form, "said"))
+        views.queue.take_back(row, annotator, field(form, "n_answers"))
     except Outdated as error:
         details = row
         if error.row is not None:
@@ -91,28 +91,30 @@ def undo(who: Who, form: Form, views: Page, row: Row) -> Response:
         asked = views.queue.task(details)
         if asked is None:
             raise ValueError(str(error)) from error
-        return views.sample(asked, who, 409, alert=str(error))
+        return views.sample(asked, annotator, 409, alert=str(error))
     return onward(f"/sample/{row}", "undone", row)
 
 
 @router.post("/resolve")
-def resolve(who: Who, form: Form, views: Page, row: Row) -> Response:
+def resolve(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
     """Resolve a conflict."""
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema)
-        views.queue.resolve(row, value, who, seen)
+        views.queue.resolve(row, value, annotator, seen)
     except (Outdated, ValueError) as error:
-        return views.conflict_list(who, 409, alert=str(error))
+        return views.conflict_list(annotator, 409, alert=str(error))
     return onward("/conflicts", "resolved", row)
 
 
 @router.post("/withdraw")
-def withdraw(who: Who, form: Form, views: Page, row: Row) -> Response:
+def withdraw(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
     """Withdraw an example permanently."""
     try:
         why = reason_of(form)
     except ValueError as error:
-        return views.withdrawal(row, who, 400, alert=str(error), why=form.get("why", ""))
-    views.queue.ledger.withdraw(row, who, why)
+        return views.withdrawal(
+            row, annotator, 400, alert=str(error), why=form.get("why", "")
+        )
+    views.queue.ledger.withdraw(row, annotator, why)
     return onward("/", "withdrawn", row)

@@ -79,27 +79,27 @@ class LabelQueue:
         """Return the newest labeling task of a row, or None if there was none."""
         return self.ledger.newest_tasks().get(row)
 
-    def waiting(self, who: str) -> list[LabelingTask]:
+    def waiting(self, annotator: str) -> list[LabelingTask]:
         """Return the open labeling tasks of an annotator, in the order of selection."""
         waiting: list[LabelingTask] = []
         for asked in self.ledger.tasks(state="open"):
-            if find_own_answer(asked, who) is None:
+            if find_own_answer(asked, annotator) is None:
                 waiting.append(asked)
         return waiting
 
-    def list_checks(self, who: str) -> list[LabelingTask]:
+    def list_checks(self, annotator: str) -> list[LabelingTask]:
         """Return the suspicious labels that an annotator may check, the most suspicious first."""
-        return [asked for asked in self.waiting(who) if asked.is_check]
+        return [asked for asked in self.waiting(annotator) if asked.is_check]
 
     def around(
-        self, row: int | None, who: str
+        self, row: int | None, annotator: str
     ) -> tuple[LabelingTask | None, LabelingTask | None]:
         """Return the previous and the next task of an annotator, cyclically, or None."""
         rows = list(self.ledger.newest_tasks())
         here = -1  # before all others
         if row is not None and row in rows:
             here = rows.index(row)
-        waiting = {asked.row: asked for asked in self.waiting(who)}
+        waiting = {asked.row: asked for asked in self.waiting(annotator)}
         if row is not None:
             waiting.pop(row, None)
         if not waiting:
@@ -108,13 +108,13 @@ class LabelQueue:
         others = [other for other in circle if other in waiting]
         return waiting[others[-1]], waiting[others[0]]
 
-    def next_task(self, row: int | None, who: str) -> LabelingTask | None:
+    def next_task(self, row: int | None, annotator: str) -> LabelingTask | None:
         """Return the task that an annotator labels after ``row``, or None.
 
         Tasks that the annotator skipped come last, in the order of skipping.
         """
-        skipped = self.ledger.list_skipped(who)
-        waiting = self.waiting(who)
+        skipped = self.ledger.list_skipped(annotator)
+        waiting = self.waiting(annotator)
         rows = list(self.ledger.newest_tasks())
         start = rows.index(row) + 1 if row in rows else 0
 
@@ -123,7 +123,7 @@ class LabelQueue:
 
         return min(waiting, key=turn, default=None)
 
-    def list_answered(self, who: str) -> list[tuple[LabelingTask, LabelAnswer]]:
+    def list_answered(self, annotator: str) -> list[tuple[LabelingTask, LabelAnswer]]:
         """Return the labels of an annotator, newest first, including overruled ones.
 
         Labels with an open check are left out, so that the new ones do not depend on them.
@@ -134,16 +134,18 @@ class LabelQueue:
         for asked in tasks:
             if asked.row in hidden:
                 continue
-            last_answer = self.find_own_last_answer(asked, who)
+            last_answer = self.find_own_last_answer(asked, annotator)
             if last_answer is not None:
                 answered.append((asked, last_answer))
         return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
 
-    def find_own_last_answer(self, asked: LabelingTask, who: str) -> LabelAnswer | None:
+    def find_own_last_answer(
+        self, asked: LabelingTask, annotator: str
+    ) -> LabelAnswer | None:
         """Return the last label of an annotator, even if a decision has overruled it."""
-        own = find_own_answer(asked, who)
+        own = find_own_answer(asked, annotator)
         if own is None and decision(asked):
-            return find_last_answer(self.ledger.history(asked.row, asked.cycle), who)
+            return find_last_answer(self.ledger.history(asked.row, asked.cycle), annotator)
         return own
 
     def describe_row(self, row: int) -> ReadableRow:
@@ -154,13 +156,13 @@ class LabelQueue:
         """Return a label in words, or that and why there is none."""
         return label_of(self.schema, value, reason)
 
-    def find_annotator(self, who: str) -> str:
+    def find_annotator(self, annotator: str) -> str:
         """Return an annotator's name as it was written before, if only the case differs."""
         known = [*self.adjudicators, *self.ledger.list_annotators()]
-        if who in known:
-            return who
-        same = (name for name in known if name.casefold() == who.casefold())
-        return next(same, who)
+        if annotator in known:
+            return annotator
+        same = (name for name in known if name.casefold() == annotator.casefold())
+        return next(same, annotator)
 
     # -- predictions and similar examples ---------------------------------------------------
 
@@ -192,7 +194,7 @@ class LabelQueue:
     # -- actions of annotators --------------------------------------------------------------
 
     def answer(
-        self, row: int, value: float | None, who: str, seen: str, reason: str = ""
+        self, row: int, value: float | None, annotator: str, seen: str, reason: str = ""
     ) -> str:
         """Save a label. ``seen`` is the annotator's own label as the page showed it.
 
@@ -207,7 +209,7 @@ class LabelQueue:
             asked = self.task(row)
             own = None
             if asked is not None:
-                own = find_own_answer(asked, who)
+                own = find_own_answer(asked, annotator)
             if asked is not None and asked.state in ENDED:
                 raise Outdated(describe_end(asked))
             is_other = own is not None and (own.value, own.reason) != (value, reason)
@@ -220,7 +222,7 @@ class LabelQueue:
                         label=self.label(value, reason),
                     )
                 )
-            now = self.ledger.answer(row, value, who, reason=reason)
+            now = self.ledger.answer(row, value, annotator, reason=reason)
         if own is not None and not is_other:
             return "same"
         if now.state == "conflict":
@@ -229,16 +231,16 @@ class LabelQueue:
             return "saved"
         return "changed"
 
-    def skip(self, row: int, who: str) -> None:
+    def skip(self, row: int, annotator: str) -> None:
         """Postpone a task of an annotator. Raises Outdated if it is not open for them."""
         with self.ledger.transaction():
-            if row not in [asked.row for asked in self.waiting(who)]:
+            if row not in [asked.row for asked in self.waiting(annotator)]:
                 raise Outdated(
                     translate("This example is no longer open. Nothing was skipped.")
                 )
-            self.ledger.skip(row, who)
+            self.ledger.skip(row, annotator)
 
-    def take_back(self, row: int, who: str, answer: str) -> LabelingTask:
+    def take_back(self, row: int, annotator: str, answer: str) -> LabelingTask:
         """Undo the annotator's latest label, which the page showed for ``row``.
 
         ``answer`` is the length of the row's history on the page, so that a second click has no
@@ -249,7 +251,7 @@ class LabelQueue:
                 translate("The labels of this example have changed. Nothing was undone.")
             )
         with self.ledger.transaction():
-            undone = self.ledger.take_back(who)
+            undone = self.ledger.take_back(annotator)
             if undone is None:
                 raise Outdated(
                     translate(
@@ -269,21 +271,23 @@ class LabelQueue:
                 )
         return undone
 
-    def may_decide(self, who: str) -> bool:
+    def may_decide(self, annotator: str) -> bool:
         """Return whether an annotator decides conflicts and sees the names of other annotators."""
-        return not self.adjudicators or who in self.adjudicators
+        return not self.adjudicators or annotator in self.adjudicators
 
-    def name_author(self, answer: LabelAnswer, who: str) -> str:
+    def name_author(self, answer: LabelAnswer, annotator: str) -> str:
         """Return the author of a label as an annotator sees it."""
         if answer.kind == "earlier":
             return translate("Earlier label")
-        if answer.who == who or self.may_decide(who):
-            return answer.who
+        if answer.annotator == annotator or self.may_decide(annotator):
+            return answer.annotator
         return translate("Another annotator")
 
-    def resolve(self, row: int, value: float | None, who: str, seen: str) -> LabelingTask:
+    def resolve(
+        self, row: int, value: float | None, annotator: str, seen: str
+    ) -> LabelingTask:
         """Resolve a conflict. ``seen`` are the labels that the page showed."""
-        if not self.may_decide(who):
+        if not self.may_decide(annotator):
             raise Outdated(
                 translate(
                     "Conflicts are decided by %(names)s. Nothing was changed.",
@@ -303,23 +307,23 @@ class LabelQueue:
                         "again."
                     )
                 )
-            return self.ledger.resolve(row, value, who)
+            return self.ledger.resolve(row, value, annotator)
 
-    def undoable(self, who: str) -> tuple[LabelingTask, LabelAnswer] | None:
+    def undoable(self, annotator: str) -> tuple[LabelingTask, LabelAnswer] | None:
         """Return the latest label of an annotator that can be undone."""
-        asked = self.ledger.undoable(who)
+        asked = self.ledger.undoable(annotator)
         if asked is None:
             return None
-        own_answer = find_own_answer(asked, who)
+        own_answer = find_own_answer(asked, annotator)
         if own_answer is None:
             return None
         return asked, own_answer
 
 
-def find_own_answer(asked: LabelingTask, who: str) -> LabelAnswer | None:
+def find_own_answer(asked: LabelingTask, annotator: str) -> LabelAnswer | None:
     """Return the current label of one annotator."""
     for answer in asked.answers:
-        if answer.who == who:
+        if answer.annotator == annotator:
             return answer
     return None
 
@@ -345,11 +349,11 @@ def decision(asked: LabelingTask) -> LabelAnswer | None:
     return None
 
 
-def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
+def find_last_answer(history: Sequence[LabelAnswer], annotator: str) -> LabelAnswer | None:
     """Return the last label of an annotator in a history that was not undone."""
     last_answer: list[LabelAnswer] = []
     for value in history:
-        if value.who != who:
+        if value.annotator != annotator:
             continue
         # an undo applies to the last label that was not undone
         if value.kind == "taken back":
@@ -372,5 +376,5 @@ def encode_answer(answer: LabelAnswer | None) -> str:
 
 def encode_answers(asked: LabelingTask) -> str:
     """Encode the labels of a task, so that a form can detect changes."""
-    output = [f"{answer.who}={encode_answer(answer)}" for answer in asked.answers]
+    output = [f"{answer.annotator}={encode_answer(answer)}" for answer in asked.answers]
     return "; ".join(output)

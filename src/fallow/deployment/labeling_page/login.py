@@ -102,12 +102,12 @@ class ProxyAccess:
             return None
         try:
             # the proxy sends UTF-8, which Starlette decodes as Latin-1
-            who = named[0].encode("latin-1").decode()
+            annotator = named[0].encode("latin-1").decode()
         except ValueError:
             return None
-        if who not in self.annotators:
+        if annotator not in self.annotators:
             return None
-        return who
+        return annotator
 
     def _is_proxy(self, peer: str, headers: Headers) -> bool:
         """Return whether a request comes from the proxy, by its address and the secret."""

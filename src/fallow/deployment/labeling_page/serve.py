@@ -36,7 +36,7 @@ def serve(
     queue: LabelQueue,
     notify: Callable[[str], None],
     port: int = 0,
-    who: str | None = None,
+    annotator: str | None = None,
     opened_from: Path | None = None,
     *,
     host: str = HOME,
@@ -52,7 +52,7 @@ def serve(
     with ExitStack() as stack:
         listener = stack.enter_context(listen(port, host))
         access = TokenAccess(listener.getsockname()[1])
-        server = build_server(create_app(queue, access, who))
+        server = build_server(create_app(queue, access, annotator))
         notify(access.address)
         if opened_from is not None and _has_screen():
             file = opened_from / f"label-{access.port}.html"

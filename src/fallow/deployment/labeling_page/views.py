@@ -126,7 +126,7 @@ class Views:
     asks_for_names: bool = True
 
     def page(
-        self, name: str, who: str | None, status: int = 200, /, **more: object
+        self, name: str, annotator: str | None, status: int = 200, /, **more: object
     ) -> HTMLResponse:
         """Render a page with the common header: annotator and labeling progress."""
         queue = self.queue
@@ -135,12 +135,12 @@ class Views:
             "schema": queue.schema,
             "ids": queue.rows.ids,
             "label": queue.label,
-            "who": who,
+            "annotator": annotator,
             "asks_for_names": self.asks_for_names,
             "alert": None,
             "notice": None,
             "status": status,
-            "checks": queue.list_checks(who) if who else [],
+            "checks": queue.list_checks(annotator) if annotator else [],
             **self.counts(),
             **more,
         }
@@ -180,7 +180,7 @@ class Views:
     def sample(
         self,
         asked: LabelingTask,
-        who: str,
+        annotator: str,
         status: int = 200,
         typed: str | None = None,
         shows_guess: bool = False,
@@ -191,9 +191,9 @@ class Views:
         ``typed`` is the field content of a rejected form. ``shows_guess`` shows the model's current
         prediction, which is hidden by default.
         """
-        own = find_own_answer(asked, who)
-        last_answer = self.queue.find_own_last_answer(asked, who)
-        before, after = self.queue.around(asked.row, who)
+        own = find_own_answer(asked, annotator)
+        last_answer = self.queue.find_own_last_answer(asked, annotator)
+        before, after = self.queue.around(asked.row, annotator)
         if typed is None:
             typed = ""
             if own is not None and own.value is not None:
@@ -205,11 +205,11 @@ class Views:
             history = self.queue.ledger.history(asked.row)
         return self.page(
             "sample",
-            who,
+            annotator,
             status,
             asked=asked,
             own=own,
-            said_before=last_answer,
+            last_answer=last_answer,
             decided=decision(asked),
             seen=encode_answer(own),
             before=before,
@@ -227,57 +227,59 @@ class Views:
             **self._keys(),
             **self._guess(asked.row, is_shown=shows_guess),
             **self._row(asked.row),
-            **self._undo(who),
+            **self._undo(annotator),
             **more,
         )
 
-    def all_done(self, who: str, **more: object) -> HTMLResponse:
+    def all_done(self, annotator: str, **more: object) -> HTMLResponse:
         """Render the page for an annotator without open tasks."""
         others = len(self.queue.ledger.tasks(state="open"))
-        return self.page("done", who, others=others, **self._undo(who), **more)
+        return self.page("done", annotator, others=others, **self._undo(annotator), **more)
 
-    def data(self, who: str) -> HTMLResponse:
+    def data(self, annotator: str) -> HTMLResponse:
         """Render how the site's files were read."""
         facts = self.queue.data
         summary = ""
         if facts is not None:
             summary = summarize_data(facts)
-        return self.page("data", who, facts=facts, data_summary=summary)
+        return self.page("data", annotator, facts=facts, data_summary=summary)
 
-    def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
+    def conflict_list(
+        self, annotator: str, status: int = 200, **more: object
+    ) -> HTMLResponse:
         """Render the open conflicts with the labels of each annotator."""
         conflicts: list[Context] = []
         for asked in self.queue.ledger.tasks(state="conflict"):
             details: Context = {"asked": asked, "seen": encode_answers(asked)}
             conflicts.append(details | self._distinct_answers(asked) | self._row(asked.row))
-        may_decide = self.queue.may_decide(who)
+        may_decide = self.queue.may_decide(annotator)
         agreement = ""
         if may_decide:
             agreement = texts.describe_agreement(self.queue.ledger.measure_agreement())
         return self.page(
             "conflicts",
-            who,
+            annotator,
             status,
-            found=conflicts,
+            open_conflicts=conflicts,
             may_decide=may_decide,
             agreement=agreement,
             **more,
         )
 
-    def check_list(self, who: str) -> HTMLResponse:
+    def check_list(self, annotator: str) -> HTMLResponse:
         """Render the suspicious labels that the annotator may check."""
-        return self.page("suspicious", who)
+        return self.page("suspicious", annotator)
 
-    def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
+    def own_labels(self, annotator: str, number: int, **more: object) -> HTMLResponse:
         """Render a page of the annotator's labels, newest first. Page numbers start at 1."""
-        answered = self.queue.list_answered(who)
+        answered = self.queue.list_answered(annotator)
         n_pages = max(1, math.ceil(len(answered) / A_PAGE))
         number = min(number, n_pages)
         first = (number - 1) * A_PAGE
         return self.page(
             "mine",
-            who,
-            found=answered[first : first + A_PAGE],
+            annotator,
+            answered=answered[first : first + A_PAGE],
             total=len(answered),
             number=number,
             pages=n_pages,
@@ -287,13 +289,13 @@ class Views:
         )
 
     def withdrawal(
-        self, row: int, who: str, status: int = 200, **more: object
+        self, row: int, annotator: str, status: int = 200, **more: object
     ) -> HTMLResponse:
         """Render the form for withdrawing an example."""
         context: Context = {"why": "", "row": row}
         context |= self._row(row)
         context |= more
-        return self.page("withdraw", who, status, **context)
+        return self.page("withdraw", annotator, status, **context)
 
     def plain(self, status: int, why: str, *, is_english: bool = False) -> HTMLResponse:
         """Render a message without navigation, for rejected requests and an unreadable ledger.
@@ -303,7 +305,7 @@ class Views:
         template = templates().get_template("plain.html")
         return HTMLResponse(template.render(why=why, is_english=is_english), status)
 
-    def live(self, who: str, row: int | None) -> Context:
+    def live(self, annotator: str, row: int | None) -> Context:
         """Return the state that an open page polls."""
         counts = self.counts()
         progress = counts["progress"]
@@ -313,13 +315,13 @@ class Views:
         own = None
         state = None
         if asked is not None:
-            own = find_own_answer(asked, who)
+            own = find_own_answer(asked, annotator)
             state = asked.state
         return {
             "summary": counts["summary"],
             "done": progress["answered"] + progress["declined"],
             "asked": progress["asked"],
-            "waiting": len(self.queue.waiting(who)),
+            "waiting": len(self.queue.waiting(annotator)),
             "state": state,
             "seen": encode_answer(own),
         }
@@ -366,7 +368,7 @@ class Views:
             else:
                 as_sent.append(f"{value:.17g}")
             in_words.append(self.queue.label(value))
-        return {"said": as_sent, "words": in_words}
+        return {"annotated_values": as_sent, "words": in_words}
 
     def _keys(self) -> Context:
         """Return the number, name and keyboard key of each class."""
@@ -381,17 +383,17 @@ class Views:
             return label
         return translate(texts.ENTRIES[answer.kind], label=label)
 
-    def _undo(self, who: str) -> Context:
+    def _undo(self, annotator: str) -> Context:
         """Return the context of the undo button, or nothing if there is no label to undo."""
-        undoable = self.queue.undoable(who)
+        undoable = self.queue.undoable(annotator)
         if undoable is None:
             return {"undo": None}
         asked, answer = undoable
         label = self.queue.label(answer.value, answer.reason)
-        n_said = len(self.queue.ledger.history(asked.row))
-        return {"undo": {"row": asked.row, "label": label, "said": n_said}}
+        n_answers = len(self.queue.ledger.history(asked.row))
+        return {"undo": {"row": asked.row, "label": label, "n_answers": n_answers}}
 
-    def describe_outcome(self, query: Mapping[str, str], who: str) -> Notice | None:
+    def describe_outcome(self, query: Mapping[str, str], annotator: str) -> Notice | None:
         """Return the message about the last action, from the address of the redirect."""
         outcome = query.get("told", "")
         row = whole_number(query.get("row", ""))
@@ -400,7 +402,7 @@ class Views:
             return None
         label = ""
         for answer in self.queue.ledger.history(row):
-            if answer.who == who:
+            if answer.annotator == annotator:
                 label = self.queue.label(
                     answer.value, answer.reason
                 )  # the last label counts

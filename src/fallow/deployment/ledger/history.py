@@ -12,13 +12,13 @@ from fallow.deployment.ledger.tables import MARKED, Tables
 class HistoryLine(NamedTuple):
     """One event.
 
-    ``what`` is its kind. ``at`` is ISO 8601 in UTC, or empty if the time is unknown. ``who`` is the
-    annotator. ``key`` identifies the exchange or the step. ``row`` is a row number.
+    ``what`` is its kind. ``at`` is ISO 8601 in UTC, or empty if the time is unknown. ``key``
+    identifies the exchange or the step. ``row`` is a row number.
     """
 
     what: str
     at: str
-    who: str = ""
+    annotator: str = ""
     run: str = ""
     key: str = ""
     row: int | None = None
@@ -61,18 +61,18 @@ def _list_requests(tables: Tables) -> Iterator[HistoryLine]:
 
 def _list_answers(tables: Tables) -> Iterator[HistoryLine]:
     sql = (
-        "SELECT g.kind, g.at, g.who, q.run, p.step, q.row FROM annotation AS g "
+        "SELECT g.kind, g.at, g.annotator, q.run, p.step, q.row FROM annotation AS g "
         "JOIN task AS q ON q.id = g.task JOIN request AS p ON p.id = q.request "
         "WHERE g.kind <> 'earlier' ORDER BY g.id"
     )
-    for kind, at, who, run, step, row in tables.read(sql):
-        yield HistoryLine(kind, at, who=who, run=run, key=step, row=row)
+    for kind, at, annotator, run, step, row in tables.read(sql):
+        yield HistoryLine(kind, at, annotator=annotator, run=run, key=step, row=row)
 
 
 def _list_withdrawals(tables: Tables) -> Iterator[HistoryLine]:
-    sql = "SELECT at, who, row FROM excluded WHERE why = 'withdrawn' ORDER BY rowid"
-    for at, who, row in tables.read(sql):
-        yield HistoryLine("withdrawn", at, who=who, row=row)
+    sql = "SELECT at, annotator, row FROM excluded WHERE why = 'withdrawn' ORDER BY rowid"
+    for at, annotator, row in tables.read(sql):
+        yield HistoryLine("withdrawn", at, annotator=annotator, row=row)
 
 
 def _list_exchanges(tables: Tables) -> Iterator[HistoryLine]:

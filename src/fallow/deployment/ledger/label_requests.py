@@ -32,7 +32,7 @@ FROM task AS q JOIN annotation AS g ON g.task = q.id
 WHERE q.state IN ('answered', 'declined') GROUP BY q.id HAVING max(g.id) > q.entered ORDER BY q.id
 """
 STANDING = """
-SELECT id, task, who, value, at, kind, reason FROM annotation WHERE kind <> 'taken back'
+SELECT id, task, annotator, value, at, kind, reason FROM annotation WHERE kind <> 'taken back'
 AND id NOT IN (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)
 """
 """Labels that were not undone."""
@@ -115,7 +115,7 @@ def load_answers(tables: Tables, task: int) -> list[tuple[int, LabelAnswer]]:
         answer = LabelAnswer(*line)
         if answer.kind == "resolved":
             current = {}
-        current[answer.who] = (number, answer)
+        current[answer.annotator] = (number, answer)
     if all(answer.kind == "earlier" for _, answer in current.values()):
         return []
     return list(current.values())
@@ -131,11 +131,11 @@ def load_annotations(tables: Tables) -> list[Annotation]:
         f"{STANDING} AND kind <> 'resolved' AND task IN (SELECT id FROM task WHERE NOT is_check) "
         "ORDER BY id"
     )
-    for _, task, who, value, *_ in tables.read(sql):
-        last[task, who] = value
+    for _, task, annotator, value, *_ in tables.read(sql):
+        last[task, annotator] = value
     return [
-        Annotation(task, who, value)
-        for (task, who), value in last.items()
+        Annotation(task, annotator, value)
+        for (task, annotator), value in last.items()
         if value is not None
     ]
 
@@ -263,7 +263,7 @@ class LabelRequests:
             )
         if chosen.is_check:
             sql = (
-                "INSERT INTO annotation (task, who, value, at, kind) "
+                "INSERT INTO annotation (task, annotator, value, at, kind) "
                 "SELECT ?, '', value, ?, 'earlier' FROM label WHERE row = ?"
             )
             self._tables.write(sql, task, now(), chosen.row)
@@ -365,7 +365,7 @@ class LabelRequests:
         if value is None:
             self._store.erase(row)
             sql = (
-                "INSERT INTO excluded (row, why, who, note, at, applied) "
+                "INSERT INTO excluded (row, why, annotator, note, at, applied) "
                 "VALUES (?, 'declined', '', ?, ?, 1) ON CONFLICT (row) DO UPDATE "
                 "SET note = excluded.note WHERE why = 'declined'"
             )

@@ -43,7 +43,7 @@ class LabelAnswer:
     is one of `REASONS` if the example is not gradable.
     """
 
-    who: str
+    annotator: str
     value: float | None
     at: str  # ISO 8601 in UTC, for display only
     kind: EntryKind = "answer"

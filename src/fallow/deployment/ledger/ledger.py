@@ -210,7 +210,7 @@ class Ledger:
         ``cycle`` restricts them to the labeling task of that cycle in the newest run.
         """
         sql = (
-            "SELECT g.who, g.value, g.at, g.kind, g.reason FROM annotation AS g "
+            "SELECT g.annotator, g.value, g.at, g.kind, g.reason FROM annotation AS g "
             f"JOIN task AS q ON q.id = g.task WHERE q.row = ?1 AND (?2 IS NULL OR "
             f"(q.cycle = ?2 AND q.run = ({NEWEST}))) ORDER BY g.id"
         )
@@ -261,14 +261,17 @@ class Ledger:
 
     def list_annotators(self) -> list[str]:
         """Return the names of all annotators, in the order of their first labels."""
-        sql = "SELECT who FROM annotation WHERE kind <> 'earlier' GROUP BY who ORDER BY min(id)"
+        sql = (
+            "SELECT annotator FROM annotation WHERE kind <> 'earlier' "
+            "GROUP BY annotator ORDER BY min(id)"
+        )
         return [name for (name,) in self._tables.read(sql)]
 
     def answer(
         self,
         row: int,
         value: float | None,
-        who: str,
+        annotator: str,
         kind: EntryKind = "answer",
         reason: str = "",
     ) -> LabelingTask:
@@ -287,16 +290,18 @@ class Ledger:
             answers = [entry for _, entry in load_answers(self._tables, asked.id)]
             own: LabelAnswer | None = None
             for entry in answers:
-                if entry.who == who:
+                if entry.annotator == annotator:
                     own = entry
             if own is None or (own.value, own.reason) != (value, reason):
                 is_correcting_resolution = own is not None and own.kind == "resolved"
                 if is_correcting_resolution:
                     kind = "resolved"  # the decision still counts
-                self._record(asked, who=who, value=value, kind=kind, reason=reason)
+                self._record(
+                    asked, annotator=annotator, value=value, kind=kind, reason=reason
+                )
             return self._load_task(asked.id)
 
-    def resolve(self, row: int, value: float | None, who: str) -> LabelingTask:
+    def resolve(self, row: int, value: float | None, annotator: str) -> LabelingTask:
         """Resolve a conflict. Earlier labels no longer count.
 
         Raises ValueError if there is no conflict.
@@ -309,40 +314,40 @@ class Ledger:
                     f"row {row} of site {self.site} is not in conflict, so no "
                     "decision is necessary"
                 )
-            self._record(asked, who=who, value=value, kind="resolved")
+            self._record(asked, annotator=annotator, value=value, kind="resolved")
             return self._load_task(asked.id)
 
-    def skip(self, row: int, who: str) -> None:
+    def skip(self, row: int, annotator: str) -> None:
         """Record that an annotator labels a row later, after all others.
 
         Raises ValueError for a row whose labeling task is not open.
         """
         with self.transaction():
             asked = self._find_question(row)
-            sql = "INSERT INTO skipped (task, who) VALUES (?, ?)"
-            self._tables.write(sql, asked.id, who)
+            sql = "INSERT INTO skipped (task, annotator) VALUES (?, ?)"
+            self._tables.write(sql, asked.id, annotator)
 
-    def list_skipped(self, who: str) -> dict[int, int]:
+    def list_skipped(self, annotator: str) -> dict[int, int]:
         """Return the rows that an annotator skipped in the newest run, with their order.
 
         A row that was skipped later has a larger number.
         """
         sql = (
             "SELECT q.row, max(s.id) FROM skipped AS s JOIN task AS q ON q.id = s.task "
-            f"WHERE s.who = ? AND q.run = ({NEWEST}) GROUP BY q.row"
+            f"WHERE s.annotator = ? AND q.run = ({NEWEST}) GROUP BY q.row"
         )
-        return dict(self._tables.read(sql, who))
+        return dict(self._tables.read(sql, annotator))
 
-    def take_back(self, who: str) -> LabelingTask | None:
+    def take_back(self, annotator: str) -> LabelingTask | None:
         """Undo an annotator's latest label that is not used in training, or return None."""
         with self.transaction():
-            latest = self._find_latest_answer(who)
+            latest = self._find_latest_answer(annotator)
             if latest is None:
                 return None
             asked = self._load_line(latest.task)
             self._record(
                 asked,
-                who=who,
+                annotator=annotator,
                 value=latest.value,
                 kind="taken back",
                 undoes=latest.id,
@@ -350,30 +355,30 @@ class Ledger:
             )
             return self._load_task(latest.task)
 
-    def undoable(self, who: str) -> LabelingTask | None:
+    def undoable(self, annotator: str) -> LabelingTask | None:
         """Return the labeling task whose label `take_back` would undo."""
-        latest = self._find_latest_answer(who)
+        latest = self._find_latest_answer(annotator)
         if latest is None:
             return None
         return self._load_task(latest.task)
 
-    def _find_latest_answer(self, who: str) -> _AnswerLine | None:
+    def _find_latest_answer(self, annotator: str) -> _AnswerLine | None:
         """Return the label that an annotator entered last, or None if none can be undone.
 
         The order of entry counts, not the clock.
         """
         sql = (
             "SELECT g.id, g.task, g.value, g.reason FROM annotation AS g JOIN task AS q "
-            "ON q.id = g.task WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
+            "ON q.id = g.task WHERE g.annotator = ? AND g.kind <> 'taken back' AND g.id > q.entered "
             "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN "
             "(SELECT undoes FROM annotation WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
         )
-        lines = self._tables.read(sql, who)
+        lines = self._tables.read(sql, annotator)
         if not lines:
             return None
         return _AnswerLine._make(lines[0])
 
-    def withdraw(self, row: int, who: str, why: str = "") -> None:
+    def withdraw(self, row: int, annotator: str, why: str = "") -> None:
         """Withdraw an example permanently.
 
         Its labeling tasks end at once. It is removed from the pool, training and validation at the
@@ -386,12 +391,12 @@ class Ledger:
             raise ValueError(f"site {self.site} has no row {row}; its rows are 0 to {last}")
         with self.transaction():
             self._tables.write(
-                "INSERT INTO excluded (row, why, who, note, at, applied) "
+                "INSERT INTO excluded (row, why, annotator, note, at, applied) "
                 "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
-                "SET why = 'withdrawn', who = excluded.who, note = excluded.note, "
+                "SET why = 'withdrawn', annotator = excluded.annotator, note = excluded.note, "
                 "at = excluded.at WHERE why = 'declined'",
                 row,
-                who,
+                annotator,
                 why,
                 now(),
             )
@@ -417,7 +422,7 @@ class Ledger:
         self,
         asked: _TaskLine,
         *,
-        who: str,
+        annotator: str,
         value: float | None,
         kind: EntryKind,
         undoes: int | None = None,
@@ -427,15 +432,15 @@ class Ledger:
 
         ``undoes`` is the ID of the label that is undone.
         """
-        if not who.strip():
+        if not annotator.strip():
             raise ValueError(f"the label of row {asked.row} has no annotator: give a name")
         if value is not None:
             value = float(value)
         self._tables.write(
-            "INSERT INTO annotation (task, who, value, at, kind, undoes, reason) "
+            "INSERT INTO annotation (task, annotator, value, at, kind, undoes, reason) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             asked.id,
-            who,
+            annotator,
             value,
             now(),
             kind,

@@ -118,7 +118,7 @@ class Releases:
             times[release.run, release.key] = at.isoformat(timespec="seconds")
         return times
 
-    def is_the_one_written_here(self) -> bool:
+    def is_own_log(self) -> bool:
         """Return whether the file has not been restored since it was last written.
 
         A copied file has another inode number. A file with replaced content was modified after the

@@ -298,7 +298,7 @@ class SiteStore:
         # a coordinator that is ahead of this ledger.
         is_loss = len(missing) > 1 or any(e.key.startswith(PUT_BACK) for e in missing)
         if is_in_doubt:
-            self.spend_the_rest()
+            self.exhaust_budget()
         elif is_copy or is_loss:
             again = add_up(entry.epsilon for entry in missing)
             self._note(
@@ -308,7 +308,7 @@ class SiteStore:
             )
             self._note(NOTICED, now())
 
-    def spend_the_rest(self) -> str:
+    def exhaust_budget(self) -> str:
         """Charge the remaining privacy budget, and describe it in a sentence."""
         with self._tables.transaction():
             if self._epsilon is None:
@@ -345,7 +345,7 @@ class SiteStore:
     def _read_second_book(self) -> tuple[list[ReleaseEntry] | None, bool]:
         """Return the release log, or None, and whether it is the one that this site wrote."""
         try:
-            return self._releases.read(), self._releases.is_the_one_written_here()
+            return self._releases.read(), self._releases.is_own_log()
         except UnreadableBook:
             return None, False
 
@@ -379,7 +379,7 @@ class SiteStore:
         """
         return self._read_note(COPIED)
 
-    def describe_put_back(self) -> str | None:
+    def describe_restored_ledger(self) -> str | None:
         """Describe the privacy cost of restoring this ledger, or return None."""
         return self._read_note(SAID)
 

@@ -49,7 +49,7 @@ CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
     cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, is_validation INTEGER NOT NULL,
     mark BLOB NOT NULL) STRICT;
 CREATE TABLE excluded (row INTEGER PRIMARY KEY, why TEXT NOT NULL
-    CHECK (why IN ('withdrawn', 'declined')), who TEXT NOT NULL, note TEXT NOT NULL,
+    CHECK (why IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
     at TEXT NOT NULL, applied INTEGER NOT NULL) STRICT;
 
 CREATE TABLE label_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
@@ -69,13 +69,13 @@ CREATE TABLE task (id INTEGER PRIMARY KEY,
     UNIQUE (run, cycle, row)) STRICT;
 CREATE INDEX task_row ON task (row);
 CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL, value REAL,
+    task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
         ('answer', 'earlier', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
     reason TEXT NOT NULL DEFAULT '') STRICT;
 CREATE INDEX annotation_task ON annotation (task);
 CREATE TABLE skipped (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL) STRICT;
+    task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL) STRICT;
 
 CREATE TRIGGER never_asked_again BEFORE INSERT ON task
 WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row) <> NEW.is_check
@@ -90,7 +90,7 @@ CREATE TRIGGER expired_is_given_back AFTER UPDATE OF state ON task
 WHEN NEW.state = 'expired' AND OLD.state <> 'expired' BEGIN
     UPDATE request SET asked = asked - 1 WHERE id = NEW.request;
     UPDATE label_budget SET asked = asked - max(0, OLD.answers -
-        (SELECT count(DISTINCT who) FROM annotation WHERE task = OLD.id
+        (SELECT count(DISTINCT annotator) FROM annotation WHERE task = OLD.id
         AND kind NOT IN ('taken back', 'earlier') AND id NOT IN
         (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)));
 END;
@@ -98,7 +98,7 @@ CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON task
 WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
 BEGIN SELECT RAISE(ABORT, 'a task that has ended is never opened again'); END;
 CREATE TRIGGER history_stays
-BEFORE UPDATE OF id, task, who, value, at, kind, undoes, reason ON annotation
+BEFORE UPDATE OF id, task, annotator, value, at, kind, undoes, reason ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 CREATE TRIGGER history_is_whole BEFORE DELETE ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
@@ -137,7 +137,7 @@ MARKED = {
         "at",
     ),
     "privacy_spending": ("run", "key", "epsilon"),
-    "excluded": ("row", "why", "who", "note", "at", "applied"),
+    "excluded": ("row", "why", "annotator", "note", "at", "applied"),
     "label_budget": ("id", "maximum", "asked"),
     "display_budget": ("id", "maximum", "shown"),
     "request": (
@@ -166,8 +166,8 @@ MARKED = {
         "entered",
         "is_check",
     ),
-    "annotation": ("id", "task", "who", "value", "at", "kind", "undoes", "reason"),
-    "skipped": ("id", "task", "who"),
+    "annotation": ("id", "task", "annotator", "value", "at", "kind", "undoes", "reason"),
+    "skipped": ("id", "task", "annotator"),
     "scored": ("run", "step", "digest"),
     "attempt": ("run", "key", "fields", "digest"),
     "left_run": ("id", "at"),

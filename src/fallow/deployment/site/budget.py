@@ -165,14 +165,14 @@ class Budget:
         return of_site * self.sites
 
 
-class Proposal(NamedTuple):
+class ProposedLimit(NamedTuple):
     """Proposed label limit, with its reason."""
 
     labels: int
     why: str
 
 
-def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
+def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> ProposedLimit:
     """Propose the largest number of annotations of a site over all runs.
 
     The proposal is what one run requests, at most those of the ``unlabeled`` examples. If the
@@ -194,5 +194,5 @@ def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
         why += " if all sites have as many examples as this one"
     every = agreement.plan.count_annotations(unlabeled)
     if asked is None or asked > every:
-        return Proposal(every, "all its unlabeled examples")
-    return Proposal(asked, why)
+        return ProposedLimit(every, "all its unlabeled examples")
+    return ProposedLimit(asked, why)

@@ -22,7 +22,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import FEATURES
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.scale import in_units
-from fallow.sites.site import ENCODE, LocalSite, Parts
+from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.store import Source
 from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
@@ -55,7 +55,7 @@ class FeatureSpace:
         self._folder = folder
         self._ledger = ledger
         self._store = FeatureStore(folder.path / FEATURES, always=True, grows=True)
-        self._parts = Parts(
+        self._parts = RunComponents(
             model=made.model,
             layout=made.layout,
             methods=made.methods,

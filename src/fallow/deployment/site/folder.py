@@ -16,7 +16,7 @@ from fallow.deployment.folders import check_free, check_site, private_folder, re
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.received import read_toml
-from fallow.deployment.site.budget import Proposal, propose_limit
+from fallow.deployment.site.budget import ProposedLimit, propose_limit
 from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
 from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
@@ -328,7 +328,7 @@ def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
         )
 
 
-ChooseLimit = Callable[[Proposal], int]
+ChooseLimit = Callable[[ProposedLimit], int]
 """Function that chooses the label limit of a site from a proposal."""
 
 

@@ -19,7 +19,7 @@ from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
-from fallow.core.values import Known
+from fallow.core.values import SenderFacts
 from fallow.core.version import __version__
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import PICKED, Annotators, LabelingView, begin_cycle
@@ -40,7 +40,7 @@ from fallow.deployment.site.schedule import InstructionPosition
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform
-from fallow.sites.site import LocalSite, Parts
+from fallow.sites.site import LocalSite, RunComponents
 from fallow.sites.store import Label, Source
 from fallow.storage.errors import StorageError
 from fallow.storage.features import FeatureStore
@@ -73,7 +73,7 @@ from fallow.transport.sum_keys import (
 FEATURES = "features"
 """Folder of encoded rows in a site's folder."""
 
-MOST_NEWS = 50
+MAX_NOTIFICATIONS = 50
 """Largest number of notifications of a run that are stored without an instruction."""
 
 
@@ -117,7 +117,7 @@ class Host:
             least = folder.settings.describe_least
             methods["describe"] = methods["describe"].at_site(least, self._tests[1])
         self._made = replace(made, methods=methods)
-        self._parts = Parts(
+        self._parts = RunComponents(
             model=self._made.model,
             layout=self._made.layout,
             methods=self._made.methods,
@@ -130,7 +130,7 @@ class Host:
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._draft = Draft(ledger.store)
-        self._people = Annotators()
+        self._annotators = Annotators()
         self._clock = clock
         self._limits = SiteLimits(
             agreement=agreement,
@@ -223,21 +223,21 @@ class Host:
         self._check_addressed(order)
         self._ledger.check_in_place()
         try:
-            return self._in_turn(order)
+            return self._handle_in_order(order)
         except OlderLedger as error:
             sentence = str(error)
             store = self._ledger.store
             if not store.is_known_older():
-                output = store.spend_the_rest()
+                output = store.exhaust_budget()
                 if output:  # nothing without a privacy budget
                     sentence += f"; {output}"
             raise Refusal(sentence) from error
 
-    def _in_turn(self, order: Instruction) -> Answer:
+    def _handle_in_order(self, order: Instruction) -> Answer:
         if order.purpose == "progress":
             self._find_counted(order)
-            self._hear_beside_orders(order)
-            return self._people.progress(self._office(order.run))
+            self._record_notifications(order)
+            return self._annotators.progress(self._labeling_view(order.run))
         position = self._limits.schedule.find_position(order.key)
         request: Request | None = None
         to: dict[SiteId, bytes] = {}
@@ -245,21 +245,21 @@ class Host:
             request, to = read_request(order)
             self._limits.schedule.check(request, position)
         with self._ledger.transaction():
-            self._enter(order.run)
+            self._enter_run(order.run)
             stored = self._ledger.orders.recall(order)
             if stored is not None:
                 return stored
             self._take_turn(order, position)
         try:
             if request is None:
-                return self._bring_letters(order, position)
+                return self._deliver_peer_messages(order, position)
             return self._perform(order, request, position, to)
         except BaseException:
             self._site = None  # discard the changes of the instruction
             self._draft.abandon(self._folder.name)
             raise
 
-    def _hear_beside_orders(self, order: Instruction) -> None:
+    def _record_notifications(self, order: Instruction) -> None:
         """Store the notification to a site that receives no more instructions.
 
         Such a message changes nothing else, so the number of notifications is limited here.
@@ -267,7 +267,7 @@ class Host:
         news = read_notification(order)
         orders = self._ledger.orders
         is_on = order.run == orders.newest_run()
-        has_room = len(orders.load_news()) < MOST_NEWS
+        has_room = len(orders.load_news()) < MAX_NOTIFICATIONS
         if news and is_on and has_room:
             orders.note_news(order.run, news)
 
@@ -283,7 +283,7 @@ class Host:
                 f"not to {order.study}: compare its study.toml with the coordinator's"
             )
 
-    def _enter(self, run: str) -> None:
+    def _enter_run(self, run: str) -> None:
         """Continue the newest run, or start a new one with the earlier labels."""
         orders = self._ledger.orders
         store = self._ledger.store
@@ -389,7 +389,9 @@ class Host:
 
     # -- performing instructions -------------------------------------------------------------
 
-    def _bring_letters(self, order: Instruction, position: InstructionPosition) -> Answer:
+    def _deliver_peer_messages(
+        self, order: Instruction, position: InstructionPosition
+    ) -> Answer:
         brought = self._receive(order, position)
         answer: Answer = {"refused": "; ".join(brought.refused.values())}
         return self._finish(order, brought.verb, answer, notes=InstructionNotes())
@@ -403,7 +405,7 @@ class Host:
     ) -> Answer:
         """Perform a request, and write the reply and all changes in one transaction at the end."""
         check_order(request, self._parts)
-        pool = len(self._here(request).pool)
+        pool = len(self._local_site(request).pool)
         self._limits.check_receivers(request, to)
         notes = self._limits.check(order.run, request, position, pool)
         self._check_keys(order, request, to)
@@ -415,18 +417,18 @@ class Host:
         if news:
             self._ledger.orders.note_news(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
-        is_of_people = request.owner == "annotators"
-        is_writing = is_of_people and verb in self._people.writes
+        is_labeling = request.owner == "annotators"
+        is_writing = is_labeling and verb in self._annotators.writes
         is_closing = is_writing and verb == "close"
         transaction: AbstractContextManager[None] = nullcontext()
         # changes of labeling tasks are written in the transaction of the reply
         if is_writing:
             transaction = self._ledger.transaction()
         with transaction:
-            if is_of_people:
-                answer = self._about_people(order, request)
+            if is_labeling:
+                answer = self._run_labeling_function(order, request)
             else:
-                answer = self._by_method(request, position)
+                answer = self._run_client_function(request, position)
             if request.steps[-1].kind == "relay":
                 answer = seal_letters(order, answer, to)
             answer = self._sign_key(order, request, answer)
@@ -491,38 +493,40 @@ class Host:
     def _receive(self, order: Instruction, position: InstructionPosition) -> Delivery:
         """Decrypt, check and store relayed messages."""
         method = methods_by_owner(self._made.methods)[position.owner]
-        known = Known(self._made.dims)
+        known = SenderFacts(self._made.dims)
         brought = read_delivery(order, self._folder.keys.seal, method, known)
         self._limits.check_senders(order.key, brought.messages)
-        site = self._here()
+        site = self._local_site()
         ratio = self._agreement.bounds.largest_ratio
         brought = limit_claims(brought, len(site.labeled), ratio)
         begin_cycle(site, position.cycle, self._agreement.recipe)
         site.receive(brought.verb, brought.messages)
         return brought
 
-    def _by_method(self, request: Request, position: InstructionPosition) -> Answer:
-        site = self._here(request)
+    def _run_client_function(
+        self, request: Request, position: InstructionPosition
+    ) -> Answer:
+        site = self._local_site(request)
         begin_cycle(site, max(position.cycle, 0), self._agreement.recipe)
         before = site.memory.get("picks")
-        with self._fresh_held(site, request):
+        with self._hold_back_new_labels(site, request):
             answers = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("picks") is not before:
             site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
         return answers[site.id]
 
-    def _about_people(self, order: Instruction, request: Request) -> Answer:
+    def _run_labeling_function(self, order: Instruction, request: Request) -> Answer:
         """Run client functions of `Annotators`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
-        site = self._here(request)
+        site = self._local_site(request)
         if step.masked is not None and step.verb == KEYS:
             return site.guard.public_key(step.masked)
         if len(request.steps) > 1 or step.kind in ("fit", "relay"):
             raise Refusal(f"site {site.id} has no {step.kind} of annotators: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
-        function = site_function(self._people, step.verb)
-        answer = cast(Answer, function(self._office(order.run), **step.args))
+        function = site_function(self._annotators, step.verb)
+        answer = cast(Answer, function(self._labeling_view(order.run), **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
         if step.kind == "sum":
@@ -538,7 +542,7 @@ class Host:
             raise ValueError(f"the study of site {site} has no encoder")
         return kept_features(self._features, encoder, x, state), None
 
-    def _here(self, request: Request | None = None) -> LocalSite:
+    def _local_site(self, request: Request | None = None) -> LocalSite:
         """Return the site from the ledger.
 
         Withdrawn rows are removed before the first exchange of a round or query, because an
@@ -556,7 +560,7 @@ class Host:
         self._site = site
         return site
 
-    def _own_parts(self) -> Parts:
+    def _own_parts(self) -> RunComponents:
         """Return the algorithms with secret random streams of this run.
 
         The streams derive from the site's own key and are the same after a restart.
@@ -565,10 +569,10 @@ class Host:
         draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
         return replace(self._parts, secret=int.from_bytes(draws.digest()))
 
-    def _office(self, run: str) -> LabelingView:
+    def _labeling_view(self, run: str) -> LabelingView:
         x, y = self._tests
         return LabelingView(
-            site=self._here(),
+            site=self._local_site(),
             ledger=self._ledger,
             agreement=self._agreement,
             x=x,
@@ -576,10 +580,10 @@ class Host:
             run=run,
             seal=self._folder.keys.seal_public,
             path=self._folder.path,
-            bounds=self._allowance(),
+            bounds=self._task_limits(),
         )
 
-    def _allowance(self) -> TaskLimits:
+    def _task_limits(self) -> TaskLimits:
         """Return the limits of the study on annotations over all runs.
 
         The site's own limit replaces the number that one run requests. The limit on
@@ -600,7 +604,7 @@ class Host:
         return TaskLimits(labels=labels, shown=shown)
 
     @contextmanager
-    def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
+    def _hold_back_new_labels(self, site: LocalSite, request: Request) -> Iterator[None]:
         """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
         is_first_round = request.key.step == "round" and request.key.round == 0
         before = site.is_validation.clone()

@@ -101,9 +101,9 @@ class LabelingTool:
     def parse_labels(self, content: bytes) -> list[Cells]:
         """Return the columns of each label in a file, in order.
 
-        The columns are ``id`` or ``row``, ``label`` (empty if not labeled), and, if known, ``who``
-        and ``location``, such as "entry 3" (default: "label" and its number).  Raises ValueError for
-        a file in another format.
+        The columns are ``id`` or ``row``, ``label`` (empty if not labeled), and, if known,
+        ``annotator`` and ``location``, such as "entry 3" (default: "label" and its number).
+        Raises ValueError for a file in another format.
         """
         raise ValueError("this labeling tool reads no files of labels")
 

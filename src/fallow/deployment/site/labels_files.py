@@ -23,7 +23,7 @@ from fallow.storage.received import read_named
 
 Key = Literal["id", "row"]
 """Column with the examples: their names or their row numbers."""
-READ = ("id", "row", "label", "who")
+READ = ("id", "row", "label", "annotator")
 """Imported columns. Others are ignored."""
 MOST_BYTES = 256 << 20  # largest size of a file of labels
 Entry = tuple[str, Cells]

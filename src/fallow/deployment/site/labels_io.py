@@ -7,8 +7,8 @@ task:
     label           class name, number, or "cannot tell"; empty if not labeled
     row             number of the example in the site's data, from 0
     cycle           cycle of the task; -1 is the initial labeled set
-    place           rank in the selection, from 0
-    who, at         annotator and time (ISO 8601, UTC)
+    position        rank in the selection, from 0
+    annotator, at   annotator and time (ISO 8601, UTC)
     state           answered, declined (cannot tell), conflict, open, expired or withdrawn
     guess, probability, guess_by, score
                     prediction, its probability, the model ("global" or "local"), and the query
@@ -16,11 +16,11 @@ task:
     feature:NAME    a column of a table, ``feature:NAME (UNIT)`` if it has a unit
     file            path of an image
 
-The import reads ``id``, ``label`` and, if present, ``who``. It also accepts the study's names of the
-ID and label columns. Other columns are ignored, so that a file can pass through another tool. Tools
-that number examples themselves have another number under ``id`` and keep ``row``. Import such a file
-with ``by="row"``. If a file has both columns, they must be consistent, so that mistaking one for the
-other is detected. `labeling_tools` reads and writes other formats.
+The import reads ``id``, ``label`` and, if present, ``annotator``. It also accepts the study's names
+of the ID and label columns. Other columns are ignored, so that a file can pass through another tool.
+Tools that number examples themselves have another number under ``id`` and keep ``row``. Import such
+a file with ``by="row"``. If a file has both columns, they must be consistent, so that mistaking one
+for the other is detected. `labeling_tools` reads and writes other formats.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CANNOT_TELL = "cannot tell"
 DIGITS = 12  # of a row number
 LONGEST_NAME = 200  # characters of an annotator's name or address
 WRITTEN = (
-    *("id", "label", "row", "cycle", "place", "who", "at", "state"),
+    *("id", "label", "row", "cycle", "position", "annotator", "at", "state"),
     *("guess", "probability", "guess_by", "score", "file"),
 )
 """Exported columns, which keep their meaning whatever names the study uses."""
@@ -91,21 +91,21 @@ def _build_line(
 ) -> JsonObject:
     """Return a labeling task as a line of a file.
 
-    ``given`` is its label, or None. ``guess``: with the model's prediction.
+    ``answer`` is its label, or None. ``guess``: with the model's prediction.
     """
     line: dict[str, object] = {
         "id": rows.ids[asked.row],
         "label": "",
         "row": asked.row,
         "cycle": asked.cycle,
-        "place": asked.position,
-        "who": "",
+        "position": asked.position,
+        "annotator": "",
         "at": "",
         "state": asked.state,
     }
     if answer is not None:
         line["label"] = _label_text(schema, answer.value)
-        line["who"] = answer.who
+        line["annotator"] = answer.annotator
         line["at"] = answer.at
     if guess:
         why = asked.why
@@ -168,7 +168,7 @@ class _Line:
     location: str
     row: int
     value: float | None
-    who: str
+    annotator: str
 
 
 HINTS = 20  # rejected lines with a suggestion
@@ -195,7 +195,7 @@ def import_labels(
     schema: Schema,
     rows: SiteRows,
     path: Path,
-    who: str,
+    annotator: str,
     *,
     partial: bool = False,
     dry_run: bool = False,
@@ -204,7 +204,7 @@ def import_labels(
 ) -> Imported:
     """Import the labels in a file as if entered on the labeling page: all or none.
 
-    ``who`` is the annotator of lines without one. ``partial`` keeps valid lines if others are
+    ``annotator`` is the annotator of lines without one. ``partial`` keeps valid lines if others are
     rejected. ``dry_run`` reports the result without changes. ``by`` is the column with the names of
     examples. ``tool`` reads the file (default: by its suffix).
 
@@ -216,7 +216,7 @@ def import_labels(
     """
     annotators = ledger.list_annotators()
     parsed = _parse_file(
-        path, schema, rows, who=who, by=by, tool=tool, annotators=annotators
+        path, schema, rows, annotator=annotator, by=by, tool=tool, annotators=annotators
     )
     refused = parsed.refused
     recorded = 0
@@ -253,7 +253,7 @@ def _parse_file(
     schema: Schema,
     rows: SiteRows,
     *,
-    who: str,
+    annotator: str,
     by: Key,
     tool: LabelingTool | None,
     annotators: Sequence[str],
@@ -280,10 +280,12 @@ def _parse_file(
         except ValueError as error:
             parsed.refused.append(f"{location}: {error}")
             continue
-        name = plain(cells["who"], LONGEST_NAME) or who  # untrusted text that is displayed
+        name = (
+            plain(cells["annotator"], LONGEST_NAME) or annotator
+        )  # untrusted text that is displayed
         if name not in annotators:
             name = spellings.setdefault(name.casefold(), name)
-        line = _Line(location=location, row=row, value=value, who=name)
+        line = _Line(location=location, row=row, value=value, annotator=name)
         parsed.lines.append(line)
     return parsed
 
@@ -330,15 +332,15 @@ def _record(
     asked = require_open(known.get(line.row), sample)
     is_complete = len(asked.answers) >= asked.needed
     for answer in asked.answers:
-        is_own = answer.who == line.who
+        is_own = answer.annotator == line.annotator
         if answer.value != line.value and (is_own or is_complete or asked.needed == 1):
             raise ValueError(
                 f"{sample} has the label {_label_text(schema, answer.value)!r} by "
-                f"{answer.who}, not {_label_text(schema, line.value)!r}; correct it "
+                f"{answer.annotator}, not {_label_text(schema, line.value)!r}; correct it "
                 "on the labeling page"
             )
-    known[line.row] = ledger.answer(line.row, line.value, line.who, "imported")
-    return all(answer.who != line.who for answer in asked.answers)
+    known[line.row] = ledger.answer(line.row, line.value, line.annotator, "imported")
+    return all(answer.annotator != line.annotator for answer in asked.answers)
 
 
 def _split_contradictions(
@@ -350,7 +352,7 @@ def _split_contradictions(
     """
     by_row: dict[tuple[int, str], list[_Line]] = {}
     for line in lines:
-        author = line.who if line.row in several else ""
+        author = line.annotator if line.row in several else ""
         by_row.setdefault((line.row, author), []).append(line)
     agreed: list[_Line] = []
     refused: list[str] = []

@@ -30,7 +30,7 @@ from fallow.core.methods import (
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State, Value
-from fallow.core.values import Fill, Known
+from fallow.core.values import Fill, SenderFacts
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
@@ -345,7 +345,7 @@ class SiteLimits:
         declaration = declared(self._method(request.owner)).get(step.verb)
         if declaration is None or declaration.takes is None:
             return
-        known = Known({**self.made.dims, "rows": self.rows}, room=ROUNDED)
+        known = SenderFacts({**self.made.dims, "rows": self.rows}, room=ROUNDED)
         args = dict(step.args)
         if request.owner == "annotators":  # the model is checked by itself
             sent = declared_state(self.made.methods).sent

@@ -61,7 +61,7 @@ def serve(
     folder.
     """
     with only_server(folder):
-        tighten(folder.path)  # folders of an earlier version
+        tighten(folder.path)
         ledger = folder.open_ledger()
         try:
             host = Host(folder, ledger, notify=notify)

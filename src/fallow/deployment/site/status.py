@@ -171,7 +171,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "copy_age": age,
-            "put_back": ledger.store.describe_put_back(),
+            "put_back": ledger.store.describe_restored_ledger(),
             "epsilon": ledger.store.sum_spent(),
             "epsilon_limit": folder.settings.epsilon,
             "delta": ledger.store.sum_spent_delta(),

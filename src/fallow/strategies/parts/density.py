@@ -95,7 +95,7 @@ def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
 CROWD = 1000  # maximum number of examples of a cluster that are compared
 
 
-class Crowds(NamedTuple):
+class ClusterRanking(NamedTuple):
     """Nearest cluster, typicality and distance of each example.
 
     cluster: (m,), -1 for a non-finite example; score: (m,) typicality, NaN for it; far: (m,)
@@ -115,7 +115,7 @@ def rank_in_clusters(
     neighbors: int,
     ties: torch.Generator | None = None,
     limit: int = CROWD,
-) -> Crowds:
+) -> ClusterRanking:
     """Assign examples to clusters, with 1 / their mean distance to ``neighbors`` of the cluster.
 
     x: (m, D); good: positions of finite examples; centers: (K, D).  In a cluster of more than
@@ -143,7 +143,7 @@ def rank_in_clusters(
         crowd = rows[far[rows].argsort(stable=True)[:limit]].sort().values
         score[rows] = 0.0  # not compared: less typical than any other
         score[crowd] = typicality(x[crowd], neighbors).float()
-    return Crowds(cluster, score, far)
+    return ClusterRanking(cluster, score, far)
 
 
 def read_groups(view: View) -> State:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.training.parts.heads import LabeledRows, check_path
+from fallow.training.parts.closed_form import LabeledRows, check_path
 from fallow.training.parts.ridge import (
     LinearHead,
     Path,

@@ -346,7 +346,7 @@ def leave_one_out(
 # -- one penalty alone -------------------------------------------------------------------------
 
 
-class Solved(NamedTuple):
+class RidgeSolution(NamedTuple):
     """Solution with one λ: (a + λ n)⁻¹ = half half'.
 
     half (D, D); rotated = half'b (D, C); mass, z, y as in `Totals`.
@@ -377,7 +377,7 @@ class Solved(NamedTuple):
             yield rows, y_rows - (y_rows - fitted) / left[:, None], left
 
 
-def solve_one(total: Totals, penalty: float) -> Solved:
+def solve_one(total: Totals, penalty: float) -> RidgeSolution:
     """Solve for one λ > 0 by Cholesky decomposition, with leave-one-out outputs.
 
     It takes a quarter of the time of `decompose`, which handles every λ and is the fallback if
@@ -397,7 +397,7 @@ def solve_one(total: Totals, penalty: float) -> Solved:
     else:
         one = torch.eye(len(root), dtype=root.dtype)
         half = torch.linalg.solve_triangular(root, one, upper=False).T
-    return Solved(half, half.T @ total.b, total.mass, total.z, total.y)
+    return RidgeSolution(half, half.T @ total.b, total.mass, total.z, total.y)
 
 
 # -- losses of the grid of penalties -------------------------------------------------------------

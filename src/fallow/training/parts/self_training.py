@@ -25,7 +25,12 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.training.parts.heads import FeatureRows, Labeled, LabeledRows, SelectedPenalty
+from fallow.training.parts.closed_form import (
+    FeatureRows,
+    Labeled,
+    LabeledRows,
+    SelectedPenalty,
+)
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     TEMPERATURES,

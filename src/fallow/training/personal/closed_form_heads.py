@@ -24,7 +24,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
-from fallow.training.parts.heads import (
+from fallow.training.parts.closed_form import (
     AT_SERVER,
     CLOSES_SHOW,
     FEW,
@@ -48,7 +48,7 @@ from fallow.training.parts.heads import (
 )
 from fallow.training.parts.ridge import (
     Path,
-    Solved,
+    RidgeSolution,
     Totals,
     add_up,
     centered,
@@ -214,7 +214,7 @@ class ClosedFormHeads:
         return {name: own[name] for name in ("w", "stats")}
 
 
-def squared_loss(solved: Solved, rows: Labeled, copies: float) -> float:
+def squared_loss(solved: RidgeSolution, rows: Labeled, copies: float) -> float:
     """Return Σ s |y - left out|² over examples that the aggregates contain 1 + κ times."""
     lost = 0.0
     s = rows.s * (1 + copies)

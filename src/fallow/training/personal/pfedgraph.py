@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.ask import Ask
-from fallow.core.banks import Bank
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, Fit, FitDeclaration
 from fallow.core.limits import NonNegativeFloat, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
+from fallow.core.model_vectors import StackedModels
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
@@ -102,16 +102,16 @@ class PFedGraph(StepTraining):
         self.order(state, ask)
         answers = ask.each(self.upload)
         sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
-        bank, n = newest_models(state, sent)
+        stacked, n = newest_models(state, sent)
         p = torch.full_like(n, 1 / len(n))
         if float(n.sum()) > 0:
             p = n / n.sum()
-        x = graph(bank.w - state["w"], p, self.alpha)
+        x = graph(stacked.w - state["w"], p, self.alpha)
         return {
             **model(state),
-            "sites": encode_sites(bank.sites),
-            "models": bank.w,
-            "statistics": bank.stats,
+            "sites": encode_sites(stacked.sites),
+            "models": stacked.w,
+            "statistics": stacked.stats,
             "rows": n,
             "weights": x,
             "refused": encode_sites(answers.keys() - sent.keys()),
@@ -122,12 +122,12 @@ class PFedGraph(StepTraining):
         if "weights" not in state:
             ask.fit(self.training_config, "local", None, **model(state))
             return
-        bank = bank_of(state)
+        stacked = stack_newest(state)
         x = state["weights"]  # (N, N)
-        mixtures = bank.mix(x)
+        mixtures = stacked.mix(x)
         begin: dict[SiteId, Answer] = {}
         for site in ask.cohort:
-            if site in bank.sites:
+            if site in stacked.sites:
                 begin[site] = {**mixtures.row(site)}
             else:  # a site that joins later begins at the common start
                 begin[site] = {**model(state)}
@@ -135,7 +135,9 @@ class PFedGraph(StepTraining):
             ask.fit(self.training_config, "local", begin)
             return
 
-        towards = dict(zip(bank.sites, directions(x.to(bank.w), bank.w), strict=True))
+        towards = dict(
+            zip(stacked.sites, directions(x.to(stacked.w), stacked.w), strict=True)
+        )
         nowhere = torch.zeros_like(state["w"])
         no_statistics = state["stats"][:0]
         beside: To = {
@@ -177,16 +179,18 @@ class PFedGraph(StepTraining):
         return s["w"], {}
 
 
-def bank_of(state: State) -> Bank:
+def stack_newest(state: State) -> StackedModels:
     """Return the models that the server side has received."""
     sites = tuple(sorted(decode_sites(state.get("sites"))))
     none = state["w"][:0]
-    return Bank(sites, state.get("models", none), state.get("statistics", none))
+    return StackedModels(sites, state.get("models", none), state.get("statistics", none))
 
 
-def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
+def newest_models(
+    state: State, answers: Mapping[SiteId, Answer]
+) -> tuple[StackedModels, Tensor]:
     """Return the newest model of every site that sent one, and numbers of examples (N,) float64."""
-    old = bank_of(state)
+    old = stack_newest(state)
     models = {site: old.row(site) for site in old.sites}
     rows = dict(zip(old.sites, state.get("rows", torch.zeros(0)), strict=True))
     if not models and not answers:
@@ -198,7 +202,7 @@ def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank,
         models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}
         rows[site] = torch.as_tensor(answer["n"], dtype=torch.float64)
     n = torch.stack([rows[site] for site in sorted(rows)])
-    return Bank.stack(models), n
+    return StackedModels.stack(models), n
 
 
 def is_finite(answer: Answer) -> bool:

@@ -35,12 +35,12 @@ FIRST = "0" * 32  # initial challenge, before the coordinator has sent its own
 TRIES = 3  # attempts of a request, if each brings a new challenge or count
 
 
-class NotTaken(Exception):
+class RequestFailed(Exception):
     """The coordinator cannot be reached or sends an unexpected response."""
 
 
 @dataclass(frozen=True)
-class Calling:
+class ConnectionSettings:
     """Connection settings of a site.
 
     ``address`` is ``host:port``. ``authority`` is that of the coordinator's certificate (None:
@@ -78,7 +78,9 @@ class Caller:
     ``secret`` is the site's signing key. ``study`` is the hash of the agreement.
     """
 
-    def __init__(self, calling: Calling, site: SiteId, study: str, secret: bytes) -> None:
+    def __init__(
+        self, calling: ConnectionSettings, site: SiteId, study: str, secret: bytes
+    ) -> None:
         self._calling = calling
         self._site = site
         self._study = study
@@ -119,14 +121,14 @@ class Caller:
             try:
                 status, answer, is_news = await self._request_once(path, order, body)
             except httpx.HTTPError as error:
-                raise NotTaken(self._explain(error)) from error
+                raise RequestFailed(self._explain(error)) from error
             if status in (200, 204):
                 return answer
             if path == ANSWER and status == 410:
                 return b""  # the reply is no longer pending
             if not is_news:
                 break
-        raise NotTaken(self._describe_refusal(status, answer))
+        raise RequestFailed(self._describe_refusal(status, answer))
 
     async def _request_once(
         self, path: str, order: str, body: bytes
@@ -145,7 +147,7 @@ class Caller:
         )
         url = f"{self._calling.url}{path}"
         fields = head.write(self._secret)
-        opened = Opened()
+        opened = CancelledConnections()
         request = self._client.stream(
             "POST",
             url,
@@ -238,7 +240,7 @@ class Caller:
         )
 
 
-class Opened(AsyncExitStack):
+class CancelledConnections(AsyncExitStack):
     """Connections of a cancelled request, which httpx does not close during the TLS handshake."""
 
     async def note(self, event: str, details: Mapping[str, Any]) -> None:
@@ -250,13 +252,15 @@ class Opened(AsyncExitStack):
 async def _read(response: httpx.Response) -> bytes:
     """Return the raw body of a response. Raises NotTaken if it is too large or encoded."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise NotTaken("the coordinator's response is encoded, which is not supported")
+        raise RequestFailed("the coordinator's response is encoded, which is not supported")
     length = response.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > LARGEST:
-        raise NotTaken(f"the coordinator's response is too large ({length:.40} bytes)")
+        raise RequestFailed(f"the coordinator's response is too large ({length:.40} bytes)")
     body = bytearray()  # a list of small parts would need far more memory
     async for part in response.aiter_raw():
         if len(body) + len(part) > LARGEST:
-            raise NotTaken(f"the coordinator's response is larger than {LARGEST} bytes")
+            raise RequestFailed(
+                f"the coordinator's response is larger than {LARGEST} bytes"
+            )
         body += part
     return bytes(body)

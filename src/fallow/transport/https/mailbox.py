@@ -14,7 +14,7 @@ from fallow.transport.reply_queue import Answers, collect_answers
 GONE = 15.0  # seconds after its last request until a site counts as offline
 
 
-def wake_nobody(site: SiteId) -> None:
+def ignore_wake(site: SiteId) -> None:
     """Default notification, without a waiting poll."""
 
 
@@ -22,7 +22,7 @@ class Mailbox:
     """Mailbox of the coordinator, independent of the transport."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self.wake: Callable[[SiteId], None] = wake_nobody  # notifies about a new message
+        self.wake: Callable[[SiteId], None] = ignore_wake  # notifies about a new message
         self._clock = clock
         self._lock = Lock()
         self._open: dict[SiteId, tuple[str, bytes]] = {}

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import final
 
 from fallow.core.types import SiteId
-from fallow.transport.https.caller import Caller, Calling, NotTaken
+from fallow.transport.https.caller import Caller, ConnectionSettings, RequestFailed
 from fallow.transport.https.signed import NONE, sum_of
 
 # seconds before a failed request is repeated, doubled from the first to the last value
@@ -32,7 +32,12 @@ class HttpsNode:
     """
 
     def __init__(
-        self, calling: Calling, site: SiteId, study: str, secret: bytes, handle: Handle
+        self,
+        calling: ConnectionSettings,
+        site: SiteId,
+        study: str,
+        secret: bytes,
+        handle: Handle,
     ) -> None:
         calling.check()
         self._calling = calling
@@ -122,7 +127,7 @@ class Conversation:
             began = clock.time()
             try:
                 message = await self._poll()
-            except NotTaken as error:
+            except RequestFailed as error:
                 self.why_not_asked = str(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST)
@@ -164,7 +169,7 @@ class Conversation:
             order = sum_of(message)
             try:
                 await self._caller.bring(order, await _call(self._handle, message))
-            except NotTaken as error:
+            except RequestFailed as error:
                 self.why_not_brought = str(error)
             else:
                 self.why_not_brought = None
@@ -200,5 +205,5 @@ async def _call(handle: Handle, message: bytes) -> bytes:
     Thread(target=work, name="orders", daemon=True).start()
     answer = await done
     if answer is None:
-        raise NotTaken(FAILED)
+        raise RequestFailed(FAILED)
     return answer

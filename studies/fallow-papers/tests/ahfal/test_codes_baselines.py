@@ -10,13 +10,13 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.data import load
 from fallow.engine import look
 from fallow.models import build_model
-from fallow.sites import LocalSite, Parts
+from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import BADGE, LoGo, Random
@@ -36,7 +36,7 @@ def site_of(model: nn.Module, x: Tensor, labels: int = 4) -> LocalSite:
     layout = Layout.of(model)
     state = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 3, 0, fresh=lambda generator: state)
+    parts = RunComponents(model, layout, methods, 3, 0, fresh=lambda generator: state)
     site = LocalSite("a", x, parts, MemoryStore())
     site.buy([Label(len(x) - 1 - i, i % 3, -1) for i in range(labels)])
     site.remember("local", state)

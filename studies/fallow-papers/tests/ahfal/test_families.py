@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow_papers.ahfal.families import family, members
 from tests.report.reading import read_study
 
@@ -28,7 +28,7 @@ from tests.report.reading import read_study
     ],
 )
 def test_a_family_is_read_from_the_contract(strategy: str, reads: str | None) -> None:
-    assert family(strategy, load_known()) == reads
+    assert family(strategy, load_paper_results()) == reads
 
 
 def test_a_report_imports_nobody_elses_code(
@@ -37,7 +37,7 @@ def test_a_report_imports_nobody_elses_code(
     (tmp_path / "planted.py").write_text("class Bad:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert family("planted:Bad") is None
-    assert family("fallow_papers.ahfal.codes:__name__", load_known()) is None
+    assert family("fallow_papers.ahfal.codes:__name__", load_paper_results()) is None
     assert "planted" not in sys.modules
 
 

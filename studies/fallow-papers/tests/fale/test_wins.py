@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_known
+from fallow.recipes.papers import load_paper_results
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even, marks
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
@@ -30,7 +30,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecords:
 
 def sums_by(key: Callable[[PublishedCounts], str], method: str) -> dict[str, str]:
     """Return the published wins, ties and losses, summed by ``key``."""
-    rows = [t for t in load_known().published.tallies("fale-table2") if t.method == method]
+    rows = [
+        t
+        for t in load_paper_results().published.tallies("fale-table2")
+        if t.method == method
+    ]
     return {name: str(total(group)) for name, group in groupby(sorted(rows, key=key), key)}
 
 
@@ -60,7 +64,9 @@ def test_the_printed_rows_of_table_2_sum_to_its_printed_totals() -> None:
     assert sums_by(lambda t: t.method, "FALE-local") == {"FALE-local": "483/132/105"}
     for method in ("FALE", "FALE-local"):
         rows = [
-            t for t in load_known().published.tallies("fale-table2") if t.method == method
+            t
+            for t in load_paper_results().published.tallies("fale-table2")
+            if t.method == method
         ]
         assert total(rows).total == 9 * 8 * 10
 

@@ -70,12 +70,12 @@ class Look {
       const button = this.panel.querySelector(`[data-look=${name}]`);
       button.setAttribute("aria-disabled", String(!isZoomed));
     }
-    const told = this.panel.querySelector("output");
-    const said = told.dataset.text
+    const output = this.panel.querySelector("output");
+    const text = output.dataset.text
       .replace("{zoom}", Math.round(100 * zoom))
       .replace("{brightness}", brightness)
       .replace("{contrast}", contrast);
-    if (told.textContent !== said) told.textContent = said;
+    if (output.textContent !== text) output.textContent = text;
   }
 
   // (x, y): the fixed point, in pixels from the center of the image without zoom.

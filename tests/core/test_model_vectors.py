@@ -3,7 +3,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.testing import assert_close
 
-from fallow.core.banks import Bank, Layout
+from fallow.core.model_vectors import Layout, StackedModels
 from fallow.core.streams import stream
 
 
@@ -69,8 +69,8 @@ def test_a_bank_mixes_rows() -> None:
         s: {"w": torch.full((2,), float(i)), "stats": torch.zeros(0)}
         for i, s in enumerate("ba")
     }
-    bank = Bank.stack(states)
-    assert bank.sites == ("a", "b")
-    mixed = bank.mix(torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+    stacked = StackedModels.stack(states)
+    assert stacked.sites == ("a", "b")
+    mixed = stacked.mix(torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
     assert_close(mixed.row("a")["w"], torch.full((2,), 0.5))
     assert_close(mixed.row("b")["w"], torch.zeros(2))

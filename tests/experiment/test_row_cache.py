@@ -19,8 +19,8 @@ import torch
 
 from fallow.data import open_dataset
 from fallow.data.dataset import Dataset
-from fallow.experiment import kept_rows
-from fallow.experiment.kept_rows import DeviceCache
+from fallow.experiment import row_cache
+from fallow.experiment.row_cache import DeviceCache
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree
@@ -42,7 +42,7 @@ def are_equal(one: Dataset, two: Dataset) -> bool:
 def test_what_is_kept_is_what_was_read_until_the_file_or_a_setting_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    monkeypatch.setattr(row_cache, "LARGE", 100)
     path = tmp_path / "t.csv"
     rows = [
         f"{i * 0.7:.1f},{('mild', 'grave', '')[i % 3]},{'ab'[i % 2]},{i // 2 % 2}"
@@ -94,7 +94,7 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     open_data(Recipe("t", data="wine"), 0, cache=held)
     assert open_data(recipe, 0, cache=held).name == "iris"
     assert len(reads) == 4
-    monkeypatch.setattr(kept_rows, "MOST_HELD", 100)
+    monkeypatch.setattr(row_cache, "MOST_HELD", 100)
     large = DeviceCache()
     for seed in (0, 1):
         open_data(recipe, seed, cache=large)
@@ -105,7 +105,7 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
 def test_a_copy_of_rows_is_its_owners_alone_and_drafts_of_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
 ) -> None:
-    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    monkeypatch.setattr(row_cache, "LARGE", 100)
     path = tmp_path / "t.csv"
     path.write_text("dose,y\n" + "\n".join(f"{i * 0.5},{i % 2}" for i in range(40)))
     path.chmod(0o600)
@@ -130,7 +130,7 @@ PICTURES = Recipe("t", data="fashion_mnist")
 @pytest.fixture
 def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a data folder with 30 images as Fashion-MNIST, which counts as large."""
-    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    monkeypatch.setattr(row_cache, "LARGE", 100)
     folder = tmp_path / "data"
     folder.mkdir()
     draw = np.random.default_rng(0)
@@ -301,8 +301,8 @@ def test_a_folder_of_pictures_is_decoded_once_until_one_of_them_changes(
     pytest.importorskip("PIL.Image")
     from tests.data.test_cinic import write
 
-    monkeypatch.setattr(kept_rows, "LARGE", 100)
-    monkeypatch.setattr(kept_rows, "MANY", 10)
+    monkeypatch.setattr(row_cache, "LARGE", 100)
+    monkeypatch.setattr(row_cache, "MANY", 10)
     reads = []
 
     def read_counted(*args: Any, **settings: Any) -> Dataset:

@@ -21,7 +21,7 @@ FEW = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class DataSummary:
     """Properties of the user's data.
 
     Attributes
@@ -56,7 +56,7 @@ class Found:
     seeds: int
 
 
-def starter_text(facts: Found, file: Path) -> str:
+def configuration_text(facts: DataSummary, file: Path) -> str:
     """Return the text of the file; paths are relative to the folder of ``file``."""
     usual = Recipe("")
     details = {"data": _relative(facts.data, file)}
@@ -92,7 +92,7 @@ def starter_text(facts: Found, file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _choose_partition(facts: Found, usual: Recipe) -> dict[str, Value]:
+def _choose_partition(facts: DataSummary, usual: Recipe) -> dict[str, Value]:
     """Use the sites in the data if a column names them, and distribute the examples otherwise."""
     if facts.sites:
         return {"partition": "natural", "sites": 0}
@@ -109,7 +109,7 @@ def _relative(data: str, file: Path) -> str:
     return Path(os.path.relpath(data, file.parent)).as_posix()
 
 
-def _describe(facts: Found) -> str:
+def _describe(facts: DataSummary) -> str:
     text = (
         f"A study of {facts.data}: {facts.rows:,} training examples, {facts.test_rows:,} test "
         "examples"

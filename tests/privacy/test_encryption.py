@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fallow.privacy.encryption import HALF, TAG, decrypt, encrypt_for
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 
 SECRET = new_secret()
 PUBLIC = public_half(SECRET)

@@ -96,10 +96,10 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Bank:
+class StackedModels:
     """Models of all sites: ``w`` (N, d) and ``stats`` (N, s), rows in the order of ``sites``.
 
-    FedAvg, the mixtures of DPFL and pFedGraph are all a product ``bank.mix(m)``.
+    FedAvg, the mixtures of DPFL and pFedGraph are all a product ``stacked.mix(m)``.
     """
 
     sites: tuple[SiteId, ...]
@@ -107,18 +107,20 @@ class Bank:
     stats: Tensor
 
     @staticmethod
-    def stack(states: dict[SiteId, State]) -> Bank:
+    def stack(states: dict[SiteId, State]) -> StackedModels:
         """Stack the models of all sites, in the order of their names."""
         sites = tuple(sorted(states))
         w = torch.stack([states[site]["w"] for site in sites])
         stats = torch.stack([states[site]["stats"] for site in sites])
-        return Bank(sites, w, stats)
+        return StackedModels(sites, w, stats)
 
     def row(self, site: SiteId) -> State:
         """Return the model of one site."""
         i = self.sites.index(site)
         return {"w": self.w[i], "stats": self.stats[i]}
 
-    def mix(self, m: Tensor) -> Bank:
+    def mix(self, m: Tensor) -> StackedModels:
         """Return ``sum_j m[i, j]`` times row j in each row i.  m: (N, N), rows on the simplex."""
-        return Bank(self.sites, m.to(self.w) @ self.w, m.to(self.stats) @ self.stats)
+        return StackedModels(
+            self.sites, m.to(self.w) @ self.w, m.to(self.stats) @ self.stats
+        )

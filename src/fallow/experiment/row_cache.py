@@ -72,7 +72,7 @@ class DeviceCache:
         return values
 
 
-class KeptRows(TypedDict):
+class CachedRows(TypedDict):
     """Dataset in a file: tensors and plain values, and JSON texts for the rest.
 
     ``x`` and ``x_test`` are the checksums of arrays in separate files, which are
@@ -162,7 +162,7 @@ def _load(folder: Path, name: str) -> Dataset | None:
     if not is_own_file(path):
         return None
     try:
-        kept: KeptRows = load_tree(path, folder)
+        kept: CachedRows = load_tree(path, folder)
         x = map_array(folder / f"{name}.x.npy", str(kept["x"]))
         x_test = map_array(folder / f"{name}.x_test.npy", str(kept["x_test"]))
         if x is None or x_test is None:
@@ -177,8 +177,8 @@ def _load(folder: Path, name: str) -> Dataset | None:
         return None
 
 
-def _as_kept(dataset: Dataset, x: str, x_test: str) -> KeptRows:
-    kept: KeptRows = {
+def _as_kept(dataset: Dataset, x: str, x_test: str) -> CachedRows:
+    kept: CachedRows = {
         "x": x,
         "y": dataset.y,
         "x_test": x_test,
@@ -203,7 +203,7 @@ def _as_kept(dataset: Dataset, x: str, x_test: str) -> KeptRows:
     return kept
 
 
-def _from_kept(kept: KeptRows, x: Tensor, x_test: Tensor) -> Dataset:
+def _from_kept(kept: CachedRows, x: Tensor, x_test: Tensor) -> Dataset:
     ids = None
     if kept["ids"] is not None:
         ids = tuple(kept["ids"])

@@ -21,7 +21,7 @@ from fallow.training.parts.self_training import FORMS
 
 
 @dataclass(frozen=True)
-class AtEnd:
+class PenaltiesAtEnd:
     """Number of classifiers of a strategy with a penalty λ at an end of the grid, and their
     total.
     """
@@ -31,7 +31,7 @@ class AtEnd:
     heads: int
 
 
-def has_heads(study: StudyRecords) -> bool:
+def has_closed_form(study: StudyRecords) -> bool:
     """Return whether any model is a closed-form classifier."""
     records = chain.from_iterable(cell.records for cell in study.cells)
     return any("penalty" in record for record in records)
@@ -49,7 +49,7 @@ def left_out_score(record: Record) -> float | None:
     return 100 * value
 
 
-def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
+def find_at_end(study: StudyRecords) -> Mapping[str, PenaltiesAtEnd]:
     """Return strategy -> number of classifiers whose λ is the smallest or largest of the
     grid.
 
@@ -68,7 +68,7 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
         lowest = sum(math.isclose(penalty, PENALTIES[0]) for penalty in penalties)
         highest = sum(math.isclose(penalty, PENALTIES[-1]) for penalty in penalties)
         if lowest or highest:
-            values[strategy] = AtEnd(lowest, highest, len(penalties))
+            values[strategy] = PenaltiesAtEnd(lowest, highest, len(penalties))
     return values
 
 

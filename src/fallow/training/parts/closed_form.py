@@ -129,7 +129,7 @@ class OneHot:
             yield one_hot(labels, self.classes).double()
 
 
-class Summed(NamedTuple):
+class AggregatedStatistics(NamedTuple):
     """Aggregates over all sites, the number of their examples, and Σ s |y|²."""
 
     totals: Totals
@@ -249,9 +249,13 @@ def check_linear_model(view: View) -> None:
 # -- server side ----------------------------------------------------------------------------------
 
 
-def read_totals(totals: Mapping[str, Tensor], center: Tensor | None = None) -> Summed:
+def read_totals(
+    totals: Mapping[str, Tensor], center: Tensor | None = None
+) -> AggregatedStatistics:
     """Return the aggregates over all sites, from those of `totals_of`."""
-    return Summed(centered(totals, center), int(totals["rows"]), float(totals["squares"]))
+    return AggregatedStatistics(
+        centered(totals, center), int(totals["rows"]), float(totals["squares"])
+    )
 
 
 def class_weights(ask: Ask, class_counts: ClientCall) -> Tensor:
@@ -274,7 +278,7 @@ def choose_left_out(
     ask: Ask,
     left_out: ClientCall,
     path: Path,
-    total: Summed,
+    total: AggregatedStatistics,
     penalty: float | None,
     **arguments: Tensor | None,
 ) -> SelectedPenalty:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import fallow as fl
-from fallow.report.findings.heads import AtEnd, find_at_end, find_unlabeled
-from fallow.report.heads import heads
+from fallow.report.closed_form import closed_form
+from fallow.report.findings.closed_form import PenaltiesAtEnd, find_at_end, find_unlabeled
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import piece, read_study, write_report
 from tests.report.test_page import parse_page
@@ -34,7 +34,7 @@ def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
 
 def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.001})
-    shown = piece(heads(read_study(root), "a"))
+    shown = piece(closed_form(read_study(root), "a"))
     assert "Leave-one-out accuracy on labeled examples, %" in shown
     rows = [re.sub("<.*?>", " ", row).split() for row in re.findall("<tr.*?</tr>", shown)]
     of_random = next(row for row in rows if row[0] == "random")
@@ -51,8 +51,11 @@ def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -
 
 def test_a_penalty_at_an_end_of_the_grid_is_a_warning(tmp_path: Path) -> None:
     study = read_study(write_solved(tmp_path / "a", {"random": 1e-6, "entropy": 1.0}))
-    assert find_at_end(study) == {"random": AtEnd(2, 0, 6), "entropy": AtEnd(0, 2, 6)}
-    shown = piece(heads(study, "a"))
+    assert find_at_end(study) == {
+        "random": PenaltiesAtEnd(2, 0, 6),
+        "entropy": PenaltiesAtEnd(0, 2, 6),
+    }
+    shown = piece(closed_form(study, "a"))
     assert "λ is at an end of its grid of 1e-06 to 1" in shown
     assert "random (the low end in 2 of 6 classifiers)" in shown
     assert "entropy (the high end in 2 of 6 classifiers)" in shown
@@ -75,7 +78,7 @@ def test_a_class_that_nobody_has_labeled_is_named(tmp_path: Path) -> None:
     rewrite(root, forget)
     study = read_study(root)
     assert find_unlabeled(study) == {"random": {1: [1, 3]}}
-    shown = piece(heads(study, "a"))
+    shown = piece(closed_form(study, "a"))
     assert "never predicts: random (one and three under seed 1)." in shown
 
 
@@ -114,7 +117,7 @@ def test_the_form_of_self_training_and_why_it_was_selected_are_stated(
         return {"unlabeled": 0.0}
 
     rewrite(root, choose)
-    shown = piece(heads(read_study(root), "a"))
+    shown = piece(closed_form(read_study(root), "a"))
     assert "random: sharp in 2 seeds (+2.5 points in held-out accuracy)" in shown
     assert "none in 1 seed (no form was better by more than one standard error)" in shown
     assert "none in 1 seed (fewer than 5 labels per class or 50 in all" in shown
@@ -122,4 +125,4 @@ def test_the_form_of_self_training_and_why_it_was_selected_are_stated(
 
 def test_without_self_training_nothing_is_said_of_it(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
-    assert "self-training" not in piece(heads(read_study(root), "a"))
+    assert "self-training" not in piece(closed_form(read_study(root), "a"))

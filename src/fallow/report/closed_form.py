@@ -7,8 +7,8 @@ from fallow.report.blocks import Block, Blocks, Notes, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of
 from fallow.report.findings.checkpoints import checkpoints
-from fallow.report.findings.heads import (
-    AtEnd,
+from fallow.report.findings.closed_form import (
+    PenaltiesAtEnd,
     SelfTraining,
     find_at_end,
     find_self_training,
@@ -33,7 +33,7 @@ LEFT_OUT = (
 )
 
 
-def heads(study: StudyRecords, key: str) -> Blocks:
+def closed_form(study: StudyRecords, key: str) -> Blocks:
     """Return leave-one-out choices and estimates of each cycle, with warnings."""
     blocks: list[Block] = []
     table = _chosen(study)
@@ -115,7 +115,7 @@ def _at_ends(study: StudyRecords) -> list[str]:
     ]
 
 
-def _ends(ends: AtEnd) -> str:
+def _ends(ends: PenaltiesAtEnd) -> str:
     """Return text such as ``the low end in 2 of 9 classifiers``."""
     output = []
     if ends.lowest:
