@@ -19,7 +19,7 @@ from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.site.feature_space import FeatureSpace
-from fallow.deployment.site.labels_io import list_labels
+from fallow.deployment.site.labels_io import import_labels, list_labels
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.training.parts.leave_one_out import leave_each_out, margins
@@ -100,6 +100,20 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
         (2, "ann"),
         (2, "bob"),
     ]
+
+
+def test_a_file_that_is_older_than_a_check_does_not_answer_it(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    check(ledger)
+    sample = table_rows()
+    file = tmp_path / "labels.csv"
+    file.write_text(f"id,label\n{sample.ids[2]},{SCHEMA.classes[1]}\n")
+    outcome = import_labels(ledger, SCHEMA, sample, file, "ann")
+    assert (outcome.recorded, outcome.same, outcome.refused) == (0, 1, ())
+    assert [task.row for task in ledger.tasks(state="open")] == [2]
+    assert import_labels(ledger, SCHEMA, sample, file, "bob").recorded == 1
+    assert ledger.tasks(state="open") == []
 
 
 @pytest.mark.parametrize("annotator", ["ann", "bob"])

@@ -217,6 +217,15 @@ class Ledger:
         lines = self._tables.read(sql, row, cycle)
         return [LabelAnswer(*line) for line in lines]
 
+    def has_labeled(self, row: int, value: float | None, annotator: str) -> bool:
+        """Return whether an annotator gave this label to a row in a labeling task, not a check."""
+        sql = (
+            "SELECT EXISTS (SELECT 1 FROM annotation AS g JOIN task AS q ON q.id = g.task "
+            "WHERE q.row = ? AND NOT q.is_check AND g.value IS ? AND g.annotator = ?)"
+        )
+        ((has,),) = self._tables.read(sql, row, value, annotator)
+        return bool(has)
+
     def measure_agreement(self) -> AnnotatorAgreement:
         """Return the agreement of the annotators over all runs, before adjudication."""
         annotations = load_annotations(self._tables)

@@ -212,6 +212,7 @@ def import_labels(
     unknown class, and for a number that is not finite. It is also rejected for a label that differs
     from an existing one, at the site or in another line, because annotators must decide. If the
     study plans several annotations, this applies to labels of one annotator and to completed tasks.
+    A label that the annotator gave before its check does not answer the check.
     Raises ValueError for a file that cannot be read.
     """
     annotators = ledger.list_annotators()
@@ -330,6 +331,8 @@ def _record(
     """
     sample = f"example {rows.ids[line.row]!r}"
     asked = require_open(known.get(line.row), sample)
+    if asked.is_check and ledger.has_labeled(line.row, line.value, line.annotator):
+        return False  # the file may be older than the check
     is_complete = len(asked.answers) >= asked.needed
     for answer in asked.answers:
         is_own = answer.annotator == line.annotator
