@@ -124,6 +124,7 @@ def test_outside_of_a_container_the_page_listens_on_one_address(tmp_path: Path) 
 def test_options_that_contradict_a_container_are_refused(
     tmp_path: Path, options: tuple[str, ...], sentence: str
 ) -> None:
+    (tmp_path / "site.toml").touch()
     done = CliRunner().invoke(app, ["label", str(tmp_path), "--in-container", *options])
     assert isinstance(done.exception, ValueError)
     assert sentence in str(done.exception)
