@@ -111,7 +111,7 @@ def print_table(file: Path) -> None:
     keys = ["task", "labels", "per_class", "seed"]
     off = table[table["unlabeled"] == "off"].set_index(keys)
     auto = table[table["unlabeled"] == "auto"].set_index(keys)
-    both = off.join(auto, rsuffix="_auto", how="inner").reset_index()
+    both = off.merge(auto, on=keys, suffixes=("", "_auto")).reset_index()
     both["difference"] = both["accuracy_auto"] - both["accuracy"]
     print(
         "| task | labels per class | off | auto | difference [90 %] | worst | passes | forms |"
