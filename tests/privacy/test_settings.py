@@ -27,7 +27,7 @@ OPEN = Contract(
         ({"epsilon": 1.0, "total": 0.5}, "privacy.total is 0.5, less than the 1.0"),
         ({"total": 5.0}, "privacy.total is 5.0 but privacy.epsilon is not set"),
         ({"bound": -1.0}, "privacy.bound is -1.0"),
-        ({"mechanism": "gauss"}, "use 'laplace' or 'discrete_laplace'"),
+        ({"mechanism": "gauss"}, "it must be 'laplace' or 'discrete_laplace'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(

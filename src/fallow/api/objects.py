@@ -240,7 +240,7 @@ def read_whole(
     number = plain(value)
     is_whole = isinstance(number, int) and not isinstance(number, bool)
     if not is_whole or not least <= number <= LARGEST:
-        raise ValueError(f"{what} is {value!r}; {fix}")
+        raise ValueError(f"{what} is {number!r}; {fix}")
     return int(number)
 
 
