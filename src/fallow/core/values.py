@@ -606,7 +606,7 @@ class Features(Numbers):
 class Whole(Kind):
     """A Python integer from ``low`` to the sum of ``upto``: sizes by name, and numbers.
 
-    >>> Whole(upto=("inputs", 1)).find_fault("size", 5, Known({"inputs": 3}))
+    >>> Whole(upto=("inputs", 1)).find_fault("size", 5, SenderFacts({"inputs": 3}))
     'size is 5, and it is a whole number of at most 4'
     """
 
