@@ -95,7 +95,10 @@ def test_a_querys_labels_validate_in_the_first_round_and_train_from_the_second_o
 
 
 def test_a_recipe_without_a_second_round_is_refused() -> None:
-    with pytest.raises(ValueError, match="rounds is 1: labels of the cycle are used from the second round on"):
+    with pytest.raises(
+        ValueError,
+        match="rounds is 1: labels of the cycle are used from the second round on",
+    ):
         replace(FRESH, rounds=1)
 
 
