@@ -189,7 +189,8 @@ def test_a_site_that_has_gone_counts_as_gone_after_a_while(
         world.start_site("anna")
         until(lambda: world.transport.online() == {"anna"})
         world.stop_site("anna")
-        until(lambda: world.transport.online() == set())
+        until(lambda: not world.transport.online())
+        assert world.transport.online() == set()
 
 
 def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
