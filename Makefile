@@ -151,7 +151,7 @@ $(STAMP): $(PYPROJECTS) constraints.txt
 	$(call INSTALL,.,Fallow and its pinned dependencies,about a minute)
 	@touch $@
 
-$(DEV_STAMP): $(PYPROJECTS) constraints.txt
+$(DEV_STAMP): $(PYPROJECTS) $(BESIDE:%=%/pyproject.toml) constraints.txt
 	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
 	@$(PIP_INSTALL) --no-build-isolation --no-deps $(BESIDE:%=-e %)
 	@touch $(STAMP) $@

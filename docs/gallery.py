@@ -169,9 +169,9 @@ def plain_name(strategy: str) -> str:
 
 def count_classes(task: str) -> int:
     """Return the number of classes of a task."""
-    from fallow.data import CATALOG
+    from fallow.data import find_entry
 
-    return CATALOG[load_recipes()[task].data].classes
+    return find_entry(load_recipes()[task].data).classes
 
 
 def read_costs() -> dict[str, dict[str, str]]:

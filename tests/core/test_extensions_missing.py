@@ -10,6 +10,7 @@ from fallow import encoders
 from fallow.core import extensions
 from fallow.core.build import find
 from fallow.core.names import OWN
+from fallow.data import list_entries, load
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 
@@ -41,3 +42,13 @@ def test_a_name_of_an_integration_says_what_to_install(
 def test_a_configuration_with_such_a_name_can_be_read() -> None:
     spec = Spec.parse("timm:network=resnet18")
     assert named_classes(Recipe("a", encoder=spec))["encoder"] == "timm"
+
+
+@pytest.mark.parametrize("name", ["femnist", "ct"])
+def test_a_dataset_of_the_papers_says_what_to_install(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"the dataset '{name}' needs the package"
+    ) as error:
+        load(name)
+    assert str(error.value).endswith("install it with: pip install fallow-papers")
+    assert name not in [entry.name for entry in list_entries()]

@@ -293,32 +293,3 @@ def test_of_two_processes_at_once_one_reads_and_both_have_the_same_bits(
     children = [start_child(act) for _ in range(2)]
     assert [wait_for_child(child) for child in children] == [WELL, WELL]
     assert len(reads.read_text().split()) == 1
-
-
-def test_a_folder_of_pictures_is_decoded_once_until_one_of_them_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("PIL.Image")
-    from tests.data.test_cinic import write
-
-    monkeypatch.setattr(row_cache, "LARGE", 100)
-    monkeypatch.setattr(row_cache, "MANY", 10)
-    reads = []
-
-    def read_counted(*args: Any, **settings: Any) -> Dataset:
-        reads.append(args)
-        return open_dataset(*args, **settings)
-
-    monkeypatch.setattr("fallow.data.open_dataset", read_counted)
-    recipe = Recipe("t", data="cinic10")
-    files = write(tmp_path / "data")
-    folder = tmp_path / "rows"
-    plain = open_data(recipe, 0, files)
-    for seed in (0, 1):
-        assert are_equal(open_data(recipe, seed, files, kept_in=folder), plain)
-    assert len(reads) == 2
-    one, two = sorted((files / "cinic-10" / "train" / "cat").iterdir())
-    one.write_bytes(two.read_bytes())
-    changed = open_data(recipe, 0, files, kept_in=folder)
-    assert len(reads) == 3
-    assert not torch.equal(changed.x, plain.x)

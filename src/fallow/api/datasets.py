@@ -17,7 +17,7 @@ from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
-from fallow.data.catalog.named import CATALOG
+from fallow.data.catalog.named import is_named
 from fallow.data.loaders.labels import TaskChoice, warn_of_nan
 from fallow.data.loaders.pixels import Channels, describe_move, has_channels_last
 from fallow.data.loaders.table_files import TABLES
@@ -56,7 +56,7 @@ def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
     """
     path = Path(name)
     is_path = bool(path.suffix) or path.exists()
-    if is_path and str(name) not in CATALOG:
+    if is_path and not is_named(str(name)):
         return open_path(path)
     return load_named(str(name), data_dir)
 

@@ -108,13 +108,13 @@ def datasets(
 ) -> None:
     """List datasets; those that are not bundled need --data-dir or FALLOW_DATA."""
     from fallow.cli.objects import DatasetRow
-    from fallow.data import CATALOG, fetch
+    from fallow.data import fetch, list_entries
 
     if name is not None:
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
     rows = []
-    for entry in CATALOG.values():
+    for entry in list_entries():
         row = DatasetRow(
             name=entry.name,
             task=entry.task,
@@ -124,7 +124,7 @@ def datasets(
             natural_sites=entry.groups or None,
             source=entry.source,
             files=entry.files,
-            page=None if entry.published is None else entry.published.page,
+            page=entry.page,
         )
         rows.append(row)
     columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")

@@ -21,12 +21,21 @@ from typing import Any
 
 from fallow.core.names import CLASS_KINDS, ClassKind, NamePolicy, load_class
 
+DATASETS = (
+    *("bike", "california", "cifar100", "cinic10", "ct", "diamonds", "diamonds_onehot"),
+    *("digit_angle", "elevators", "femnist", "femnist_letters", "kegg"),
+    *("kegg_undirected", "kin40k", "mlr_knn_rng", "online_video", "parkinsons", "pol"),
+    *("protein", "sarcos", "sarcos_full", "school", "stock", "svhn", "wec_sydney"),
+    "wine_red",
+)
+"""Datasets of fallow-papers."""
 OFFICIAL: Mapping[str, Mapping[str, str]] = {
     "fallow.callbacks": {
         "mlflow": "fallow-trackers[mlflow]",
         "tensorboard": "fallow-trackers[tensorboard]",
         "wandb": "fallow-trackers[wandb]",
     },
+    "fallow.datasets": dict.fromkeys(DATASETS, "fallow-papers"),
     "fallow.encoders": {
         "onnx": "fallow-encoders[onnx]",
         "open-clip": "fallow-encoders[open-clip]",

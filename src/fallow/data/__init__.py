@@ -1,9 +1,11 @@
 """Datasets, named or from the user, and partitions over sites."""
 
-from fallow.data.catalog.fetch import fetch
 from fallow.data.catalog.named import (
-    CATALOG,
     CatalogEntry,
+    fetch,
+    find_entry,
+    is_named,
+    list_entries,
     load,
     load_outline,
     source_files,
@@ -36,7 +38,6 @@ from fallow.data.partition.shares import (
 from fallow.data.tables import standardize
 
 __all__ = [
-    "CATALOG",
     "CatalogEntry",
     "Dataset",
     "Task",
@@ -45,11 +46,14 @@ __all__ = [
     "drop_leaks",
     "embed_rows",
     "fetch",
+    "find_entry",
     "from_arrays",
     "from_folder",
     "from_npz",
     "from_table",
     "hold_out",
+    "is_named",
+    "list_entries",
     "load",
     "load_outline",
     "natural_groups",

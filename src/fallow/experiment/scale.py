@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fallow.core.missing import filled
 from fallow.core.types import State
-from fallow.data import CATALOG, Dataset
+from fallow.data import Dataset, is_named
 from fallow.settings.recipe import Recipe
 
 
@@ -51,7 +51,7 @@ def is_standardized(recipe: Recipe, dataset: Dataset) -> bool:
         return recipe.standardize != "none"
     if dataset.x.ndim != 2 or recipe.standardize != "auto":
         return dataset.x.ndim == 2 and recipe.standardize == "federated"
-    is_own = bool(dataset.columns) and recipe.data not in CATALOG
+    is_own = bool(dataset.columns) and not is_named(recipe.data)
     return is_own or dataset.task == "regression"
 
 

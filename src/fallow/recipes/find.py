@@ -11,7 +11,7 @@ from pathlib import Path
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_recipe
-from fallow.data import CATALOG
+from fallow.data import is_named
 from fallow.recipes.default_training import default_training
 from fallow.recipes.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.settings.recipe import Recipe, recipe_from
@@ -92,7 +92,7 @@ def _find_recipe(
         usual["training_config"] = {}  # of the model family
     data = settings.get("data")
     if isinstance(data, str):
-        settings["data"] = _beside(path, data, is_file=data not in CATALOG)
+        settings["data"] = _beside(path, data, is_file=not is_named(data))
     with explain_errors(f"{path}: "):
         return recipe_from({**usual, **settings}, start)
 

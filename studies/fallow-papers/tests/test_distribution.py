@@ -8,7 +8,9 @@ import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from fallow.core.extensions import OFFICIAL
 from fallow.recipes.find import recipes_of
+from fallow_papers.datasets.catalog import ENTRIES
 from tests.test_wheel import build
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,3 +34,8 @@ def test_the_wheel_has_published_results_and_an_entry_point_for_every_prefix(
     for prefix, target in entries["fallow.papers"].items():
         paper = EntryPoint(prefix, target, "fallow.papers").load()
         assert {name.partition("/")[0] for name in recipes_of([paper])} == {prefix}
+    names = set(ENTRIES)
+    assert set(entries["fallow.datasets"]) == names == set(OFFICIAL["fallow.datasets"])
+    assert set(entries["fallow.datasets"].values()) == {
+        "fallow_papers.datasets.catalog:ENTRIES"
+    }

@@ -1,4 +1,4 @@
-"""Datasets in files of a data folder (.npz and .npy.xz, never pickles)."""
+"""Readers of named datasets: scikit-learn's, and files of a data folder (never pickles)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.data.catalog.bundled import Reader
+from fallow.core.optional import import_optional
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
 from fallow.data.loaders.archive import check_arrays_fit, read_header
 from fallow.data.partition.shares import hold_out
@@ -23,6 +23,8 @@ from fallow.data.tables import fill_missing, standardize
 from fallow.storage.received import describe_lack
 
 Array = npt.NDArray[Any]
+Reader = Callable[[Path | None], Dataset]
+"""Reader of a dataset in the data folder."""
 
 # mean and standard deviation by channel of pixels / 255
 MNIST_SCALE = ((0.1307,), (0.3081,))
@@ -282,30 +284,6 @@ def read_heart(folder: Path | None) -> Dataset:
     )
 
 
-def table_reader(name: str, file: str, group: str = "") -> Reader:
-    """Return a reader of a regression table (X, y); sites are called ``<group> <id>`` or as
-    in the file.
-    """
-
-    def read(folder: Path | None) -> Dataset:
-        z = read_arrays(folder, file)
-        names: tuple[str, ...] = ()
-        if "client_names" in z:
-            names = to_names(z["client_names"])
-        elif "client" in z:
-            sites = int(z["client"].max()) + 1
-            names = tuple(f"{group} {site}" for site in range(sites))
-        if "y" in z:
-            target = z["y"]
-        else:  # SARCOS: the first of 7 torques
-            target = z["Y"][:, 0]
-        return table_with_test_rows(
-            name, z, target.astype(np.float32), classes=(), group_names=names
-        )
-
-    return read
-
-
 def table_with_test_rows(
     name: str,
     z: dict[str, Array],
@@ -351,3 +329,43 @@ def drop_copies(dataset: Dataset) -> Dataset:
 
 def to_names(array: Array) -> tuple[str, ...]:
     return tuple(str(name) for name in array)
+
+
+DIGITS_MEAN = 0.3053  # of all pixels / 16
+DIGITS_STD = 0.3760
+
+
+def bundled_reader(name: str) -> Reader:
+    """Return a reader of scikit-learn's ``load_<name>``; the 20 % test set is fixed by the
+    name.
+    """
+
+    def read(folder: Path | None) -> Dataset:
+        sets = import_optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
+        table = getattr(sets, f"load_{name}")()
+        x = torch.from_numpy(np.ascontiguousarray(table.data, dtype=np.float32))
+        columns = tuple(str(column) for column in table.feature_names)
+        if "target_names" in table:
+            classes = tuple(str(c) for c in table.target_names)
+            y = table.target.astype(np.int64)
+        else:
+            classes = ()
+            y = table.target.astype(np.float32)
+        if name == "digits":
+            x = ((x / 16 - DIGITS_MEAN) / DIGITS_STD).reshape(-1, 1, 8, 8)
+            columns = ()
+        train, test = hold_out(name, x, y)
+        dataset = Dataset(
+            name=name,
+            x=x[train],
+            y=torch.from_numpy(y[train]),
+            x_test=x[test],
+            y_test=torch.from_numpy(y[test]),
+            classes=classes,
+            columns=columns,
+        )
+        if classes and x.ndim == 2:  # not for regression
+            return standardize(dataset)
+        return dataset
+
+    return read

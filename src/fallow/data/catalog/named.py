@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
+from fallow.core.extensions import find_extension, list_extensions, require_extension
+from fallow.core.names import OWN, ClassKind, load_class
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
-from fallow.data.catalog import files, photos
-from fallow.data.catalog.bundled import Reader, bundled_reader, read_digit_angle
-from fallow.data.catalog.cinic import read_cinic10
-from fallow.data.catalog.femnist import femnist_reader
-from fallow.data.catalog.published import published_reader, read_diamonds_onehot
-from fallow.data.catalog.sources import SOURCES, TableSource
+from fallow.data.catalog import files
+from fallow.data.catalog.files import Reader, bundled_reader
 from fallow.data.dataset import Dataset, Task
 
+GROUP = "fallow.datasets"
+"""Entry points ``name = "module:ENTRIES"``, a mapping of names to `CatalogEntry`."""
+DATASET = ClassKind("dataset", group=GROUP)
 Outline = Callable[[Path | None, int], Dataset]
 """Reader of a dataset in which the first images are repeated in place of all, which is
 fast.
@@ -25,7 +26,7 @@ fast.
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
     """Metadata of a named dataset, available before it is read."""
 
@@ -33,102 +34,30 @@ class CatalogEntry:
     task: Task
     rows: int  # training and test examples, in the source
     shape: tuple[int, ...]  # of one example, as loaded
-    classes: int  # 0 for regression
-    groups: str  # description of the natural sites, or ""
-    source: Literal["bundled", "file"]
+    classes: int = 0  # 0 for regression
+    groups: str = ""  # description of the natural sites
+    source: Literal["bundled", "file"] = "file"
     files: tuple[str, ...] = ()
     optional_files: tuple[str, ...] = ()  # files that are read if present
-    published: TableSource | None = None  # where `fetch` finds the file
-    read: Reader = field(kw_only=True, repr=False)
-    outline: Outline | None = field(default=None, kw_only=True, repr=False)
+    page: str | None = None  # web page of a file that `fetch` downloads
+    read: Reader = field(repr=False)
+    outline: Outline | None = field(default=None, repr=False)
+    fetch: Callable[[Path], Path] | None = field(default=None, repr=False)
 
 
 def _bundled_entry(
     name: str, *, rows: int, shape: tuple[int, ...], classes: int
 ) -> CatalogEntry:
     """Return a dataset of scikit-learn; ``classes`` is 0 for regression."""
-    task: Task = "regression"
-    if classes:
-        task = "classification"
     return CatalogEntry(
-        name,
-        task=task,
+        name=name,
+        task="classification" if classes else "regression",
         rows=rows,
         shape=shape,
         classes=classes,
-        groups="",
         source="bundled",
         read=bundled_reader(name),
     )
-
-
-def _class_entry(
-    name: str,
-    *,
-    rows: int,
-    shape: tuple[int, ...],
-    classes: int,
-    groups: str = "",
-    read: Reader,
-    needed: tuple[str, ...],
-    optional: tuple[str, ...] = (),
-    outline: Outline | None = None,
-) -> CatalogEntry:
-    """Return an entry for files with classes."""
-    return CatalogEntry(
-        name,
-        task="classification",
-        rows=rows,
-        shape=shape,
-        classes=classes,
-        groups=groups,
-        source="file",
-        files=needed,
-        optional_files=optional,
-        read=read,
-        outline=outline,
-    )
-
-
-def _table_entry(
-    name: str,
-    file: str,
-    *,
-    rows: int,
-    columns: int,
-    group: str = "",
-    read: Reader | None = None,
-) -> CatalogEntry:
-    """Return an entry for a regression table in one file."""
-    return CatalogEntry(
-        name,
-        task="regression",
-        rows=rows,
-        shape=(columns,),
-        classes=0,
-        groups=group,
-        source="file",
-        files=(file,),
-        read=read or files.table_reader(name, file, group),
-    )
-
-
-def _published_entry(
-    name: str, *, rows: int, columns: int, group: str = ""
-) -> CatalogEntry:
-    """Return an entry for a published table, with the number of rows and columns in FALE's
-    Table 1.
-    """
-    source = SOURCES[name]
-    table = _table_entry(
-        name,
-        source.file,
-        rows=rows,
-        columns=columns,
-        group=group,
-        read=published_reader(name, rows, columns, group),
-    )
-    return replace(table, published=source)
 
 
 ENTRIES = (
@@ -138,153 +67,84 @@ ENTRIES = (
     _bundled_entry("iris", rows=150, shape=(4,), classes=3),
     _bundled_entry("diabetes", rows=442, shape=(10,), classes=0),
     CatalogEntry(
-        "digit_angle",
-        task="regression",
-        rows=1797,
-        shape=(1, 8, 8),
-        classes=0,
-        groups="digit",
-        source="bundled",
-        read=read_digit_angle,
-    ),
-    _class_entry(
-        "mnist",
+        name="mnist",
+        task="classification",
         rows=70_000,
         shape=(1, 28, 28),
         classes=10,
         groups="writer",
+        files=("mnist.npz",),
         read=files.read_mnist,
-        needed=("mnist.npz",),
     ),
-    _class_entry(
-        "fashion_mnist",
+    CatalogEntry(
+        name="fashion_mnist",
+        task="classification",
         rows=70_000,
         shape=(1, 28, 28),
         classes=10,
+        files=("fashion_mnist_images.npy.xz", "fashion_mnist_labels.npz"),
         read=files.read_fashion_mnist,
         outline=files.outline_fashion_mnist,
-        needed=(
-            "fashion_mnist_images.npy.xz",
-            "fashion_mnist_labels.npz",
-        ),
     ),
-    _class_entry(
-        "cifar10",
+    CatalogEntry(
+        name="cifar10",
+        task="classification",
         rows=60_000,
         shape=(3, 32, 32),
         classes=10,
+        files=("cifar10_train_a.npy.xz", "cifar10_test.npy.xz", "cifar10_labels.npz"),
+        optional_files=("cifar10_train_b.npy.xz",),
         read=files.read_cifar10,
         outline=files.outline_cifar10,
-        needed=(
-            "cifar10_train_a.npy.xz",
-            "cifar10_test.npy.xz",
-            "cifar10_labels.npz",
-        ),
-        optional=("cifar10_train_b.npy.xz",),
     ),
-    _class_entry(
-        "cifar100",
-        rows=60_000,
-        shape=(3, 32, 32),
-        classes=100,
-        read=photos.read_cifar100,
-        needed=(
-            "cifar-100-binary/train.bin",
-            "cifar-100-binary/test.bin",
-        ),
-        optional=("cifar-100-binary/fine_label_names.txt",),
-    ),
-    _class_entry(
-        "cinic10",
-        rows=270_000,
-        shape=(3, 32, 32),
-        classes=10,
-        read=read_cinic10,
-        needed=("cinic-10",),
-    ),
-    _class_entry(
-        "svhn",
-        rows=99_289,
-        shape=(3, 32, 32),
-        classes=10,
-        read=photos.read_svhn,
-        needed=(
-            "train_32x32.mat",
-            "test_32x32.mat",
-        ),
-    ),
-    _class_entry(
-        "femnist",
-        rows=805_263,
-        shape=(1, 28, 28),
-        classes=62,
-        groups="writer",
-        read=femnist_reader("femnist"),
-        needed=("femnist/all_data_0.json",),
-    ),
-    _class_entry(
-        "femnist_letters",
-        rows=40_000,
-        shape=(1, 28, 28),
-        classes=10,
-        groups="writer",
-        read=femnist_reader("femnist_letters", is_letters=True),
-        needed=("femnist/all_data_0.json",),
-    ),
-    _class_entry(
-        "har",
+    CatalogEntry(
+        name="har",
+        task="classification",
         rows=10_299,
         shape=(90,),
         classes=6,
         groups="person",
+        files=("har_features.npz",),
         read=files.read_har,
-        needed=("har_features.npz",),
     ),
-    _class_entry(
-        "heart",
+    CatalogEntry(
+        name="heart",
+        task="classification",
         rows=920,
         shape=(23,),
         classes=2,
         groups="hospital",
+        files=("heart_disease.npz",),
         read=files.read_heart,
-        needed=("heart_disease.npz",),
     ),
-    _table_entry("protein", "tab_protein.npz", rows=45_730, columns=9),
-    _table_entry("kegg", "tab_keggundirected.npz", rows=63_608, columns=27),
-    _table_entry("diamonds", "tab_diamonds.npz", rows=53_940, columns=9),
-    _table_entry(
-        "diamonds_onehot",
-        "tab_diamonds.npz",
-        rows=53_940,
-        columns=29,
-        read=read_diamonds_onehot,
-    ),
-    _table_entry("kin40k", "tab_kin40k.npz", rows=40_000, columns=8),
-    _table_entry("bike", "tab_bike.npz", rows=17_379, columns=13),
-    _table_entry("elevators", "tab_elevators.npz", rows=16_599, columns=18),
-    _table_entry("pol", "tab_pol.npz", rows=15_000, columns=26),
-    _table_entry("sarcos", "tab_sarcos4449.npz", rows=4_449, columns=21),
-    _table_entry("wine_red", "tab_wine_red.npz", rows=1_599, columns=11),
-    _table_entry(
-        "california",
-        "tab_california_housing.npz",
-        rows=20_640,
-        columns=9,
-        group="coast zone",
-    ),
-    _table_entry(
-        "parkinsons", "tab_parkinsons.npz", rows=5_875, columns=19, group="patient"
-    ),
-    _table_entry("school", "school.npz", rows=15_362, columns=28, group="school"),
-    _published_entry("ct", rows=53_500, columns=379, group="patient"),
-    _published_entry("kegg_undirected", rows=64_608, columns=27),
-    _published_entry("online_video", rows=68_784, columns=26),
-    _published_entry("wec_sydney", rows=72_000, columns=48),
-    _published_entry("sarcos_full", rows=44_484, columns=21),
-    _published_entry("stock", rows=59_049, columns=9),
-    _published_entry("mlr_knn_rng", rows=111_753, columns=132),
 )
-CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in ENTRIES}
+OWN_ENTRIES = {entry.name: entry for entry in ENTRIES}
+
+
+def is_named(name: str) -> bool:
+    """Return whether a dataset has this name, also in a distribution that is not installed.
+
+    >>> is_named("digits"), is_named("femnist"), is_named("rows.csv")
+    (True, True, False)
+    """
+    return name in OWN_ENTRIES or name in list_extensions(GROUP)
+
+
+def find_entry(name: str) -> CatalogEntry:
+    """Return the entry of a named dataset; ValueError with the nearest name for any other."""
+    if name in OWN_ENTRIES:
+        return OWN_ENTRIES[name]
+    extensions = list_extensions(GROUP)
+    require_known(name, {*OWN_ENTRIES, *extensions}, f"{name!r} is not a known dataset")
+    entry: CatalogEntry = load_class(require_extension(DATASET, name), OWN, None)[name]
+    return entry
+
+
+def list_entries() -> list[CatalogEntry]:
+    """Return all named datasets: Fallow's, then those of installed distributions."""
+    extensions = list_extensions(GROUP)
+    installed = [name for name in extensions if find_extension(DATASET, name)]
+    return [*ENTRIES, *(find_entry(name) for name in installed)]
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -326,9 +186,9 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
     ([], [])
     """
     folder = _folder(data_dir)
-    if name not in CATALOG or folder is None:
+    if folder is None or not is_named(name):
         return []
-    entry = CATALOG[name]
+    entry = find_entry(name)
     values: set[Path] = set()
     for file in entry.files:
         path = folder / file
@@ -361,10 +221,23 @@ def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
     return [file for file in wanted if not (folder / file).exists()]
 
 
-def find_entry(name: str) -> CatalogEntry:
-    """Return the entry of a named dataset; ValueError with the nearest name for any other."""
-    require_known(name, CATALOG, f"{name!r} is not a known dataset")
-    return CATALOG[name]
+def fetch(name: str, data_dir: str | Path | None = None) -> Path:
+    """Download the file of a named dataset to ``data_dir`` or FALLOW_DATA; return its path.
+
+    Raises ValueError for a dataset without a published file, without a folder, and for a
+    file that changed since its download, and OSError if the download fails.
+    """
+    entry = find_entry(name)
+    if entry.fetch is None:
+        reason = "put its files there by hand"
+        if entry.source == "bundled":
+            reason = "it comes with Fallow"
+        known = ", ".join(other.name for other in list_entries() if other.fetch)
+        raise ValueError(f"{name} cannot be downloaded: {reason}; available: {known}")
+    folder = _folder(data_dir)
+    if folder is None:
+        raise ValueError("no data folder is set; set --data-dir or FALLOW_DATA to one")
+    return entry.fetch(folder)
 
 
 def _folder(data_dir: str | Path | None) -> Path | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest, require_known
-from fallow.data.catalog.named import CATALOG, load, load_outline
+from fallow.data.catalog.named import is_named, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.images import read_folder
@@ -427,7 +427,7 @@ def open_dataset(
         raise ValueError(
             f"{spec} is not a table, so it has no column {named!r}; omit {options}"
         )
-    if str(spec) in CATALOG or not file.exists():
+    if is_named(str(spec)) or not file.exists():
         if file.suffix or len(file.parts) > 1:
             _existing(file)
         own = {

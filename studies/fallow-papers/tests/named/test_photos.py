@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from fallow.data import CATALOG, load
-from fallow.data.catalog.photos import CIFAR100_SCALE, RECORD, SVHN_SCALE
+from fallow.data import load
 from fallow.data.partition.partitions import ExactDirichlet
+from fallow_papers.datasets.catalog import ENTRIES
+from fallow_papers.datasets.photos import CIFAR100_SCALE, RECORD, SVHN_SCALE
 
 
 def pixels(n: int, seed: int) -> np.ndarray[Any, Any]:
@@ -111,7 +112,7 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(
 ) -> None:
     write = {"cifar100": write_cifar100, "svhn": write_svhn}[name]
     write(tmp_path)
-    train, test = (tmp_path / file for file in CATALOG[name].files)
+    train, test = (tmp_path / file for file in ENTRIES[name].files)
     test.write_bytes(train.read_bytes())
     d = load(name, tmp_path)
     assert (
@@ -122,7 +123,7 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(
 @pytest.mark.parametrize("name", ["cifar100", "svhn"])
 def test_a_missing_file_is_named_with_the_way_out(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=f"{CATALOG[name].files[0]} is needed, .*--data-dir"
+        ValueError, match=f"{ENTRIES[name].files[0]} is needed, .*--data-dir"
     ):
         load(name, tmp_path)
 
@@ -132,4 +133,4 @@ def test_a_stub_can_be_spread_over_sites(tmp_path: Path) -> None:
     d = load("cifar100", tmp_path)
     parts = ExactDirichlet(0.5).split(d.y.numpy(), 4, np.random.default_rng(0))
     assert [len(part) for part in parts] == [25] * 4
-    assert CATALOG["cifar100"].shape == tuple(d.x.shape[1:])
+    assert ENTRIES["cifar100"].shape == tuple(d.x.shape[1:])

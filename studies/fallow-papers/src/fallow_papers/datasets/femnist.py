@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fallow.data.catalog.bundled import Reader
-from fallow.data.catalog.files import Array
+from fallow.data.catalog.files import Array, Reader
 from fallow.data.dataset import Dataset
 from fallow.data.partition.shares import hold_out
 

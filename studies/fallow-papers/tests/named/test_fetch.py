@@ -6,14 +6,17 @@ import dataclasses
 import json
 import threading
 import zipfile
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from fallow.cli.lists import datasets
-from fallow.data import CATALOG, fetch, load
-from fallow.data.catalog.sources import SOURCES
+from fallow.data import fetch, load
+from fallow_papers.datasets.catalog import ENTRIES
+from fallow_papers.datasets.fetch import fetch_file
+from fallow_papers.datasets.sources import SOURCES
 
 CT = SOURCES["ct"]
 TABLE = "patientId,value0,reference\n" + "".join(
@@ -31,10 +34,15 @@ def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     with zipfile.ZipFile(there / CT.file, "w") as archive:
         archive.writestr(CT.member, TABLE)
     url = (there / CT.file).as_uri()
-    entry = CATALOG["ct"]
-    moved = dataclasses.replace(CT, url=url)
-    monkeypatch.setitem(CATALOG, "ct", dataclasses.replace(entry, published=moved))
+    move(monkeypatch, "ct", url)
     return there, here
+
+
+def move(monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
+    """Let the entry of a published table download from another address."""
+    moved = dataclasses.replace(SOURCES[name], url=url)
+    entry = dataclasses.replace(ENTRIES[name], fetch=partial(fetch_file, moved))
+    monkeypatch.setitem(ENTRIES, name, entry)
 
 
 def test_a_fetched_file_is_the_published_one_with_its_sum_beside_it(
@@ -91,10 +99,7 @@ def test_a_download_that_breaks_off_is_not_taken_for_the_file(
     with HTTPServer(("127.0.0.1", 0), Breaks) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        moved = dataclasses.replace(CT, url=f"http://127.0.0.1:{server.server_port}/")
-        monkeypatch.setitem(
-            CATALOG, "ct", dataclasses.replace(CATALOG["ct"], published=moved)
-        )
+        move(monkeypatch, "ct", f"http://127.0.0.1:{server.server_port}/")
         with pytest.raises(OSError, match="was interrupted after 2 of 1000 bytes"):
             fetch("ct", near[1])
         thread.join()
@@ -110,9 +115,7 @@ def test_openml_says_in_a_description_where_the_file_is(
     url = (tmp_path / "stock.arff").as_uri()
     description = folder / "1200"
     description.write_text(f'{{"data_set_description": {{"url": "{url}"}}}}')
-    moved = dataclasses.replace(SOURCES["stock"], url=description.as_uri())
-    entry = dataclasses.replace(CATALOG["stock"], published=moved)
-    monkeypatch.setitem(CATALOG, "stock", entry)
+    move(monkeypatch, "stock", description.as_uri())
     assert fetch("stock", tmp_path).read_text() == "@data\n"
     (tmp_path / "openml_1200.arff").unlink()
     description.write_text('{"error": "no such data set"}')
@@ -141,9 +144,7 @@ def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/api/v1/json/data/1200"
-        moved = dataclasses.replace(SOURCES["stock"], url=url)
-        entry = dataclasses.replace(CATALOG["stock"], published=moved)
-        monkeypatch.setitem(CATALOG, "stock", entry)
+        move(monkeypatch, "stock", url)
         with pytest.raises(
             OSError, match=r"contains file:///.*, which is not a web address"
         ):

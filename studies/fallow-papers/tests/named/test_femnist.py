@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fallow.data import Dataset, check_leak, load
-from fallow.data.catalog.femnist import MOST
 from fallow.data.partition.partitions import ClassWindows
+from fallow_papers.datasets.femnist import MOST
 
 USERS = 40
 OF_CLASS = 4000
@@ -58,7 +58,7 @@ def test_all_characters_are_62_classes(tmp_path: Path) -> None:
 def test_of_a_letter_the_first_images_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow.data.catalog.femnist.MOST", 7)
+    monkeypatch.setattr("fallow_papers.datasets.femnist.MOST", 7)
     write(tmp_path, f1=[36] * 5, f2=[36] * 5 + [37] * 2)
     outcome = load("femnist_letters", tmp_path)
     assert len(outcome.x) + len(outcome.x_test) == 9

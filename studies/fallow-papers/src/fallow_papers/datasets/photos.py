@@ -13,8 +13,8 @@ from fallow.data.catalog.files import (
     normalize_images,
     to_labels,
 )
-from fallow.data.catalog.formats import read_mat
 from fallow.data.dataset import Dataset
+from fallow_papers.datasets.formats import read_mat
 
 # mean and standard deviation by channel of pixels / 255
 CIFAR100_SCALE = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))

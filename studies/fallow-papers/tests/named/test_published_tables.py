@@ -12,11 +12,12 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from fallow.data import CATALOG, Dataset, check_leak, load
-from fallow.data.catalog.formats import one_hot
-from fallow.data.catalog.sources import SOURCES
+from fallow.data import Dataset, check_leak, load
+from fallow_papers.datasets.catalog import ENTRIES
+from fallow_papers.datasets.formats import one_hot
+from fallow_papers.datasets.sources import SOURCES
 
-PUBLISHED = [name for name, entry in CATALOG.items() if entry.published]
+PUBLISHED = [name for name, entry in ENTRIES.items() if entry.fetch]
 RNG = np.random.default_rng(0)
 
 
@@ -114,7 +115,7 @@ def test_online_video_has_its_codecs_one_hot_after_the_numbers(tmp_path: Path) -
     write_zip(tmp_path, "online_video", lines(header, *rows, separator="\t"))
     d = load("online_video", tmp_path)
     x, y = whole(d)
-    assert x.shape == (32, CATALOG["online_video"].shape[0]) == (32, 26)
+    assert x.shape == (32, ENTRIES["online_video"].shape[0]) == (32, 26)
     assert d.columns[16:21] == (
         *("codec=flv", "codec=h264", "codec=mpeg4", "codec=vp8", "codec=missing"),
     )
@@ -197,7 +198,7 @@ def test_stock_predicts_the_last_company(tmp_path: Path) -> None:
 
 
 def test_the_catalog_prints_the_shapes_of_the_paper() -> None:
-    shapes = {name: (CATALOG[name].rows, *CATALOG[name].shape) for name in PUBLISHED}
+    shapes = {name: (ENTRIES[name].rows, *ENTRIES[name].shape) for name in PUBLISHED}
     assert shapes == {
         "ct": (53_500, 379),
         "kegg_undirected": (64_608, 27),

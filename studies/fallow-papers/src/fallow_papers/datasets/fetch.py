@@ -1,36 +1,28 @@
-"""Download of the published file of a named dataset; no code is run."""
+"""Download of the file of a published table; no code is run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
-from fallow.data.catalog.named import CATALOG, find_entry
-from fallow.data.catalog.sources import TableSource
+from fallow_papers.datasets.sources import TableSource
 
 TIMEOUT = 60.0  # seconds without a response
 WEB = ("https://", "http://")
 
 
-def fetch(name: str, data_dir: str | Path | None = None) -> Path:
-    """Download the file of a dataset into ``data_dir`` (or FALLOW_DATA), and return its
-    path.
+def fetch_file(source: TableSource, folder: Path) -> Path:
+    """Download the file of a published table to a folder, and return its path.
 
     An existing file is kept.  The SHA-256 of a download is written to a second file, in the
-    format of ``sha256sum``, and checked by later calls.  Raises ValueError for a dataset
-    without a published file, without a folder, and for a changed file, and OSError if the
-    download fails.
+    format of ``sha256sum``, and checked by later calls.  Raises ValueError for a changed
+    file, and OSError if the download fails.
     """
-    source = _source(name)
-    folder = data_dir or os.environ.get("FALLOW_DATA")
-    if not folder:
-        raise ValueError("no data folder is set; set --data-dir or FALLOW_DATA to one")
-    path = Path(folder) / source.file
+    path = folder / source.file
     if path.is_file():
         _check(path)
         return path
@@ -52,17 +44,6 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
         ) from error
     _record(path).write_text(f"{_sha256(part)}  {path.name}\n", encoding="utf-8")
     return part.replace(path)
-
-
-def _source(name: str) -> TableSource:
-    entry = find_entry(name)
-    if entry.published is None:
-        way = "put its files there by hand"
-        if entry.source == "bundled":
-            way = "it comes with Fallow"
-        known = ", ".join(e.name for e in CATALOG.values() if e.published)
-        raise ValueError(f"{name} cannot be downloaded: {way}; available: {known}")
-    return entry.published
 
 
 def _location(source: TableSource) -> str:

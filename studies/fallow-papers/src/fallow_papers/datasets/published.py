@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.suggestions import require_known
-from fallow.data.catalog.bundled import Reader
-from fallow.data.catalog.files import read_arrays, table_with_test_rows, to_names
-from fallow.data.catalog.formats import PublishedTable, one_hot, open_published
-from fallow.data.catalog.sources import SOURCES, TableSource
+from fallow.data.catalog.files import Reader, read_arrays, table_with_test_rows, to_names
 from fallow.data.dataset import Dataset
 from fallow.data.loaders.table import EMPTY
+from fallow_papers.datasets.formats import PublishedTable, one_hot, open_published
+from fallow_papers.datasets.sources import SOURCES, TableSource
 
 
 def published_reader(name: str, rows: int, columns: int, group: str = "") -> Reader:
@@ -173,6 +172,30 @@ def _features(
     if constant:
         notes.append(f"constant columns left out: {', '.join(constant)}")
     return np.hstack(blocks), tuple(names), tuple(notes)
+
+
+def table_reader(name: str, file: str, group: str = "") -> Reader:
+    """Return a reader of a regression table (X, y); sites are called ``<group> <id>`` or as
+    in the file.
+    """
+
+    def read(folder: Path | None) -> Dataset:
+        z = read_arrays(folder, file)
+        names: tuple[str, ...] = ()
+        if "client_names" in z:
+            names = to_names(z["client_names"])
+        elif "client" in z:
+            sites = int(z["client"].max()) + 1
+            names = tuple(f"{group} {site}" for site in range(sites))
+        if "y" in z:
+            target = z["y"]
+        else:  # SARCOS: the first of 7 torques
+            target = z["Y"][:, 0]
+        return table_with_test_rows(
+            name, z, target.astype(np.float32), classes=(), group_names=names
+        )
+
+    return read
 
 
 GRADED = ("cut", "color", "clarity")  # 5, 7 and 8 levels

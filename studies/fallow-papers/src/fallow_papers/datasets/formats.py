@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.refusal import explain_errors
-from fallow.data.catalog.sources import TableSource
+from fallow_papers.datasets.sources import TableSource
 
 ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE

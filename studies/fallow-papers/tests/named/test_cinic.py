@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import CATALOG, load
-from fallow.data.catalog.cinic import CINIC10_SCALE, CLASSES
+from fallow.data import Dataset, load, open_dataset
+from fallow.experiment import row_cache
+from fallow.experiment.rows import open_data
+from fallow.settings.recipe import Recipe
+from fallow_papers.datasets.catalog import ENTRIES
+from fallow_papers.datasets.cinic import CINIC10_SCALE, CLASSES
+from tests.experiment.test_row_cache import are_equal
 
 image = pytest.importorskip("PIL.Image")
 PARTS = {"train": 2, "valid": 1, "test": 1}
@@ -48,7 +53,7 @@ def test_training_and_validation_parts_are_one_and_the_test_part_stays_apart(
     torch.testing.assert_close(d.x[5], scale_pixels(pixels("train", 2, 1)))
     torch.testing.assert_close(d.x[23], scale_pixels(pixels("valid", 3, 0)))
     torch.testing.assert_close(d.x_test[9], scale_pixels(pixels("test", 9, 0)))
-    assert tuple(d.x.shape[1:]) == CATALOG["cinic10"].shape
+    assert tuple(d.x.shape[1:]) == ENTRIES["cinic10"].shape
 
 
 def test_a_test_image_that_is_also_a_training_image_is_left_out(tmp_path: Path) -> None:
@@ -80,3 +85,29 @@ def test_what_is_missing_or_no_image_is_named(tmp_path: Path) -> None:
     dog.unlink()
     with pytest.raises(ValueError, match="valid/dog has none"):
         load("cinic10", tmp_path)
+
+
+def test_a_folder_of_pictures_is_decoded_once_until_one_of_them_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_cache, "LARGE", 100)
+    monkeypatch.setattr(row_cache, "MANY", 10)
+    reads = []
+
+    def read_counted(*args: Any, **settings: Any) -> Dataset:
+        reads.append(args)
+        return open_dataset(*args, **settings)
+
+    monkeypatch.setattr("fallow.data.open_dataset", read_counted)
+    recipe = Recipe("t", data="cinic10")
+    files = write(tmp_path / "data")
+    folder = tmp_path / "rows"
+    plain = open_data(recipe, 0, files)
+    for seed in (0, 1):
+        assert are_equal(open_data(recipe, seed, files, kept_in=folder), plain)
+    assert len(reads) == 2
+    one, two = sorted((files / "cinic-10" / "train" / "cat").iterdir())
+    one.write_bytes(two.read_bytes())
+    changed = open_data(recipe, 0, files, kept_in=folder)
+    assert len(reads) == 3
+    assert not torch.equal(changed.x, plain.x)

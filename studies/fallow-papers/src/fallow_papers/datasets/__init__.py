@@ -1,0 +1,1 @@
+"""Datasets that only the papers' studies use, by name in ``fallow.datasets``."""
