@@ -11,7 +11,6 @@ import pytest
 from fallow.cli.label import PORT as PAGE
 from fallow.cli.monitor import monitor
 from fallow.deployment.site.refusals import LOG
-from fallow.deployment.site.systemd import DROP_IN
 from fallow.transport.address import EVERYWHERE
 from fallow.transport.kinds import Https
 from fallow_nvflare import NVFlare
@@ -53,7 +52,7 @@ def test_the_ports_are_those_of_the_code() -> None:
 def test_all_that_a_site_writes_is_listed(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     listed = set(re.findall(r"`([\w.-]+)/?`", section("Storage")))
-    assert {LOG, DROP_IN, "releases.log"} <= listed
+    assert {LOG, "releases.log"} <= listed
     written = {file.name for file in site.path.iterdir()}
     assert {
         name for name in written if not name.endswith((".lock", "-wal", "-shm"))

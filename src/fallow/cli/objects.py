@@ -113,7 +113,6 @@ class NewSite:
 
     folder: Annotated[str, Field(description="path of the folder", examples=["basel"])]
     join: Annotated[str, Field(description="file for the coordinator")]
-    systemd: Annotated[str, Field(description="drop-in file for systemd")]
     site: Annotated[str, Field(description="name of the site")]
     study: Annotated[str, Field(description="name of the study")]
     digest: Annotated[str, Field(description="fingerprint of the study agreement")]

@@ -172,7 +172,6 @@ def init(
     from fallow.deployment.joining import fingerprint
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.settings import Settings
-    from fallow.deployment.site.systemd import find_allowed_addresses, write_drop_in
     from fallow.deployment.study_file import read_agreement
 
     check_free(folder)
@@ -216,12 +215,9 @@ def init(
         allow=allowed,
     )
     _introduce(console, made, verbose=verbose)
-    allowed_addresses = find_allowed_addresses(made.settings)
-    drop_in = write_drop_in(folder, allowed_addresses)
     result = NewSite(
         folder=str(folder),
         join=str(folder / "join.json"),
-        systemd=str(drop_in),
         site=made.name,
         study=made.agreement.name,
         digest=made.agreement.digest,
@@ -240,7 +236,6 @@ def init(
             f"  the digest of the study is {result.digest}",
             f"  the fingerprint of your keys is {result.fingerprint}",
             f"Keep {folder / 'keys'} secret, and back up the whole folder.",
-            f"Under systemd, {result.systemd} allows connections to {allowed_addresses}.",
             f"Then: fallow site start {folder}",
         ],
     )

@@ -1,11 +1,11 @@
 """Settings of TOML files, each declared once as a field of a frozen dataclass.
 
-The annotation of a field has its type, range, description and example, and its name in the file::
+The annotation of a field has its type, range and example, and its name in the file if it differs::
 
-    limit: Annotated[
-        int | None, Key("labels.limit"), Field(ge=0, description="...", examples=[100])
-    ] = None
+    limit: Annotated[int | None, Key("labels.limit"), Field(ge=0, examples=[100])] = None
 
+The class has the description of each field in ``DESCRIPTIONS``, and in ``SECTION`` the section of
+fields without a `Key`.
 The checks of a file and of command-line options, the comments in a written file, the tables of the
 documentation and the JSON schema derive from it.
 """
@@ -22,7 +22,7 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tomlkit
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from tomlkit import TOMLDocument
 from tomlkit.items import Table
@@ -112,16 +112,19 @@ class Declared:
 def list_declared(kind: Any) -> tuple[Declared, ...]:
     """Return the settings of a dataclass, in order.  kind: the class."""
     hints = get_type_hints(kind, include_extras=True)
+    section = getattr(kind, "SECTION", "")
     settings: list[Declared] = []
     for field in fields(kind):
-        base, *conditions = get_args(hints[field.name])
-        key = field.name
-        info = FieldInfo()
+        base, *conditions = _split(hints[field.name])
+        key = f"{section}.{field.name}" if section else field.name
+        example: object = None
         for condition in conditions:
             if isinstance(condition, Key):
                 key = condition.name
-            if isinstance(condition, FieldInfo) and condition.description:
-                info = condition
+            if isinstance(condition, FieldInfo) and condition.examples:
+                example = condition.examples[0]
+        description = kind.DESCRIPTIONS[field.name]
+        described = Field(description=description)
         default = field.default
         if field.default_factory is not MISSING:
             default = field.default_factory()
@@ -129,13 +132,18 @@ def list_declared(kind: Any) -> tuple[Declared, ...]:
             Declared(
                 field=field.name,
                 key=key,
-                hint=Annotated[(_without_none(base), *conditions)],
-                description=info.description or "",
-                example=(info.examples or [None])[0],
+                hint=Annotated[(_without_none(base), *conditions, described)],
+                description=description,
+                example=example,
                 default=default,
             )
         )
     return tuple(settings)
+
+
+def _split(hint: Any) -> tuple[Any, ...]:
+    """Return a type, followed by its conditions."""
+    return get_args(hint) if get_origin(hint) is Annotated else (hint,)
 
 
 def _without_none(hint: Any) -> Any:
@@ -143,11 +151,6 @@ def _without_none(hint: Any) -> Any:
     if get_origin(hint) not in UNIONS:
         return hint
     return reduce(or_, (part for part in get_args(hint) if part is not NoneType))
-
-
-def _base(hint: Any) -> Any:
-    """Return a type without its conditions."""
-    return get_args(hint)[0]
 
 
 def check_settings(settings: Any) -> None:  # an instance of such a dataclass
@@ -170,7 +173,7 @@ def read_settings(
     known = {setting.key: setting for setting in list_declared(kind)}
     values: dict[str, Any] = {}
     for key, value in _flatten(known, tree).items():
-        if isinstance(value, list) and get_origin(_base(known[key].hint)) is tuple:
+        if isinstance(value, list) and get_origin(_split(known[key].hint)[0]) is tuple:
             value = tuple(value)
         values[known[key].field] = value
     for key, setting in known.items():

@@ -75,6 +75,15 @@ SITE: Mapping[str, str] = {
 }
 """Settings of ``site.toml``."""
 
+LOGIN: Mapping[str, str] = {
+    "annotators": "names of the annotators, as sent by the proxy",
+    "proxies": "IP addresses of the proxy",
+    "host": "host name that browsers use, with a port unless it is 443",
+    "header": "field in which the proxy sends the name",
+    "listen": "address of the page",
+}
+"""Settings of ``[page]`` in ``site.toml``."""
+
 
 def as_help(description: str, more: str = "") -> str:
     """Return a description as the help of an option, without a final period.

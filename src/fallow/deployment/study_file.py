@@ -27,7 +27,6 @@ from fallow.deployment.agreement import (
 from fallow.deployment.answer_plan import SHARE as SHARE_OF_EXAMPLES
 from fallow.deployment.answer_plan import AnswerPlan, Rule
 from fallow.deployment.declared import (
-    Key,
     Text,
     Words,
     add_comment,
@@ -92,141 +91,40 @@ def duration_of(setting: str) -> AfterValidator:
 class Parties:
     """Section ``[federation]`` of ``study.toml``: parties, timeouts and limits."""
 
-    name: Annotated[
-        Text,
-        Key("federation.name"),
-        Field(description=FEDERATION["name"], examples=["hearts"]),
-    ]
+    SECTION = "federation"
+    DESCRIPTIONS = FEDERATION
+
+    name: Annotated[Text, Field(examples=["hearts"])]
     sites: Annotated[
-        tuple[Text, ...],
-        Key("federation.sites"),
-        Words("a list of names"),
-        Field(description=FEDERATION["sites"], examples=[["basel", "bern"]]),
+        tuple[Text, ...], Words("a list of names"), Field(examples=[["basel", "bern"]])
     ]
-    coordinator: Annotated[
-        Text,
-        Key("federation.coordinator"),
-        AfterValidator(check_base64),
-        Field(description=FEDERATION["coordinator"]),
-    ]
-    transport: Annotated[
-        Text,
-        Key("federation.transport"),
-        Field(
-            description=FEDERATION["transport"],
-            examples=[USUAL],
-        ),
-    ]
-    seed: Annotated[
-        int,
-        Key("federation.seed"),
-        Field(ge=0, description=FEDERATION["seed"]),
-    ] = 0
-    smallest: Annotated[
-        int,
-        Key("federation.smallest"),
-        Field(
-            ge=1,
-            description=FEDERATION["smallest"],
-        ),
-    ] = 5
-    quorum: Annotated[
-        int | None,
-        Key("federation.quorum"),
-        Field(description=FEDERATION["quorum"], examples=[2]),
-    ] = None
+    coordinator: Annotated[Text, AfterValidator(check_base64)]
+    transport: Annotated[Text, Field(examples=[USUAL])]
+    seed: Annotated[int, Field(ge=0)] = 0
+    smallest: Annotated[int, Field(ge=1)] = 5
+    quorum: Annotated[int | None, Field(examples=[2])] = None
     timeout: Annotated[
-        str | float,
-        Key("federation.timeout"),
-        duration_of("federation.timeout"),
-        LENGTH,
-        Field(
-            description=FEDERATION["timeout"],
-            examples=["10m"],
-        ),
+        str | float, duration_of("federation.timeout"), LENGTH, Field(examples=["10m"])
     ] = duration(Timeouts.timeout)
     patience: Annotated[
-        str | float,
-        Key("federation.patience"),
-        duration_of("federation.patience"),
-        LENGTH,
-        Field(
-            description=FEDERATION["patience"],
-            examples=["1w"],
-        ),
+        str | float, duration_of("federation.patience"), LENGTH, Field(examples=["1w"])
     ] = duration(Timeouts.patience)
     deadline: Annotated[
-        str | float,
-        Key("federation.deadline"),
-        duration_of("federation.deadline"),
-        LENGTH,
-        Field(
-            description=FEDERATION["deadline"],
-            examples=["2w"],
-        ),
+        str | float, duration_of("federation.deadline"), LENGTH, Field(examples=["2w"])
     ] = duration(Timeouts.deadline)
-    farthest: Annotated[
-        float,
-        Key("federation.farthest"),
-        FACTOR,
-        Field(description=FEDERATION["farthest"]),
-    ] = Bounds.farthest
-    largest_share: Annotated[
-        float,
-        Key("federation.largest_share"),
-        SHARE,
-        Field(description=FEDERATION["largest_share"]),
-    ] = Bounds.largest_share
-    largest_ratio: Annotated[
-        float,
-        Key("federation.largest_ratio"),
-        FACTOR,
-        Field(description=FEDERATION["largest_ratio"]),
-    ] = Bounds.largest_ratio
-    answers: Annotated[
-        int,
-        Key("federation.answers"),
-        Field(ge=1, description=FEDERATION["answers"]),
-    ] = AnswerPlan.answers
-    double_share: Annotated[
-        float,
-        Key("federation.double_share"),
-        SHARE_OF_EXAMPLES,
-        Field(description=FEDERATION["double_share"]),
-    ] = AnswerPlan.double_share
-    decided_by: Annotated[
-        Rule,
-        Key("federation.decided_by"),
-        Field(description=FEDERATION["decided_by"]),
-    ] = AnswerPlan.decided_by
-    send_agreement: Annotated[
-        bool,
-        Key("federation.send_agreement"),
-        Field(description=FEDERATION["send_agreement"]),
-    ] = AnswerPlan.send_agreement
-    checked_labels: Annotated[
-        int,
-        Key("federation.checked_labels"),
-        Field(ge=0, description=FEDERATION["checked_labels"]),
-    ] = AnswerPlan.checked_labels
-    authority: Annotated[
-        Text | None,
-        Key("federation.authority"),
-        Field(description=FEDERATION["authority"]),
-    ] = None
-    guideline: Annotated[
-        Text | None,
-        Key("federation.guideline"),
-        Field(description=FEDERATION["guideline"]),
-    ] = None
-
+    farthest: Annotated[float, FACTOR] = Bounds.farthest
+    largest_share: Annotated[float, SHARE] = Bounds.largest_share
+    largest_ratio: Annotated[float, FACTOR] = Bounds.largest_ratio
+    answers: Annotated[int, Field(ge=1)] = AnswerPlan.answers
+    double_share: Annotated[float, SHARE_OF_EXAMPLES] = AnswerPlan.double_share
+    decided_by: Rule = AnswerPlan.decided_by
+    send_agreement: bool = AnswerPlan.send_agreement
+    checked_labels: Annotated[int, Field(ge=0)] = AnswerPlan.checked_labels
+    authority: Text | None = None
+    guideline: Text | None = None
     distributions: Annotated[
         Mapping[str, Annotated[Mapping[str, str], AfterValidator(check_distribution)]],
-        Key("federation.distributions"),
-        Field(
-            description=FEDERATION["distributions"],
-            examples=[{"my-methods": {"version": "1.0", "digest": "sha256:..."}}],
-        ),
+        Field(examples=[{"my-methods": {"version": "1.0", "digest": "sha256:..."}}]),
     ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from fallow.deployment.declared import (
     list_declared,
     read_settings,
 )
-from fallow.deployment.descriptions import RUNS, SITE
+from fallow.deployment.descriptions import LOGIN, RUNS, SITE
 from fallow.experiment.describing import LEAST
 from fallow.storage.validation import JsonSchema, Rule
 from fallow.transport.address import is_loopback
@@ -92,44 +92,25 @@ Filled = Rule(is_text, "a nonempty text in quotes")
 class PageLogin:
     """Login to the labeling page through a reverse proxy (section ``[page]``)."""
 
-    annotators: Annotated[
-        tuple[str, ...],
-        Key("page.annotators"),
-        Names,
-        Field(
-            description="names of the annotators, as sent by the proxy",
-            examples=[["ann"]],
-        ),
-    ]
+    SECTION = PAGE
+    DESCRIPTIONS = LOGIN
+
+    annotators: Annotated[tuple[str, ...], Names, Field(examples=[["ann"]])]
     proxies: Annotated[
         tuple[Annotated[str, AfterValidator(check_machine)], ...],
-        Key("page.proxies"),
         Names,
-        Field(description="IP addresses of the proxy", examples=[["127.0.0.1"]]),
+        Field(examples=[["127.0.0.1"]]),
     ]
     host: Annotated[
-        Text,
-        Key("page.host"),
-        AfterValidator(check_page_host),
-        Field(
-            description="host name that browsers use, with a port unless it is 443",
-            examples=["label.hospital.example"],
-        ),
+        Text, AfterValidator(check_page_host), Field(examples=["label.hospital.example"])
     ]
     header: Annotated[
         Text,
-        Key("page.header"),
         Rule(is_header, "the name of a field in lower case, such as 'x-remote-user'"),
-        Field(
-            description="field in which the proxy sends the name",
-            examples=["x-remote-user"],
-        ),
+        Field(examples=["x-remote-user"]),
     ] = "x-remote-user"
     listen: Annotated[
-        Text,
-        Key("page.listen"),
-        address_of("page.listen"),
-        Field(description="address of the page", examples=["127.0.0.1:8123"]),
+        Text, address_of("page.listen"), Field(examples=["127.0.0.1:8123"])
     ] = "127.0.0.1:8123"
 
     def __post_init__(self) -> None:
@@ -143,143 +124,49 @@ class Settings:
     All limits apply over all runs. Paths are relative to the folder of the site.
     """
 
-    name: Annotated[
-        SiteId,
-        Filled,
-        Field(description=SITE["name"], examples=["basel"]),
-    ]
-    data: Annotated[
-        str,
-        Filled,
-        Field(
-            description=SITE["data"],
-            examples=["rows.csv"],
-        ),
-    ]
-    test: Annotated[Text | None, Field(description=SITE["test"], examples=["test.csv"])] = (
-        None
-    )
+    DESCRIPTIONS = SITE
+
+    name: Annotated[SiteId, Filled, Field(examples=["basel"])]
+    data: Annotated[str, Filled, Field(examples=["rows.csv"])]
+    test: Annotated[Text | None, Field(examples=["test.csv"])] = None
     address: Annotated[
-        Text | None,
-        address_of("address"),
-        Field(
-            description=SITE["address"],
-            examples=["coordinator.example:9092"],
-        ),
+        Text | None, address_of("address"), Field(examples=["coordinator.example:9092"])
     ] = None
     proxy: Annotated[
         Text | None,
         AfterValidator(check_proxy),
-        Field(
-            description=SITE["proxy"],
-            examples=["http://proxy.example:3128"],
-        ),
+        Field(examples=["http://proxy.example:3128"]),
     ] = None
-    own_certificate: Annotated[
-        Text | None,
-        Field(
-            description=SITE["own_certificate"],
-            examples=["keys/own.pem"],
-        ),
-    ] = None
-    own_key: Annotated[
-        Text | None, Field(description=SITE["own_key"], examples=["keys/own.key"])
-    ] = None
-    certificates: Annotated[
-        Text | None,
-        Field(
-            description=SITE["certificates"],
-            examples=["keys/authority.pem"],
-        ),
-    ] = None
-    limit: Annotated[
-        int | None,
-        Key("labels.limit"),
-        Field(
-            ge=0,
-            description=SITE["limit"],
-            examples=[100],
-        ),
-    ] = None
-    annotators: Annotated[
-        int,
-        Key("labels.annotators"),
-        Field(ge=1, description=SITE["annotators"]),
-    ] = 1
+    own_certificate: Annotated[Text | None, Field(examples=["keys/own.pem"])] = None
+    own_key: Annotated[Text | None, Field(examples=["keys/own.key"])] = None
+    certificates: Annotated[Text | None, Field(examples=["keys/authority.pem"])] = None
+    limit: Annotated[int | None, Key("labels.limit"), Field(ge=0, examples=[100])] = None
+    annotators: Annotated[int, Key("labels.annotators"), Field(ge=1)] = 1
     adjudicators: Annotated[
-        tuple[str, ...],
-        Key("labels.adjudicators"),
-        Field(description=SITE["adjudicators"], examples=[["ann"]]),
+        tuple[str, ...], Key("labels.adjudicators"), Field(examples=[["ann"]])
     ] = ()
     language: Annotated[
         Text | None,
         Key("labels.language"),
         Rule(LANGUAGES.__contains__, f"one of {', '.join(LANGUAGES)}"),
-        Field(description=SITE["language"], examples=["de"]),
+        Field(examples=["de"]),
     ] = None
-    epsilon: Annotated[
-        Finite | None,
-        Key("privacy.limit"),
-        Field(
-            gt=0,
-            description=SITE["epsilon"],
-            examples=[4.0],
-        ),
-    ] = None
+    epsilon: Annotated[Finite | None, Key("privacy.limit"), Field(gt=0, examples=[4.0])] = (
+        None
+    )
     delta: Annotated[
-        Finite | None,
-        Key("privacy.delta"),
-        Field(
-            gt=0,
-            lt=1,
-            description=SITE["delta"],
-            examples=[1e-5],
-        ),
+        Finite | None, Key("privacy.delta"), Field(gt=0, lt=1, examples=[1e-5])
     ] = None
-    shown: Annotated[
-        int | None,
-        Key("labels.shown"),
-        Field(
-            ge=0,
-            description=SITE["shown"],
-            examples=[200],
-        ),
-    ] = None
-    scores: Annotated[
-        int | None,
-        Key("scores.limit"),
-        Field(
-            ge=0,
-            description=SITE["scores"],
-            examples=[100],
-        ),
-    ] = None
-    describe_least: Annotated[
-        int,
-        Key("describe.least"),
-        Field(ge=0, description=SITE["describe_least"], examples=[LEAST]),
-    ] = LEAST
-    runs: Annotated[
-        int | None,
-        Key("runs.limit"),
-        Field(
-            ge=0,
-            description=SITE["runs"],
-            examples=[RUNS],
-        ),
-    ] = None
-    allow: Annotated[
-        Mapping[str, str],
-        Field(
-            description=SITE["allow"],
-            examples=[{"my-methods": "sha256:..."}],
-        ),
-    ] = field(default_factory=dict)
-    login: Annotated[
-        PageLogin | None,
-        Key(PAGE),
-        Field(description=SITE["login"]),
-    ] = None
+    shown: Annotated[int | None, Key("labels.shown"), Field(ge=0, examples=[200])] = None
+    scores: Annotated[int | None, Key("scores.limit"), Field(ge=0, examples=[100])] = None
+    describe_least: Annotated[int, Key("describe.least"), Field(ge=0, examples=[LEAST])] = (
+        LEAST
+    )
+    runs: Annotated[int | None, Key("runs.limit"), Field(ge=0, examples=[RUNS])] = None
+    allow: Annotated[Mapping[str, str], Field(examples=[{"my-methods": "sha256:..."}])] = (
+        field(default_factory=dict)
+    )
+    login: Annotated[PageLogin | None, Key(PAGE)] = None
 
     @property
     def number_of_annotators(self) -> int:
