@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -88,12 +87,12 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
 
 
 def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
-    queue, path = make_queue(tmp_path, DOSE), tmp_path / "labels.json"
+    queue, path = make_queue(tmp_path, DOSE), tmp_path / "labels.csv"
     queue.ledger.answer(3, 1 / 3, "Ann")
     queue.ledger.answer(3, 2.0, "Bo")
     queue.ledger.answer(1, None, "Ann")
     assert export_labels(queue, path) == 3
-    lines = json.loads(path.read_text(encoding="utf-8"))
+    lines = read_csv(path)
     result = [
         (line["id"], line["label"], line["annotator"], line["state"]) for line in lines
     ]
@@ -110,14 +109,13 @@ def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
     assert read_csv(path)[0]["file"] == str(tmp_path / "scan-3.png")
 
 
-@pytest.mark.parametrize("kind", ["csv", "json"])
-def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: str) -> None:
+def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     first, second = make_queue(tmp_path / "a", DOSE), make_queue(tmp_path / "b", DOSE)
     for row, value, annotator in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
         first.ledger.answer(row, value, annotator)
-    path = tmp_path / f"labels.{kind}"
+    path = tmp_path / "labels.csv"
     export_labels(first, path)
     assert import_labels(*about(second), path, "Cy") == Imported(3, 0, 0, ())
     assert import_labels(*about(second), path, "Cy") == Imported(0, 3, 0, ())
@@ -188,29 +186,19 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     assert not queue.ledger.history(3)
 
 
-@pytest.mark.parametrize("kind", ["csv", "json"])
-def test_the_studys_own_names_of_columns_are_read(tmp_path: Path, kind: str) -> None:
+def test_the_studys_own_names_of_columns_are_read(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, replace(HEART, ids="patient"))
-    lines = [{"patient": "patient-3", "disease": "ill", "note": "x"}]
-    path = tmp_path / f"in.{kind}"
-    if kind == "json":
-        path.write_text(json.dumps(lines), encoding="utf-8")
-    else:
-        path.write_text("patient,disease,note\npatient-3,ill,x\n", encoding="utf-8")
+    path = tmp_path / "in.csv"
+    path.write_text("patient,disease,note\npatient-3,ill,x\n", encoding="utf-8")
     assert import_labels(*about(queue), path, "Ann") == Imported(1, 0, 0, ())
     (answer,) = queue.ledger.history(3)
     assert answer.value == 1.0
 
 
-@pytest.mark.parametrize("kind", ["csv", "json"])
-def test_a_label_under_two_names_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_label_under_two_names_is_refused(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
-    path = tmp_path / f"in.{kind}"
-    if kind == "json":
-        line = {"id": "patient-3", "disease": "ill", "label": "healthy"}
-        path.write_text(json.dumps([line]), encoding="utf-8")
-    else:
-        path.write_text("id,disease,label\npatient-3,ill,healthy\n", encoding="utf-8")
+    path = tmp_path / "in.csv"
+    path.write_text("id,disease,label\npatient-3,ill,healthy\n", encoding="utf-8")
     with pytest.raises(ValueError, match="'label', which may also be called 'disease'"):
         import_labels(*about(queue), path, "Ann")
 
@@ -291,16 +279,16 @@ def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
         str(row + 1) for row in range(12)
     )  # names that look like task numbers of another tool
     queue = make_queue(tmp_path, rows=table_rows(ids))
-    path = tmp_path / "tool.json"
-    path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
+    path = tmp_path / "tool.csv"
+    path.write_text("id,row,label,annotator\n2,3,ill,1\n")
     values = import_labels(*about(queue), path, "Ann")
     assert (
-        "entry 1: example '2' is row 1 of this site, but the line has row 3"
+        "line 2: example '2' is row 1 of this site, but the line has row 3"
         in values.refused[0]
     )
     assert import_labels(*about(queue), path, "Ann", by="row").recorded == 1
     assert queue.ledger.history(3)[0].value == 1.0
-    path.write_text(json.dumps([{"row": 12, "label": "ill"}]))
+    path.write_text("row,label\n12,ill\n")
     assert (
         "this site has no row '12'"
         in import_labels(*about(queue), path, "Ann", by="row").refused[0]
@@ -319,16 +307,12 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("in.txt", "id,label", "must end in .csv or .json"),
+        ("in.txt", "id,label", "must end in .csv"),
         ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
         ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
         ("in.csv", "id,Label,LABEL\npatient-3,ill,well", "in.csv has no 'label'"),
         ("in.csv", "id,label\npatient-3", "line 2: 1 cells, but the header has 2"),
         ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
-        ("in.json", "{", "in.json is not JSON"),
-        ("in.json", '{"id": 1}', "is not a list of objects"),
-        ("in.json", "[1]", "is not a list of objects"),
-        ("in.json", "[" * 100_000, "in.json is not JSON"),
     ],
 )
 def test_a_file_that_is_no_list_of_labels_is_refused(
@@ -340,33 +324,19 @@ def test_a_file_that_is_no_list_of_labels_is_refused(
         import_labels(*about(make_queue(tmp_path)), path, "Ann")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("in.csv", "id,label,label\npatient-3,ill,healthy", "two columns 'label'"),
-        (
-            "in.json",
-            '[{"id": "patient-3", "label": "ill", "label": "healthy"}]',
-            "'label' twice",
-        ),
-    ],
-)
 def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
-    tmp_path: Path, name: str, text: str, said: str
+    tmp_path: Path,
 ) -> None:
     queue = make_queue(tmp_path, HEART)
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=said):
-        import_labels(*about(queue), tmp_path / name, "Ann")
+    with pytest.raises(ValueError, match="two columns 'label'"):
+        take(queue, tmp_path / "in.csv", ["id,label,label", "patient-3,ill,healthy"])
     assert len(queue.ledger.tasks(state="open")) == 3
 
 
 def test_a_name_in_a_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, HEART)
     annotator = "Eve\n\x1b[2J" + "e" * 9999
-    entry = {"id": "patient-3", "label": "ill", "annotator": annotator}
-    (tmp_path / "in.json").write_text(json.dumps([entry]))
-    import_labels(*about(queue), tmp_path / "in.json", "Ann")
+    take(queue, tmp_path / "in.csv", ["id,label,annotator", f'patient-3,ill,"{annotator}"'])
     (given,) = queue.ledger.history(3)
     assert given.annotator.startswith("Eve [2Jeee")
     assert given.annotator.isprintable()
@@ -400,11 +370,9 @@ def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path)
     found = take(queue, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
     assert "is row 3 of this site, but the line has row 999" in found.refused[0]
     assert len(found.refused[0]) < 300
-    with pytest.raises(ValueError, match=r"b\.json contains a number that is too long"):
-        take(queue, tmp_path / "b.json", [f'[{{"id": "patient-3", "label": {long}}}]'])
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "slips"])
+@pytest.mark.parametrize("kind", ["csv", "slips"])
 def test_labels_are_read_from_no_pipe_and_no_endless_file(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,13 +50,12 @@ def labels() -> dict[int, list[float | None]]:
     ("words", "said"),
     [
         ((*IMPORT, "nowhere.csv"), "nowhere.csv cannot be read"),
-        ((*IMPORT, "list.json"), "list.json is not a list of objects"),
         ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
-        ((*IMPORT, "study"), "must end in .csv or .json"),
+        ((*IMPORT, "study"), "must end in .csv"),
         ((*IMPORT, "rows.csv"), "2 lines of rows.csv cannot be imported"),
         (
             ("site", "export", "north", "asked.txt"),
-            "the name of asked.txt must end in .csv or .json",
+            "the name of asked.txt must end in .csv",
         ),
         (
             ("site", "export", "north", "asked.csv", "--tool", "toy-tool"),

@@ -41,7 +41,7 @@ Folder = Annotated[
         metavar="SITE", help="Site folder, as created by 'init'", callback=check_site
     ),
 ]
-File = Annotated[Path, typer.Argument(help="A .csv or .json file, or a file of the --tool")]
+File = Annotated[Path, typer.Argument(help="A .csv file, or a file of the --tool")]
 Tool = Annotated[
     str | None,
     typer.Option(
@@ -391,8 +391,8 @@ def import_(
 ) -> None:
     """Import labels from a file; an invalid line rejects the whole file.
 
-    The file has the columns (.csv) or fields (.json) id and label, or the study's names for
-    these, and optionally annotator. The label "cannot tell" skips an example. Files of 'export'
+    The file has the columns id and label, or the study's names for these, and optionally
+    annotator. The label "cannot tell" skips an example. Files of 'export'
     are accepted. With --tool, the file is one of that labeling tool.
     """
     from fallow.core.wording import count_noun

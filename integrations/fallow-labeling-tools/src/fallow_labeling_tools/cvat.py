@@ -91,8 +91,8 @@ def _add_image(archive: zipfile.ZipFile, line: JsonObject, show: ShowRow) -> Non
     shown = show(row) if isinstance(row, int) else None
     if shown is None or shown.media_type not in ENDINGS:
         raise ValueError(
-            f"example {example!r} has no image that CVAT shows; export such labeling tasks as .csv "
-            "or .json, or with --tool label-studio"
+            f"example {example!r} has no image that CVAT shows; export such labeling tasks as .csv, "
+            "or with --tool label-studio"
         )
     name = CVAT().name_example(int(str(row)), example) + ENDINGS[shown.media_type]
     archive.writestr(zipfile.ZipInfo(name, EPOCH), shown.content)

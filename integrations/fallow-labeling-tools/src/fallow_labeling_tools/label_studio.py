@@ -8,10 +8,11 @@ tags. The tag named ``label`` is used, or the only tag if none has that name.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 
 from fallow.deployment.site.labeling_tools import Cells, JsonObject
-from fallow.deployment.site.labels_files import parse_objects
 
 TAG = "label"
 """Name of the input tag."""
@@ -85,6 +86,38 @@ def read_tasks(content: bytes) -> list[Cells]:
             raise ValueError(f"{location}: {error}") from error
         labels += [{**label, "location": location} for label in cells]
     return labels
+
+
+class _Repeated(ValueError):
+    """An object has a key twice."""
+
+
+def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
+    """Return a JSON object. Raises ValueError for a repeated key, which readers treat differently."""
+    cells = dict(pairs)
+    if len(cells) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        name, _ = times.most_common(1)[0]
+        raise _Repeated(f"an object has {name!r:.80} twice")
+    return cells
+
+
+def parse_objects(text: str) -> list[Cells]:
+    """Return the objects in the list of a JSON file.
+
+    Raises ValueError for another format, and for a key that an object has twice.
+    """
+    try:
+        tree: object = json.loads(text, object_pairs_hook=_read_object)
+    except (json.JSONDecodeError, _Repeated, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    except ValueError as error:  # an integer with thousands of digits
+        raise ValueError(
+            "it contains a number that is too long for JSON; correct it"
+        ) from error
+    if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
+        raise ValueError("it is not a list of objects; write one object for each label")
+    return tree
 
 
 def read_task(task: JsonObject) -> list[Cells]:

@@ -37,14 +37,13 @@ from fallow.deployment.site.labeling_tools import (
     ShowRow,
     Synced,
 )
-from fallow.deployment.site.labels_files import format_objects, write_lines
 from fallow.deployment.site.labels_io import (
     CANNOT_TELL,
     import_labels,
     list_open_tasks,
 )
 from fallow.storage.errors import StorageError, sentence
-from fallow.storage.files import OTHERS
+from fallow.storage.files import FILE, OTHERS, write_whole
 from fallow_labeling_tools.label_studio import (
     SHOWN,
     TAG,
@@ -295,7 +294,7 @@ class LabelStudio(LabelingTool):
     def format_tasks(self, tasks: LabelingTasks) -> dict[str, bytes]:
         """Return tasks as JSON, with labels as annotations."""
         entries = build_tasks(tasks.lines, is_class=bool(tasks.classes))
-        return {".json": format_objects(entries)}
+        return {".json": _format_objects(entries)}
 
     def parse_labels(self, content: bytes) -> list[Cells]:
         """Return the label of each annotation in the full JSON export."""
@@ -324,7 +323,7 @@ class LabelStudio(LabelingTool):
             ]
             people = server.list_people()
             annotated = [_shorten(task, people) for task in tasks]
-            write_lines(file, annotated)
+            write_whole(file, _format_objects(annotated), mode=FILE)
             taken = import_labels(
                 ledger, schema, rows, file, "Label Studio", partial=True, tool=self
             )
@@ -336,6 +335,11 @@ class LabelStudio(LabelingTool):
                     lines.append(details | _describe_sample(line, show))
             server.add_tasks(project, build_tasks(lines, is_class=bool(schema.classes)))
         return Synced(project, len(lines), taken, str(file))
+
+
+def _format_objects(objects: Sequence[JsonObject]) -> bytes:
+    """Return objects as the content of a JSON file."""
+    return (json.dumps(objects, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def write_interface(classes: Sequence[str], n_images: int = 0) -> str:

@@ -1,10 +1,9 @@
-"""Tables of labels as CSV and JSON files, with safe parsing."""
+"""Tables of labels as CSV files, and files of labeling tools, with safe parsing."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,9 +34,7 @@ Entry = tuple[str, Cells]
 
 def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
     """Write a table as a private file, and return the number of lines."""
-    if _kind(path) == "json":
-        write_whole(path, format_objects(lines), mode=FILE)
-        return len(lines)
+    _check_suffix(path)
     text = io.StringIO()
     header = _collect_columns(lines)
     table = csv.DictWriter(text, header, lineterminator="\n")
@@ -46,11 +43,6 @@ def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
         table.writerow({name: cell(value) for name, value in line.items()})
     write_whole(path, text.getvalue().encode(), mode=FILE)
     return len(lines)
-
-
-def format_objects(objects: Sequence[JsonObject]) -> bytes:
-    """Return objects as the content of a JSON file."""
-    return (json.dumps(objects, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def write_with(tool: LabelingTool, path: Path, tasks: LabelingTasks) -> list[Path]:
@@ -82,14 +74,12 @@ def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
     return list(columns) or ["id", "label"]
 
 
-def _kind(path: Path) -> str:
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("csv", "json"):
+def _check_suffix(path: Path) -> None:
+    if path.suffix.lower() != ".csv":
         raise ValueError(
-            f"the name of {path.name} must end in .csv or .json; rename it, or name the labeling "
-            "tool of the file with --tool"
+            f"the name of {path.name} must end in .csv; rename it, or name the labeling tool of the "
+            "file with --tool"
         )
-    return kind
 
 
 # -- import ---------------------------------------------------------------------------------
@@ -103,17 +93,14 @@ def read_lines(
     ``by`` is the column with the names of examples. ``names`` maps other column names, such as
     those of the study, to columns in `READ`. Raises ValueError for an invalid file.
     """
-    kind = _kind(path)
+    _check_suffix(path)
     try:
         text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path.name} is not in UTF-8; save it in that encoding"
         ) from error
-    if kind == "json":
-        entries = _read_json(path, text, names or {})
-    else:
-        entries = _read_csv(path, text, names or {})
+    entries = _read_csv(path, text, names or {})
     if not text.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
     for needed in (by, "label"):
@@ -222,62 +209,3 @@ def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[st
         else:
             header.append(name)
     return header
-
-
-class _Repeated(ValueError):
-    """An object has a key twice."""
-
-
-def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
-    """Return a JSON object. Raises ValueError for a repeated key, which readers treat differently."""
-    cells = dict(pairs)
-    if len(cells) < len(pairs):
-        times = Counter(name for name, _ in pairs)
-        name, _ = times.most_common(1)[0]
-        raise _Repeated(f"an object has {name!r:.80} twice")
-    return cells
-
-
-def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
-    """Rename the keys of an object to used columns.
-
-    Raises ValueError for an object with two keys for the same column.
-    """
-    renamed: Cells = {}
-    for name, value in cells.items():
-        column = names.get(name, name)
-        if column in renamed:
-            raise ValueError(
-                f"an object has {_name_twice(column, names)}; keep one of them"
-            )
-        renamed[column] = value
-    return renamed
-
-
-def parse_objects(text: str, name: str = "it") -> list[Cells]:
-    """Return the objects in the list of a JSON file.
-
-    ``name`` is the file in messages. Raises ValueError for another format, and for a key that an
-    object has twice.
-    """
-    try:
-        tree: object = json.loads(text, object_pairs_hook=_read_object)
-    except (json.JSONDecodeError, _Repeated, RecursionError) as error:
-        raise ValueError(f"{name} is not JSON: {error}") from error
-    except ValueError as error:  # an integer with thousands of digits
-        raise ValueError(
-            f"{name} contains a number that is too long for JSON; correct it"
-        ) from error
-    if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
-        raise ValueError(
-            f"{name} is not a list of objects; write one object for each label"
-        )
-    return tree
-
-
-def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
-    entries: list[Entry] = []
-    for number, one in enumerate(parse_objects(text, path.name), start=1):
-        with explain_errors(f"{path.name}, entry {number}: "):
-            entries.append((f"entry {number}", _rename(one, names)))
-    return entries

@@ -1,7 +1,6 @@
-"""Import and export of labels as CSV and JSON, for spreadsheets and other labeling tools.
+"""Import and export of labels as CSV, for spreadsheets and other labeling tools.
 
-A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) for each labeling
-task:
+A file has a header and one line for each labeling task, in UTF-8:
 
     id              name of the example in the site's data
     label           class name, number, or "cannot tell"; empty if not labeled
