@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import seconds_of
@@ -22,7 +22,7 @@ from fallow.deployment.site.folder import SETTINGS, SiteFolder
 from fallow.deployment.site.serve import has_ended, read_status
 from fallow.deployment.site.status import collect_progress
 from fallow.report.live import OPEN
-from fallow.report.live_state import SiteState
+from fallow.report.live_state import Status
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -33,13 +33,20 @@ HOME = "127.0.0.1"
 SILENT = 120.0
 """Seconds without an update after which a coordinator counts as hanging."""
 
-COUNTS: tuple[Literal["asked", "answered", "declined", "conflicts", "open"], ...] = (
-    "asked",
-    "answered",
-    "declined",
-    "conflicts",
-    "open",
-)
+COUNTS = ("asked", "answered", "declined", "conflicts", "open")
+"""States of labeling tasks."""
+Sample = tuple[Mapping[str, str], float]
+"""Labels of a value, and the value."""
+
+
+def _metric(name: str, text: str, *samples: Sample, is_total: bool = False) -> Metric:
+    """Return a metric with its values. ``is_total``: it only increases."""
+    from prometheus_client.core import Metric
+
+    metric = Metric(name, text, "counter" if is_total else "gauge")
+    for labels, value in samples:
+        metric.add_sample(f"{name}_total" if is_total else name, dict(labels), value)
+    return metric
 
 
 @dataclass(frozen=True)
@@ -98,63 +105,52 @@ class WatchedSite:
 
     def collect(self) -> Iterator[Metric]:
         """Yield metrics of traffic, labels, privacy cost and the backup of the ledger."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        identity = {"study": self.folder.agreement.name, "site": self.folder.name}
-        names = list(identity)
-        values = list(identity.values())
-
-        def gauge(name: str, text: str, value: float) -> Metric:
-            family = GaugeMetricFamily(name, text, labels=names)
-            family.add_metric(values, value)
-            return family
-
-        yield gauge(
-            "fallow_healthy",
-            "1 while the process of the site runs.",
-            float(self.check().is_well),
+        whose = {"study": self.folder.agreement.name, "site": self.folder.name}
+        healthy = float(self.check().is_well)
+        yield _metric(
+            "fallow_healthy", "1 while the process of the site runs.", (whose, healthy)
         )
         progress = collect_progress(self.folder)
-        exchanges = CounterMetricFamily(
+        replies: list[Sample] = []
+        sizes: list[Sample] = []
+        for line in progress["sent"]:
+            function = {**whose, "run": line["run"], "function": line["verb"]}
+            replies.append((function, line["exchanges"]))
+            sizes.append((function, line["bytes"]))
+        yield _metric(
             "fallow_exchanges",
             "Number of replies sent by the site.",
-            labels=[*names, "run", "function"],
+            *replies,
+            is_total=True,
         )
-        sent = CounterMetricFamily(
+        yield _metric(
             "fallow_sent_bytes",
             "Size of replies sent by the site in bytes.",
-            labels=[*names, "run", "function"],
+            *sizes,
+            is_total=True,
         )
-        for line in progress["sent"]:
-            function = [*values, line["run"], line["verb"]]
-            exchanges.add_metric(function, line["exchanges"])
-            sent.add_metric(function, line["bytes"])
-        yield exchanges
-        yield sent
-        labels = GaugeMetricFamily(
-            "fallow_labels",
-            "Labeling tasks of the newest cycle, by state.",
-            labels=[*names, "state"],
+        counts = dict(progress["labels"])
+        yield _metric("fallow_labels", TASKS, *_list_counts(whose, counts))
+        asked = progress["asked"]
+        yield _metric(
+            "fallow_labels_asked",
+            "Labels requested since the site joined.",
+            (whose, asked),
+            is_total=True,
         )
-        for state in COUNTS:
-            labels.add_metric([*values, state], progress["labels"][state])
-        yield labels
-        counter_metric_family = CounterMetricFamily(
-            "fallow_labels_asked", "Labels requested since the site joined.", labels=names
-        )
-        counter_metric_family.add_metric(values, progress["asked"])
-        yield counter_metric_family
-        yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", progress["epsilon"])
-        limit = progress["epsilon_limit"]
-        if limit is not None:
-            yield gauge(
-                "fallow_epsilon_limit", "Privacy budget epsilon of the site.", limit
-            )
-        age = progress["copy_age"]
-        if age is not None:
-            yield gauge(
-                "fallow_copy_age_seconds", "Age of the newest backup of the ledger.", age
-            )
+        values = {
+            ("fallow_epsilon_spent", "Epsilon spent on noise."): progress["epsilon"],
+            ("fallow_epsilon_limit", "Privacy budget epsilon of the site."): progress[
+                "epsilon_limit"
+            ],
+            (
+                "fallow_copy_age_seconds",
+                "Age of the newest backup of the ledger.",
+            ): progress["copy_age"],
+        }
+        for (name, text), value in values.items():
+            if value is not None:
+                yield _metric(name, text, (whose, value))
 
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a set
@@ -165,11 +161,13 @@ class WatchedCoordinator:
 
     def check(self) -> Health:
         """Return healthy if a process works on the run, or if the run is finished."""
-        name = self.folder.agreement.name
         try:
-            status = collect_status(self.folder)
+            return self._judge(collect_status(self.folder))
         except ValueError as error:
             return Health(False, str(error))
+
+    def _judge(self, status: Status) -> Health:
+        name = status["name"]
         if status["state"] == "finished":
             return Health(True, f"study {name} is finished")
         if not status["alive"]:
@@ -191,74 +189,53 @@ class WatchedCoordinator:
 
     def collect(self) -> Iterator[Metric]:
         """Yield metrics of the phase, the connected sites and the labeling progress."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        study = self.folder.agreement.name
-        yield GaugeMetricFamily(
-            "fallow_healthy",
-            "1 while the coordinator runs.",
-            value=float(self.check().is_well),
-        )
+        healthy = "1 while the coordinator runs."
         try:
             status = collect_status(self.folder)
         except ValueError:  # `check` reports the error
+            yield _metric("fallow_healthy", healthy, ({}, 0.0))
             return
-        sites = status["sites"]
-        waiting = sum(bool(state.get("awaited")) for state in sites.values())
-        phase = GaugeMetricFamily(
-            "fallow_phase", "1 for the present phase of the run.", labels=["study", "phase"]
-        )
-        phase.add_metric([study, status.get("phase", status["state"])], 1)
-        yield phase
+        yield _metric("fallow_healthy", healthy, ({}, float(self._judge(status).is_well)))
+        study = {"study": status["name"]}
+        phase = {**study, "phase": status.get("phase", status["state"])}
+        yield _metric("fallow_phase", "1 for the present phase of the run.", (phase, 1))
         numbers = {"cycle": status.get("cycle"), "round": status.get("round")}
         for name, number in numbers.items():
             if number is not None:
-                yield GaugeMetricFamily(
-                    f"fallow_{name}", f"The present {name} of the run.", value=number
-                )
+                text = f"The present {name} of the run."
+                yield _metric(f"fallow_{name}", text, ({}, number))
         if status["state"] == NOT_STARTED:
-            return  # the run has not started
-        yield GaugeMetricFamily(
-            "fallow_waiting_sites", "Number of pending sites.", value=waiting
+            return
+        online: list[Sample] = []
+        seen: list[Sample] = []
+        labels: list[Sample] = []
+        for site, details in status["sites"].items():
+            whose = {**study, "site": site}
+            online.append((whose, float(bool(details.get("online")))))
+            if heard := details.get("seen"):
+                seen.append((whose, seconds_of(heard)))
+            labels += _list_counts(whose, details.get("labels") or {})
+        waiting = sum(bool(state.get("awaited")) for state in status["sites"].values())
+        yield _metric("fallow_waiting_sites", "Number of pending sites.", ({}, waiting))
+        refusals = len(status.get("refusals") or [])
+        yield _metric("fallow_refusals", "Recent rejected replies.", ({}, refusals))
+        yield _metric("fallow_site_online", "1 for a site that is connected.", *online)
+        yield _metric(
+            "fallow_site_seen_timestamp_seconds", "Time of the last reply of a site.", *seen
         )
-        refusals = status.get("refusals") or []
-        yield GaugeMetricFamily(
-            "fallow_refusals",
-            "Recent rejected replies.",
-            value=len(refusals),
-        )
-        yield from _describe_sites(study, sites)
+        yield _metric("fallow_labels", TASKS, *labels)
 
 
-def _describe_sites(study: str, sites: Mapping[str, SiteState]) -> Iterator[Metric]:
-    """Yield metrics of each site from the coordinator's point of view."""
-    from prometheus_client.core import GaugeMetricFamily
+TASKS = "Labeling tasks of the newest cycle, by state."
 
-    online = GaugeMetricFamily(
-        "fallow_site_online", "1 for a site that is connected.", labels=["study", "site"]
-    )
-    seen = GaugeMetricFamily(
-        "fallow_site_seen_timestamp_seconds",
-        "Time of the last reply of a site.",
-        labels=["study", "site"],
-    )
-    labels = GaugeMetricFamily(
-        "fallow_labels",
-        "Labeling tasks of the newest cycle, by state.",
-        labels=["study", "site", "state"],
-    )
-    for name, details in sites.items():
-        online.add_metric([study, name], float(bool(details.get("online"))))
-        heard = details.get("seen")
-        if heard:
-            seen.add_metric([study, name], seconds_of(heard))
-        counts: Mapping[str, Any] = details.get("labels") or {}
-        for state in COUNTS:
-            if state in counts:
-                labels.add_metric([study, name, state], counts[state])
-    yield online
-    yield seen
-    yield labels
+
+def _list_counts(whose: Mapping[str, str], counts: Mapping[str, object]) -> list[Sample]:
+    """Return the labeling tasks in each state."""
+    return [
+        ({**whose, "state": state}, cast(int, counts[state]))
+        for state in COUNTS
+        if state in counts
+    ]
 
 
 def metrics_text(watched: WatchedFolder) -> bytes:
