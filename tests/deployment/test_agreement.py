@@ -140,8 +140,8 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
         ('["north", "south"]', '["north", "north"]', "each site once"),
         ('["north", "south"]', '["../north"]', "is not a valid name"),
         ('["north", "south"]', "[1]", "federation.sites.0 is 1; it must be a text"),
-        ("a2tra2tr", "a2tr", "bytes instead of 32"),
-        ("a2tra2tr", "??", "is not base64"),
+        ("a2tra2tr", "a2tr", "is not 32 bytes in base64"),
+        ("a2tra2tr", "??", "is not 32 bytes in base64"),
         (KEY, "AQ" + 41 * "A" + "=", "a weak key, for which anyone can forge"),
         ("quorum = 1", "quorum = 3", "must be 1 to 2"),
         (

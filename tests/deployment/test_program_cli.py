@@ -237,7 +237,7 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"name": "sout"}, "did you mean 'south'"),
         ({"study": "0" * 32}, "another version of the study"),
         ({"verify": "c2hvcnQ="}, "verify is not 32 bytes"),
-        ({"seal": "%"}, "seal is not 32 bytes"),
+        ({"seal": "%"}, "seal is a key that cannot encrypt"),
         # a key without a shared secret with any other key, so that sealing for it fails
         ({"seal": 43 * "A" + "="}, "seal is a key that cannot encrypt"),
         # a foreign key, whose owner could read what others send to the site

@@ -10,6 +10,8 @@ import typer
 from fallow.cli import options as opt
 from fallow.storage.errors import StorageError
 
+KEYS = {"site": "join.json", "coordinator": "study.toml"}
+"""File with the public key of a party."""
 audit = typer.Typer(
     name="audit",
     help="Write or verify the signed audit log of a site or coordinator.",
@@ -31,7 +33,7 @@ def write(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write the signed audit log of a site or coordinator as a page, a table and JSON.
+    """Write the signed audit log of a site or coordinator as a page and a table.
 
     You can write it at any time, also while the study runs. It contains the names of annotators, but
     no example, no label and no name of an example.
@@ -53,7 +55,7 @@ def write(
     lines = [
         f"wrote {entries} of {party}: {path / PAGE}",
         f"To verify it elsewhere, send the folder {path} and run: "
-        f"fallow audit verify {path.name} --key {result['key']}",
+        f"fallow audit verify {path.name} --key {KEYS[result['role']]}",
     ]
     opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
@@ -65,16 +67,16 @@ def verify(
         Path, typer.Argument(metavar="DIR", help="Folder that 'fallow audit write' created")
     ],
     key: Annotated[
-        str,
+        Path,
         typer.Option(
-            help="Public key of the party: its 44 characters, the join.json of a site, "
-            "or study.toml, which has the key of the coordinator"
+            help="File with the public key of the party: the join.json of a site, or "
+            "study.toml, which has the key of the coordinator"
         ),
     ],
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Verify the signature of an audit log, and name the first line that differs.
+    """Verify the signature of an audit log, and name the files that differ.
 
     The exit code is 0 if the audit log is valid. You need the public key, which you must
     receive through another channel than the audit log.

@@ -34,7 +34,6 @@ from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
-from fallow.privacy.signing import is_forgeable
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
@@ -43,7 +42,6 @@ from fallow.storage.received import read_named
 from fallow.transport.factory import TransportFactory
 from fallow.transport.kinds import USUAL, check_transport, find_factory
 
-KEY = 32  # size of an Ed25519 key in bytes
 MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
 NAME = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -146,17 +144,6 @@ class Agreement:
             raise ValueError(
                 f"federation.sites is {list(self.sites)}; two names differ in capital letters "
                 "only: rename one, because some systems do not distinguish them"
-            )
-        if len(self.coordinator) != KEY:
-            raise ValueError(
-                f"federation.coordinator has {len(self.coordinator)} bytes instead "
-                f"of {KEY}; copy the line from the study.toml that the coordinator "
-                "sent"
-            )
-        if is_forgeable(self.coordinator):
-            raise ValueError(
-                "federation.coordinator is a weak key, for which anyone can forge "
-                "signatures; ask the coordinator for a study.toml with its own key"
             )
         if self.authority is not None:
             copy = "copy the lines from the study.toml that the coordinator sent"

@@ -14,10 +14,9 @@ from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
-from fallow.privacy.signing import is_forgeable
+from fallow.privacy.signing import decode_key
 from fallow.transport.sum_keys import is_seal_signed
 
-KEY = 32  # size of each public key of a site in bytes
 JOINING = ("name", "study", "verify", "seal", "seal_signature", "transport_key")
 OWN = ("verify", "seal", "transport_key")
 """Keys that no two sites may share; a transport may have none ('')."""
@@ -54,13 +53,8 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
             f"{file} is for another version of the study: send {site} this "
             f"study.toml, {agreement.digest}, to create its folder with"
         )
-    for name in ("verify", "seal"):
-        _check_key(file, name, details[name])
-    if is_forgeable(b64decode(details["verify"])):
-        raise ValueError(
-            f"{file}: verify is a weak key, for which anyone can forge signatures; {ASK}"
-        )
-    if not is_usable(b64decode(details["seal"])):
+    decode_key(details["verify"], f"{file}: verify", ASK)
+    if not is_usable(_decode(details["seal"])):
         raise ValueError(f"{file}: seal is a key that cannot encrypt; {ASK}")
     with explain_errors(f"{file}: transport_key ", after=f"; {ASK}"):
         agreement.transport_factory.check_key(details["transport_key"])
@@ -101,11 +95,6 @@ def check_seal(file: Path, details: Mapping[str, str]) -> None:
         raise ValueError(
             f"{file}: seal is not signed with the key of {details['name']}; {ASK}"
         )
-
-
-def _check_key(file: Path, name: str, text: str) -> None:
-    if len(_decode(text)) != KEY:
-        raise ValueError(f"{file}: {name} is not {KEY} bytes in base64; {ASK}")
 
 
 def _decode(text: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,6 +44,7 @@ from fallow.deployment.toml import (
     schema_section,
     seconds_of,
 )
+from fallow.privacy.signing import decode_key
 from fallow.recipes.find import find_recipe
 from fallow.settings.listing import configuration_schema
 from fallow.settings.recipe import Recipe, recipe_from
@@ -58,10 +58,10 @@ LENGTH = Words("a length of time such as '10m', '36h' or '7d'")
 COMPLETE = "ask the coordinator for the complete file"
 
 
-def check_base64(text: str) -> str:
-    """Return a valid key unchanged. Raises ValueError otherwise."""
-    with explain_errors("federation.coordinator is not base64: ", of=binascii.Error):
-        base64.b64decode(text, validate=True)
+def check_coordinator_key(text: str) -> str:
+    """Return a valid public key unchanged. Raises ValueError otherwise."""
+    copy = "copy the line from the study.toml that the coordinator sent"
+    decode_key(text, "federation.coordinator", copy)
     return text
 
 
@@ -98,7 +98,7 @@ class Parties:
     sites: Annotated[
         tuple[Text, ...], Words("a list of names"), Field(examples=[["basel", "bern"]])
     ]
-    coordinator: Annotated[Text, AfterValidator(check_base64)]
+    coordinator: Annotated[Text, AfterValidator(check_coordinator_key)]
     transport: Annotated[Text, Field(examples=[USUAL])]
     seed: Annotated[int, Field(ge=0)] = 0
     smallest: Annotated[int, Field(ge=1)] = 5

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+
 from fallow.core.refusal import Refusal
 from fallow.privacy.extra import need
 
 CURVE = "cryptography.hazmat.primitives.asymmetric.ed25519"
 PURPOSE = "a signed message"
 SIGNATURE = 64  # bytes
+KEY = 32  # bytes of a public key
 PRIME = 2**255 - 19
 ROOT = 2707385501144840649318225287225658788936804267575313519463743609750303402022
 SMALL_ORDER = (0, 1, PRIME - 1, ROOT, PRIME - ROOT)
@@ -35,6 +38,25 @@ def is_forgeable(public: bytes) -> bool:
     """
     y = int.from_bytes(public, "little") % 2**255
     return y % PRIME in SMALL_ORDER
+
+
+def decode_key(text: str, what: str, fix: str) -> bytes:
+    """Return a public key that is written in base64.
+
+    Raises ValueError, naming ``what`` and the ``fix``, for another text and for a key for which
+    anyone can sign.
+    """
+    try:
+        key = b64decode(text.strip(), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != KEY:
+        raise ValueError(f"{what} is not {KEY} bytes in base64; {fix}")
+    if is_forgeable(key):
+        raise ValueError(
+            f"{what} is a weak key, for which anyone can forge signatures; {fix}"
+        )
+    return key
 
 
 def sign(secret: bytes, content: bytes) -> bytes:

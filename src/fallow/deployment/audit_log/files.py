@@ -1,13 +1,9 @@
-"""Audit log as files: a page, a table and JSON, with one entry per line.
-
-With one entry per line, verification can name the changed line.
-"""
+"""Audit log as files: a page and a table."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -19,7 +15,6 @@ from fallow.storage.plain import cell, plain
 
 PAGE = "audit.html"
 TABLE = "audit.csv"
-RECORDS = "audit.json"
 TEMPLATE = "audit_log.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy of the page: no external content and no scripts."""
@@ -30,7 +25,6 @@ def render_files(trail: AuditLog, summary: Mapping[str, object]) -> dict[str, by
     return {
         PAGE: _render_page(trail, summary),
         TABLE: _render_table(trail),
-        RECORDS: _render_records(trail, summary),
     }
 
 
@@ -42,20 +36,6 @@ def _render_table(trail: AuditLog) -> bytes:
         values = entry.values()
         writer.writerow([cell(_on_one_line(value)) for value in values])
     return text.getvalue().encode()
-
-
-def _render_records(trail: AuditLog, summary: Mapping[str, object]) -> bytes:
-    """Return a JSON object with each entry on its own line."""
-    head = json.dumps(summary, ensure_ascii=False)
-    kinds = json.dumps(KINDS, ensure_ascii=False)
-    may_leave = [line._asdict() for line in trail.disclosures]
-    disclosures = json.dumps(may_leave, ensure_ascii=False)
-    entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in trail.entries)
-    text = (
-        f'{{"about": {head},\n"kinds": {kinds},\n"may_leave": {disclosures},\n'
-        f'"entries": [\n{entries}\n]}}\n'
-    )
-    return text.encode()
 
 
 def _render_page(trail: AuditLog, summary: Mapping[str, object]) -> bytes:

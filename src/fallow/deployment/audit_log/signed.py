@@ -1,15 +1,15 @@
 """Signing and verification of audit logs.
 
-``manifest.json`` has the SHA-256 hash of each file and of each of its lines. ``manifest.sig`` is
-the Ed25519 signature of its bytes (64 bytes), which standard tools can verify. The signed content
-starts with `BEGINNING`, so that it cannot be confused with a message of a party.
+``manifest.json`` has the SHA-256 hash of each file. ``manifest.sig`` is the Ed25519 signature of its
+bytes (64 bytes), which standard tools can verify. The signed content starts with `BEGINNING`, so that
+it cannot be confused with a message of a party.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,23 +20,21 @@ from typing_extensions import TypedDict
 
 from fallow.core.refusal import explain_errors
 from fallow.deployment.audit_log.entries import Role, name_party, read_audit_log
-from fallow.deployment.audit_log.files import PAGE, RECORDS, TABLE, render_files
+from fallow.deployment.audit_log.files import PAGE, TABLE, render_files
 from fallow.deployment.folders import private_folder
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.received import read_bytes, read_toml
 from fallow.experiment.methods import versions
-from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
+from fallow.privacy.signing import SIGNATURE, decode_key, open_signed, sign
 from fallow.storage.errors import StorageError
 from fallow.storage.files import write_whole
 from fallow.storage.validation import Count, adapter_of
 
 MANIFEST = "manifest.json"
 SIGNED = "manifest.sig"
-FILES = (PAGE, TABLE, RECORDS)
+FILES = (PAGE, TABLE)
 BEGINNING = b'{"fallow audit": 1,'
 """Prefix of the signed content. Messages and HTTPS requests have other prefixes."""
-KEY = 32  # size of a public key in bytes
-MARK = 16  # hexadecimal digits of a line's hash
 LARGEST = 1 << 30  # largest size of a file in bytes
 AGAIN = "ask the party for its audit log again"
 
@@ -60,17 +58,10 @@ class WrittenAudit(AuditSummary):
     folder: Annotated[str, Field(description="folder of its files")]
 
 
-class SignedFile(TypedDict):
-    """Hash of a file and of each of its lines."""
-
-    sha256: str
-    lines: list[str]
-
-
 class Manifest(AuditSummary):
-    """Signed manifest. ``files`` has all `FILES` by name."""
+    """Signed manifest. ``files`` has the SHA-256 hash of all `FILES` by name."""
 
-    files: dict[str, SignedFile]
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -83,11 +74,11 @@ class VerifiedAudit:
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Public key of a party. ``role``, ``name`` and ``study`` are set if the file has them."""
+    """Public key of a party. ``study`` is the digest of its study, if the file has it."""
 
     key: bytes
-    role: Role | None = None
-    name: str | None = None
+    role: Role
+    name: str
     study: str | None = None
 
 
@@ -111,7 +102,7 @@ def write_audit(folder: Path, out: Path) -> WrittenAudit:
         "entries": len(trail.entries),
     }
     files = render_files(trail, summary)
-    sums = {name: _sum_up(content) for name, content in files.items()}
+    sums = {name: _hash(content) for name, content in files.items()}
     manifest = json.dumps({"fallow audit": 1, **summary, "files": sums}).encode()
     if not out.exists():  # an existing folder may be shared on purpose
         private_folder(out)
@@ -122,31 +113,21 @@ def write_audit(folder: Path, out: Path) -> WrittenAudit:
     return {**summary, "folder": str(out)}
 
 
-def _sum_up(content: bytes) -> SignedFile:
-    """Return the hash of a file and of each of its lines."""
-    return {"sha256": hashlib.sha256(content).hexdigest(), "lines": _mark_lines(content)}
-
-
-def _mark_lines(content: bytes) -> list[str]:
-    """Return the truncated hash of each line, by which a changed line is found."""
-    return [hashlib.sha256(line).hexdigest()[:MARK] for line in content.split(b"\n")]
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 # -- checking -------------------------------------------------------------------------------
 
 
-def read_key(text: str) -> PublicKey:
-    """Parse a public key.
+def read_key(file: Path) -> PublicKey:
+    """Return the key in a site's ``join.json``, or that of the coordinator in ``study.toml``.
 
-    Accepts 44 characters of base64, a site's ``join.json``, or ``study.toml``, which has the
-    coordinator's key. Raises ValueError for any other text.
+    Raises ValueError for any other file.
     """
-    file = Path(text)
-    if file.suffix == ".json":
-        return _read_key_of_site(file)
     if file.suffix == ".toml":
         return _read_key_of_coordinator(file)
-    return PublicKey(_decode_key(text, f"--key {text!r:.80}"))
+    return _read_key_of_site(file)
 
 
 def _read_key_of_site(file: Path) -> PublicKey:
@@ -163,9 +144,8 @@ def _read_key_of_site(file: Path) -> PublicKey:
         raise ValueError(
             f"{file} is not the join.json of a site: give the one that the site has sent"
         ) from error
-    return PublicKey(
-        _decode_key(key, f"{file}: verify"), role="site", name=name, study=study
-    )
+    verify = decode_key(key, f"{file}: verify", AGAIN)
+    return PublicKey(verify, role="site", name=name, study=study)
 
 
 def _read_key_of_coordinator(file: Path) -> PublicKey:
@@ -175,23 +155,8 @@ def _read_key_of_coordinator(file: Path) -> PublicKey:
         raise ValueError(
             f"{file} names no coordinator: give the study.toml of the agreement"
         )
-    key = _decode_key(str(section["coordinator"]), f"{file}: federation.coordinator")
+    key = decode_key(str(section["coordinator"]), f"{file}: federation.coordinator", AGAIN)
     return PublicKey(key, role="coordinator", name="coordinator")
-
-
-def _decode_key(text: str, what: str) -> bytes:
-    try:
-        key = b64decode(text.strip(), validate=True)
-    except ValueError:
-        key = b""
-    if len(key) != KEY:
-        raise ValueError(
-            f"{what} is not a public key: give its 44 characters, a site's "
-            "join.json, or study.toml, which has the coordinator's"
-        )
-    if is_forgeable(key):
-        raise ValueError(f"{what} is an insecure key, with which anyone can sign: {AGAIN}")
-    return key
 
 
 def verify_audit(folder: Path, public: PublicKey) -> VerifiedAudit:
@@ -202,13 +167,11 @@ def verify_audit(folder: Path, public: PublicKey) -> VerifiedAudit:
     reported in ``faults``.
     """
     manifest = _read_manifest(folder, public)
-    is_of_role = public.role in (None, manifest["role"])
-    is_of_name = public.name in (None, manifest["party"])
-    if not is_of_role or not is_of_name:
+    if (manifest["role"], manifest["party"]) != (public.role, public.name):
         says = name_party(manifest["role"], manifest["party"])
         raise ValueError(
             f"{folder} is the audit log of {says}, but the key is that of "
-            f"{public.role} {public.name}"
+            f"{name_party(public.role, public.name)}"
         )
     if public.study is not None and public.study != manifest["digest"]:
         raise ValueError(
@@ -248,19 +211,13 @@ def _read_manifest(folder: Path, public: PublicKey) -> Manifest:
     return manifest
 
 
-def _compare(file: Path, signed: SignedFile) -> str | None:
+def _compare(file: Path, signed: str) -> str | None:
     """Return how a file differs from the signed one in a sentence, or None."""
     if not file.is_file():
         return f"{file.name} is missing"
-    content = _read(file)
-    if hashlib.sha256(content).hexdigest() == signed["sha256"]:
-        return None
-    then = signed["lines"]
-    lines = _mark_lines(content)
-    for number, (mark, wanted) in enumerate(zip(lines, then, strict=False), start=1):
-        if mark != wanted:
-            return f"{file.name}: line {number} differs from the signed one"
-    return f"{file.name} has {len(lines) - 1} lines, but {len(then) - 1} were signed"
+    if _hash(_read(file)) != signed:
+        return f"{file.name} differs from the signed one"
+    return None
 
 
 def _read(file: Path) -> bytes:

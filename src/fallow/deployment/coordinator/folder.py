@@ -24,11 +24,11 @@ from fallow.deployment.folders import (
     private_folder,
     read_authority,
 )
-from fallow.deployment.joining import KEY, check_own, check_seal, read_joining
+from fallow.deployment.joining import check_own, check_seal, read_joining
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import read_agreement, write_agreement
-from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.privacy.signing import KEY, new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, write_json, write_whole, writing
