@@ -133,17 +133,6 @@ print(
 print(*study.forecast("random").sentences(100), sep="\n")
 
 # %%
-# Scikit-learn interface
-# ----------------------
-#
-# ``fl.FederatedRegressor`` is an estimator with ``fit`` and ``predict``, for pipelines and
-# cross-validation.
-features = frame.drop(columns=["target", "clinic"]).to_numpy()
-estimator = fl.FederatedRegressor()
-estimator.fit(features, frame["target"].to_numpy(), sites=frame["clinic"].to_numpy())
-estimator.predict(features[:3]).round(1)
-
-# %%
 # The same on the command line
 # ----------------------------
 #

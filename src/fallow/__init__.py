@@ -50,13 +50,7 @@ Selection from arrays
 select                  Select examples from an unlabeled pool, or from the pools of several sites.
 Site                    Data of one site, as arrays for `select`.
 Selection               Selected examples of one site.
-PoolStrategy            Pool-based query strategy with the interface of scikit-activeml.
 FromScikitActiveML      Pool-based query strategy of scikit-activeml, run at each site.
-
-Estimators
-----------
-FederatedClassifier     Classifier trained at several sites, with the interface of scikit-learn.
-FederatedRegressor      Regressor trained at several sites, with the interface of scikit-learn.
 
 Custom algorithms
 -----------------

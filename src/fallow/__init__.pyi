@@ -5,13 +5,10 @@ from fallow import encoders as encoders
 from fallow import models as models
 from fallow import strategies as strategies
 from fallow import training as training
-from fallow.api.adapters import PoolStrategy as PoolStrategy
 from fallow.api.datasets import from_arrays as from_arrays
 from fallow.api.datasets import load as load
 from fallow.api.description import DataDescription as DataDescription
 from fallow.api.description import describe as describe
-from fallow.api.estimators import FederatedClassifier as FederatedClassifier
-from fallow.api.estimators import FederatedRegressor as FederatedRegressor
 from fallow.api.federation import Federation as Federation
 from fallow.api.runs import Run as Run
 from fallow.api.runs import run as run

@@ -33,11 +33,7 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     ),
     "Selection from arrays": (
         ("fallow.api.selection", ("select", "Site", "Selection")),
-        ("fallow.api.adapters", ("PoolStrategy",)),
         ("fallow.integrations", ("FromScikitActiveML",)),
-    ),
-    "Estimators": (
-        ("fallow.api.estimators", ("FederatedClassifier", "FederatedRegressor")),
     ),
     "Custom algorithms": (
         ("fallow.api.strategy", ("Strategy", "Training")),
@@ -76,8 +72,6 @@ LISTED = (
     "FedAvg",
     "FedProx",
     "Federation",
-    "FederatedClassifier",
-    "FederatedRegressor",
     "Fourier",
     "IID",
     "LeastConfidence",
@@ -85,7 +79,6 @@ LISTED = (
     "MLP",
     "Margin",
     "Natural",
-    "PoolStrategy",
     "Privacy",
     "Random",
     "Run",
@@ -106,7 +99,7 @@ TERMS = {
     "Model": "fl.MLP",
     "NonIID": "fl.Dirichlet",
     "Partitioner": "fl.Dirichlet",
-    "PoolBasedStrategy": "fl.PoolStrategy",
+    "PoolBasedStrategy": "fl.Strategy",
     "Query": "fl.Strategy",
     "QueryStrategy": "fl.Strategy",
     "Sampler": "fl.Strategy",

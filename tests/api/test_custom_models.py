@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -165,14 +164,6 @@ def test_a_kept_run_goes_on_with_the_same_model_and_refuses_another(
         ValueError, match=r"Sequential has been edited since .* was started"
     ):
         go(nn.Sequential(nn.Linear(64, 9), nn.Linear(9, 10)))
-
-
-def test_an_estimator_takes_an_instance() -> None:
-    x = np.random.default_rng(0).normal(size=(60, 4))
-    y = (x[:, 0] > 0).astype(int)
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    result = fl.FederatedClassifier(model=net, rounds=2).fit(x, y, sites=[0, 1] * 30)
-    assert result.predict_proba(x).shape == (60, 2)
 
 
 def test_select_reads_a_module_whose_last_layer_has_any_name() -> None:

@@ -137,7 +137,7 @@ def select_at_sites(
 
 
 REFUSALS = (
-    "needs the weights of",
+    "does not have; give model=module",
     "trains its own models",
     "requires classes, and this is a regression task",
     "compares the local with the global model",
@@ -250,5 +250,5 @@ def test_one_site_may_hold_all_that_a_total_allows() -> None:
 def test_a_local_model_that_was_not_given_is_asked_for() -> None:
     case = make_case()
     parts: dict[str, Any] = {"labeled": (case.x, case.y), "n": 2}
-    with pytest.raises(ValueError, match=r"the local model .* give outputs="):
+    with pytest.raises(ValueError, match=r"the local model, .* give outputs="):
         fl.select(case.pool, "entropy", model={"global": make_model(3)}, **parts)

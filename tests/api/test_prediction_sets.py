@@ -1,4 +1,4 @@
-"""Prediction sets and intervals of runs, saved models, predicted files and estimators."""
+"""Prediction sets and intervals of runs, saved models and predicted files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from sklearn.datasets import load_diabetes, load_iris
 
 import fallow as fl
 from fallow.study.predict import predict_file
@@ -124,28 +123,3 @@ def test_personalized_models_share_one_threshold_over_all_sites() -> None:
     assert 0.8 <= np.mean(shares) <= 0.803 + recorded["tied"]
     assert max(shares) - min(shares) > 0.02
     assert recorded["examples"] == len(DIGITS.y_test)
-
-
-def test_estimators_compute_sets_from_examples_that_they_were_not_fitted_to() -> None:
-    x, y = load_iris(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(x))
-    train, known, new = order[:50], order[50:110], order[110:]
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = fl.FederatedClassifier(rounds=3).fit(x[train], names[train], sites=3)
-    with pytest.raises(ValueError, match=r"call conformalize\(X, y\)"):
-        model.predict_set(x[new])
-    sets = model.conformalize(x[known], names[known]).predict_set(x[new], coverage=0.9)
-    assert sets[np.arange(len(new)), y[new]].mean() > 0.75
-    with pytest.raises(ValueError, match="y has the class 'rose'"):
-        model.conformalize(x[:1], ["rose"])
-
-
-def test_intervals_of_a_regressor_contain_the_share_of_targets() -> None:
-    x, y = load_diabetes(return_X_y=True)
-    model = fl.FederatedRegressor(model="linear", rounds=3, lr=0.01).fit(
-        x[:200], y[:200], sites=2
-    )
-    bounds = model.conformalize(x[200:400], y[200:400]).predict_interval(x[200:400], 0.8)
-    inside = (bounds[:, 0] <= y[200:400]) & (y[200:400] <= bounds[:, 1])
-    assert 0.8 <= inside.mean() <= 0.87
-    assert bounds.mean(1) == pytest.approx(model.predict(x[200:400]))

@@ -127,7 +127,7 @@ def test_select_takes_its_declared_arguments_alone() -> None:
         assert parameter.annotation is not parameter.empty
 
 
-@pytest.mark.parametrize("call", [fl.run, fl.compare, fl.select, fl.PoolStrategy])
+@pytest.mark.parametrize("call", [fl.run, fl.compare, fl.select])
 def test_no_strategy_model_or_training_is_typed_as_anything(call: object) -> None:
     parameters = inspect.signature(call).parameters  # type: ignore[arg-type]
     for name in {"strategy", "strategies", "model", "training"} & parameters.keys():

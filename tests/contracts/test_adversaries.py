@@ -46,6 +46,12 @@ from fallow.transport.peer_messages import (
     delivery_body,
     read_delivery,
 )
+from tests.contracts.hostile import (
+    hostile_replies,
+    hostile_values,
+    valid_reply,
+    valid_value,
+)
 from tests.keys import key_of
 
 SIZES = {
@@ -115,13 +121,13 @@ def ask_for(item: Declaration) -> Request:
 def list_hostile(item: Declaration) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield replies with one hostile value, and replies with inconsistent fields."""
     assert item.returns is not None
-    honest: dict[str, Any] = dict(item.returns.valid(SIZES))
+    honest: dict[str, Any] = dict(valid_reply(item.returns, SIZES))
     for name, kind in item.returns.fields(SIZES).items():
-        for fault, value in kind.hostile(SIZES).items():
+        for fault, value in hostile_values(kind, SIZES).items():
             yield f"{name}: {fault}", {**honest, name: value}
         yield f"without {name}", {k: v for k, v in honest.items() if k != name}
     yield "another field", {**honest, "another": 1.0}
-    yield from item.returns.hostile(SIZES).items()
+    yield from hostile_replies(item.returns, SIZES).items()
 
 
 @pytest.mark.parametrize("name", sorted(REPLIES))
@@ -129,7 +135,7 @@ def test_a_coordinator_takes_a_valid_reply_and_no_hostile_one(name: str) -> None
     item = REPLIES[name]
     assert item.returns is not None
     request = ask_for(item)
-    assert make_check(item).check("a", request, item.returns.valid(SIZES))
+    assert make_check(item).check("a", request, valid_reply(item.returns, SIZES))
     for fault, answer in list_hostile(item):
         try:
             make_check(item).check("a", request, answer)
@@ -147,18 +153,18 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
     item = REPLIES[name]
     assert item.returns is not None
     sums = PlausibleSums(SecureSum(), SiteWeights(make_check(item)), lambda event: None)
-    honest: dict[str, Any] = dict(item.returns.valid(SIZES))
+    honest: dict[str, Any] = dict(valid_reply(item.returns, SIZES))
     assert sums.find_fault(honest, SITES, "query", item.name, None) is None
     far = {"below", "more than there are"}
     for field, kind in item.returns.fields(SIZES).items():
-        for fault, value in kind.hostile(SIZES).items():
+        for fault, value in hostile_values(kind, SIZES).items():
             if fault not in far or not torch.as_tensor(value).numel():
                 continue
             total = {**honest, field: value}
             why = sums.find_fault(total, SITES, "query", item.name, None)
             assert why is not None, f"{field}: {fault}"
     if not isinstance(item.returns, Fields):
-        for fault, total in item.returns.hostile(SIZES).items():
+        for fault, total in hostile_replies(item.returns, SIZES).items():
             why = sums.find_fault(total, SITES, "query", item.name, None)
             assert why is not None, fault
 
@@ -172,13 +178,13 @@ def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
         )
         return
     known = SenderFacts(SIZES, room=1e-6)
-    honest: dict[str, Any] = {key: kind.valid(SIZES) for key, kind in takes.items()}
+    honest: dict[str, Any] = {key: valid_value(kind, SIZES) for key, kind in takes.items()}
     assert find_wrong_argument(takes, honest, known) is None
     assert find_wrong_argument(takes, {**honest, "another": 1}, known) is not None
     for key, kind in takes.items():
         if isinstance(kind, Fill):  # by the study agreement
             continue
-        for fault, value in kind.hostile(SIZES).items():
+        for fault, value in hostile_values(kind, SIZES).items():
             why = find_wrong_argument(takes, {**honest, key: value}, known)
             assert why is not None, f"{key}: {fault}"
 
@@ -211,7 +217,7 @@ def test_a_receiver_takes_a_valid_peer_message_and_no_hostile_one(name: str) -> 
     """Check that a hostile peer message is replaced by a placeholder and others arrive."""
     method, item = RELAYS[name]
     assert item.returns is not None
-    valid = {k: torch.as_tensor(v) for k, v in item.returns.valid(SIZES).items()}
+    valid = {k: torch.as_tensor(v) for k, v in valid_reply(item.returns, SIZES).items()}
     assert read(method, item, a=seal("a", valid)).refused == {}
     for fault, content in list_hostile(item):
         if fault.endswith(("than there are", "a number for a tensor")):

@@ -84,8 +84,6 @@ def test_images_that_may_be_read_in_both_ways_are_refused(shape: tuple[int, ...]
     words = f"{shape[0]} channels if these come first, and {shape[2]} if they come last"
     with pytest.raises(ValueError, match=words):
         fl.from_arrays(x, y)
-    with pytest.raises(ValueError, match="give channels='first' or channels='last'"):
-        fl.select(x, "random", n=1)
     assert fl.from_arrays(x, y, channels="first").x.shape[1:] == shape
     last = fl.from_arrays(x, y, channels="last")
     assert last.x.shape[1:] == (shape[2], shape[0], shape[1])
@@ -103,39 +101,3 @@ def test_an_unknown_order_is_refused(digits: Arrays) -> None:
         fl.from_arrays(digits["x"], digits["y"], channels="middle")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="digits has its own order of dimensions"):
         open_dataset("digits", channels="last")
-
-
-class Small(torch.nn.Module):
-    """A convolution over three channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 3)
-        self.fc = torch.nn.Linear(4, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.fc(self.conv(x).mean((2, 3)))
-        return logits
-
-
-def test_a_selection_reads_channels_as_a_data_set_does(digits: Arrays) -> None:
-    x = in_color(digits["x"][:80])
-    y = digits["y"][:80]
-    torch_state = torch.random.get_rng_state()
-    torch.manual_seed(0)
-    model = Small()
-    torch.random.set_rng_state(torch_state)
-    first = fl.select(x[30:], "badge", labeled=(x[:30], y[:30]), model=model, n=9)
-    moved = put_last(x)
-    parts: dict[str, Any] = {"labeled": (moved[:30], y[:30]), "model": model, "n": 9}
-    with pytest.warns(UserWarning, match="give channels='last' to confirm") as caught:
-        last = fl.select(moved[30:], "badge", **parts)
-    assert len(caught) == 1
-    assert last.tolist() == first.tolist()
-    assert (
-        fl.select(moved[30:], "badge", channels="last", **parts).tolist() == first.tolist()
-    )
-    site = fl.Site(moved[30:], (moved[:30], y[:30]), model, channels="last")
-    assert fl.select({"site-0": site}, "badge", n=9)["site-0"].tolist() == first.tolist()
-    with pytest.raises(ValueError, match=r"give channels in each fl\.Site"):
-        fl.select({"a": site}, "badge", n=9, channels="last")

@@ -25,7 +25,7 @@ def as_rows(value: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
 
     Parameters
     ----------
-    given : tensor, array, DataFrame or nested lists of shape (n, ...)
+    value : tensor, array, DataFrame or nested lists of shape (n, ...)
         Numeric examples.
     what : str
         Name of the argument, for error messages.
@@ -85,6 +85,10 @@ def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor
     >>> as_outputs([[0.25, 0.75]], "outputs").softmax(1)
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
+    if kind not in (None, *OUTPUT_KINDS):
+        raise ValueError(
+            f"outputs_are is {kind!r}; give 'probabilities' or 'logits', or leave it out"
+        )
     outputs = _tensor(values, what)
     if outputs.ndim != 2:
         raise ValueError(
@@ -101,14 +105,6 @@ def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor
     if kind == "probabilities":
         return outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
     return outputs
-
-
-def check_output_kind(value: object) -> None:
-    """Raise ValueError if ``outputs_are`` is not an output kind."""
-    if value not in (None, *OUTPUT_KINDS):
-        raise ValueError(
-            f"outputs_are is {value!r}; give 'probabilities' or 'logits', or leave it out"
-        )
 
 
 def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:

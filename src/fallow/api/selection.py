@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain, product
 from typing import Any, final
 
 import numpy as np
@@ -17,15 +18,7 @@ from torch import Tensor, nn
 
 from fallow import strategies, training
 from fallow.api.argument_order import check_order
-from fallow.api.array_view import ArrayView, MissingArgument, SuppliedOutputs, TensorsByRows
-from fallow.api.arrays import (
-    JoinedRows,
-    OutputKind,
-    as_array,
-    as_outputs,
-    as_rows,
-    check_output_kind,
-)
+from fallow.api.arrays import JoinedRows, OutputKind, as_array, as_outputs, as_rows
 from fallow.api.keywords import StrategyLike, TrainingLike
 from fallow.api.objects import ParsedObjects, plain, read_whole
 from fallow.core.ask import Ask
@@ -46,7 +39,7 @@ from fallow.core.suggestions import (
 )
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
-from fallow.data.loaders.pixels import Channels, describe_move, has_channels_last
+from fallow.data.dataset import Task
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
 from fallow.models import check_model
@@ -55,11 +48,14 @@ from fallow.models.networks import Linear
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import MissingModel
 from fallow.study.preparation import strategies_for
 from fallow.training import FedAvg, personal
 
 MODELS = ("local", "global")
 Picked = npt.NDArray[np.int64]
+Supplied = dict[tuple[str, Rows], Tensor]
+"""Model and kind of examples -> outputs (n, c) or features (n, h)."""
 
 
 @explain_constructor
@@ -93,10 +89,6 @@ class Site:
     outputs_are : {"probabilities", "logits"}, optional
         Kind of ``outputs``.  Default: rows that are non-negative and sum to 1 within 2 % are
         probabilities.
-    channels : {"auto", "first", "last"}, default="auto"
-        Position of the channel dimension of images: (m, channels, height, width) or
-        (m, height, width, channels), which is converted.  "auto" treats a last dimension of 1, 3
-        or 4 after larger ones as channels, with a warning.
 
     Examples
     --------
@@ -113,7 +105,6 @@ class Site:
     validation: tuple[Any, Any] | None = None
     hidden: Any = None
     outputs_are: OutputKind | None = None
-    channels: Channels = "auto"
 
     def __repr__(self) -> str:
         output = [f"pool of {len(self.pool)}"]
@@ -169,7 +160,6 @@ def select(
     validation: tuple[Any, Any] | None = None,
     hidden: Any = None,
     outputs_are: OutputKind | None = None,
-    channels: Channels = "auto",
     classes: int | Sequence[Any] | None = None,
     seed: int = 0,
     cycle: int = 0,
@@ -191,7 +181,7 @@ def select(
     n : int or dict of str to int
         Number of examples to select, at each site.  If a pool is smaller, all of it is
         selected, with a warning.
-    labeled, model, outputs, features, validation, hidden, outputs_are, channels : optional
+    labeled, model, outputs, features, validation, hidden, outputs_are : optional
         Data of a single site, as in `Site`.
     classes : int or sequence, optional
         Number of classes, or their labels in the order of the outputs.  Default: the labels that
@@ -235,65 +225,39 @@ def select(
         raise ValueError(
             "n is missing; give the number of examples to select, such as n=10"
         )
+    data = {
+        "labeled": labeled,
+        "model": model,
+        "outputs": outputs,
+        "features": features,
+        "validation": validation,
+        "hidden": hidden,
+        "outputs_are": outputs_are,
+    }
     if isinstance(pool, Mapping):
-        alone = {
-            "labeled": labeled,
-            "model": model,
-            "outputs": outputs,
-            "features": features,
-            "validation": validation,
-            "hidden": hidden,
-            "outputs_are": outputs_are,
-            "channels": None if channels == "auto" else channels,
-        }
-        for name, value in alone.items():
+        for name, value in data.items():
             if value is not None:
                 raise ValueError(
                     f"for a federation, give {name} in each fl.Site, not beside them"
                 )
-        named = {str(name): site_pool for name, site_pool in pool.items()}
-        wanted = n
-        if isinstance(n, Mapping):
-            wanted = {str(name): k for name, k in n.items()}
-        chosen = _choose(
-            strategy,
-            named,
-            n=wanted,
-            classes=classes,
-            seed=seed,
-            cycle=cycle,
-            trained_by=training,
-        )
-        by_site = {name: chosen[str(name)] for name in pool}  # by the names as passed
-        if details:
-            return by_site
-        return {name: one.rows for name, one in by_site.items()}
-    site = str(site)
-    if not site:
+        sites = {str(name): one for name, one in pool.items()}
+    elif site == "":
         raise ValueError("a site needs a name; give site='a', or omit it")
-    one_site = Site(
-        pool=pool,
-        labeled=labeled,
-        model=model,
-        outputs=outputs,
-        features=features,
-        validation=validation,
-        hidden=hidden,
-        outputs_are=outputs_are,
-        channels=channels,
-    )
+    else:
+        sites = {str(site): Site(pool, **data)}
     chosen = _choose(
         strategy,
-        {site: one_site},
+        sites,
         n=n,
         classes=classes,
         seed=seed,
         cycle=cycle,
         trained_by=training,
     )
-    if details:
-        return chosen[site]
-    return chosen[site].rows
+    values = {name: one if details else one.rows for name, one in chosen.items()}
+    if isinstance(pool, Mapping):
+        return {name: values[str(name)] for name in pool}  # by the names as passed
+    return values[str(site)]
 
 
 def _check_pool_and_strategy(pool: object, strategy: object) -> None:
@@ -303,11 +267,11 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
         raise ValueError(
             "the pool is None; give examples, or {'a': fl.Site(...), 'b': fl.Site(...)}"
         )
-    if isinstance(pool, Site):
-        raise ValueError("the pool is one fl.Site; give {'a': fl.Site(...)}")
-    if isinstance(pool, list | tuple) and any(isinstance(row, Site) for row in pool):
+    several = isinstance(pool, list | tuple) and any(isinstance(row, Site) for row in pool)
+    if several or isinstance(pool, Site):
         raise ValueError(
-            "the pool is a list of fl.Site; give {'a': fl.Site(...), 'b': fl.Site(...)}"
+            f"the pool is {'a list of fl.Site' if several else 'one fl.Site'}; give "
+            "{'a': fl.Site(...), 'b': fl.Site(...)}"
         )
     if strategy is None:
         raise ValueError("the strategy is missing; write fl.select(pool, strategy, n=...)")
@@ -317,7 +281,7 @@ def _choose(
     strategy: Any,
     sites: Mapping[str, Site],
     *,
-    n: int | Mapping[str, int],
+    n: Any,
     classes: int | Sequence[Any] | None,
     seed: int,
     cycle: int,
@@ -338,30 +302,49 @@ def _choose(
         trainer = _method(TRAINERS, trained_by, "training")
     _check_sites(method, sites)
     budget = _budget(n, sites)
-    world = _World.of(method, trainer, sites, classes, seed)
-    verbs = method.contract.verbs
+    read = {name: _Read.of(name, site) for name, site in sites.items()}
+    members, executor = _build_sites(method, trainer, read, classes, seed)
     ask = Ask(
-        channel=InProcessChannel(world.members, world.executor),
+        channel=InProcessChannel(members, executor),
         journal=_UnrecordedExchanges(),
         disclosure=Disclosure(),
         key=ExchangeKey("query", "query", cycle=cycle),
         cycle=cycle,
-        reveals=verbs,
+        reveals=method.contract.verbs,
     )
+    pools = {name: len(site.pool) for name, site in members.items()}
     shared = is_shared(method)
-    pools = {name: len(site.pool) for name, site in world.members.items()}
     _warn_of_small_pools(budget, pools, shared)
+    if not shared:  # as in a run
+        budget = {name: min(k, pools[name]) for name, k in budget.items()}
     try:
-        method.query(ask, world.within(budget, shared), {})
+        method.query(ask, budget, {})
         ask.flush()
     except RuntimeError as error:
         cause = error.__cause__
-        if isinstance(cause, MissingArgument):
-            raise ValueError(str(cause)) from None
+        if isinstance(cause, MissingModel):
+            raise ValueError(_explain_missing(method, read, cause.name)) from None
         if isinstance(cause, ValueError):  # the site rejects its examples or models
             raise ValueError(str(error)) from cause
         raise
-    return {name: _read_picks(site) for name, site in world.members.items()}
+    return {name: _read_picks(site) for name, site in members.items()}
+
+
+def _explain_missing(strategy: Any, read: Mapping[SiteId, _Read], model: str) -> str:
+    """Explain what a query strategy lacks to read the predictions of a model."""
+    name, one = min(read.items(), key=lambda item: len(item[1].models))
+    ways = []
+    if (model, "pool") not in one.outputs:
+        ways.append(f"outputs={{{model!r}: p}}")
+    elif (model, "labeled") not in one.outputs:
+        ways.append(f"outputs={{{model!r}: (p, p0)}} for the pool and the labeled rows")
+    elif (model, "labeled") not in one.features:
+        ways.append("features=(z, z0) of the pool and of the labeled rows")
+    ways.append(f"model={{{model!r}: module}}" if one.models else "model=module")
+    return (
+        f"{type(strategy).__name__} needs the {model} model, which site {name} does not have; give "
+        f"{' or '.join(ways)}"
+    )
 
 
 TRAINERS = (training, personal)
@@ -399,10 +382,10 @@ def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
     result = plain(n)
     shares = dict.fromkeys(sites, result)
     if isinstance(result, Mapping):
-        shares = dict(result)
+        shares = {str(name): share for name, share in result.items()}
     for name, share in shares.items():
         if name not in sites:
-            hint = nearest(str(name), [str(site) for site in sites])
+            hint = nearest(name, list(sites))
             raise ValueError(f"n contains no site {name!r}{hint}")
         read_whole(share, "n", "give a whole number of examples, 0 or more", least=0)
     return {name: shares.get(name, 0) for name in sites}
@@ -471,77 +454,58 @@ class _NoTraining:
     def fit(
         self, method: Any, training_config: Any, round_: int, jobs: Sequence[Any]
     ) -> list[Any]:
-        raise RuntimeError(self.strategy) from MissingArgument(
+        raise ValueError(
             f"{self.strategy} trains its own models during selection; give model=module"
         )
 
 
-@dataclass(frozen=True)
-class _World:
-    """Sites in this process, created from arrays."""
-
-    members: dict[SiteId, LocalSite]
-    executor: Any
-
-    def within(self, budget: Mapping[SiteId, int], shared: bool) -> dict[SiteId, int]:
-        """Limit the budget of each site to its pool, as in a run."""
-        if shared:
-            return dict(budget)
-        return {name: min(k, len(self.members[name].pool)) for name, k in budget.items()}
-
-    @staticmethod
-    def of(
-        strategy: Any,
-        trainer: Any,
-        sites: Mapping[str, Site],
-        classes: int | Sequence[Any] | None,
-        seed: int,
-    ) -> _World:
-        name_of = type(strategy).__name__
-        read = {str(name): _Read.of(str(name), site) for name, site in sites.items()}
-        known = _Classes.of(classes, read, strategy)
-        _check_task(strategy, known, {one.outputs for one in read.values()})
-        modules: list[nn.Module] = []
-        for one in read.values():
-            modules += one.models.values()
-        template = _template(modules, read, known)
-        _check_needs(strategy, read)
-        layout = Layout.of(template)
-        methods: Methods = {"query": strategy, "training": trainer, "plain": FedAvg()}
-        hidden = {
-            name: known.ids(one.hidden, f"hidden labels of site {name}")
-            for name, one in read.items()
-            if one.hidden is not None
-        }
-        store = MemoryStore()
-        members = {}
-        for name, one in read.items():
-            parts = RunComponents(
-                model=template,
-                layout=layout,
-                methods=methods,
-                classes=known.count,
-                seed=seed,
-                fresh=partial(_fresh, template, layout),
-                hidden=hidden,
-                noise="seeded",  # a selection draws from its seed, like a run
-                view=partial(ArrayView, one.supplied, name_of),
-            )
-            members[name] = one.site(parts, store, known)
-        executor: Any = _NoTraining(name_of)
-        if modules:
-            task = "regression"
-            if known.count:
-                task = "classification"
-            executor = Loop(template, layout, row_loss(task))
-        return _World(members, executor)
+def _build_sites(
+    strategy: Any,
+    trainer: Any,
+    read: Mapping[SiteId, _Read],
+    classes: int | Sequence[Any] | None,
+    seed: int,
+) -> tuple[dict[SiteId, LocalSite], Any]:
+    """Return the sites in this process, and the executor of their training."""
+    known = _Classes.of(classes, read, strategy)
+    _check_task(strategy, known, {one.width for one in read.values()})
+    modules = [module for one in read.values() for module in one.models.values()]
+    template = _template(modules, read, known)
+    _check_needs(strategy, read)
+    layout = Layout.of(template)
+    methods: Methods = {"query": strategy, "training": trainer, "plain": FedAvg()}
+    hidden = {
+        name: known.ids(one.hidden, f"hidden labels of site {name}")
+        for name, one in read.items()
+        if one.hidden is not None
+    }
+    store = MemoryStore()
+    members = {}
+    for name, one in read.items():
+        parts = RunComponents(
+            model=template,
+            layout=layout,
+            methods=methods,
+            classes=known.count,
+            seed=seed,
+            fresh=partial(_fresh, template, layout),
+            hidden=hidden,
+            noise="seeded",  # a selection draws from its seed, like a run
+            features=one.features,
+            outputs=one.outputs,
+        )
+        members[name] = one.site(parts, store, known)
+    if not modules:
+        return members, _NoTraining(type(strategy).__name__)
+    task: Task = "classification" if known.count else "regression"
+    return members, Loop(template, layout, row_loss(task))
 
 
 def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> State:
     """Return newly initialized weights, for query strategies that train from scratch."""
     reset = getattr(template, "reset", None)
     if reset is None:
-        raise MissingArgument(
+        raise ValueError(
             f"models are trained from new initial weights, and {type(template).__name__} "
             "has no method reset(generator) that draws them; add one"
         )
@@ -578,21 +542,32 @@ def _check_task(strategy: Any, known: _Classes, widths: set[int | None]) -> None
 
 
 def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:
-    """Raise ValueError if a query strategy compares two models but only one is available."""
-    if not {"local", "global"} <= set(strategy.contract.needs):
-        return
+    """Raise ValueError if a query strategy lacks one of two models, or hidden labels."""
+    needs = set(strategy.contract.needs)
     for name, one in read.items():
-        for what, value in (("model", one.models), ("outputs", one.supplied.outputs)):
-            if "" in value:
-                raise ValueError(
-                    f"{type(strategy).__name__} compares the local with the global model, and site "
-                    f"{name} has one {what} for both; give {what}={{'local': ..., 'global': ...}}"
-                )
+        if strategy.contract.simulator_only and one.hidden is None:
+            raise ValueError(
+                f"{type(strategy).__name__} needs the true labels of the pool of site {name}; give "
+                "hidden=y"
+            )
+        if {"local", "global"} <= needs and one.common:
+            raise ValueError(
+                f"{type(strategy).__name__} compares the local with the global model, and site "
+                f"{name} has one {one.common} for both; give {one.common}="
+                "{'local': ..., 'global': ...}"
+            )
+        has_local = "local" in one.models or ("local", "pool") in one.outputs
+        if "local" in needs and one.models and len(one.y) and not has_local:
+            raise ValueError(_explain_missing(strategy, {name: one}, "local"))
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A `Site` as tensors."""
+    """A `Site` as tensors.
+
+    models, outputs, features: by name of the model.  common: what is one for all models ("model" or
+    "outputs"), or "".  width: number of model outputs for each example.
+    """
 
     name: str
     pool: Tensor
@@ -601,48 +576,51 @@ class _Read:
     held_x: Tensor
     held_y: npt.NDArray[Any]
     hidden: npt.NDArray[Any] | None
-    models: Mapping[str, nn.Module]
-    supplied: SuppliedOutputs
-    outputs: int | None = field(default=None)  # number of model outputs per example
+    models: Mapping[str, Any]  # modules with a head
+    outputs: Supplied
+    features: Supplied
+    common: str
+    width: int | None
 
     @staticmethod
     def of(name: str, site: Site) -> _Read:
-        models = {n: _module(m, name) for n, m in _by_name(site.model).items()}
+        models = {called: _module(m, name) for called, m in _by_name(site.model).items()}
         for called in models:
-            if called:
-                what = f"site {name} has a model called {called!r}"
-                require_known(called, MODELS, what)
-        dtype = None  # that of the rows
-        for module in models.values():
-            parameter = next(module.parameters(), None)
-            if parameter is not None:
-                dtype = parameter.dtype
-            break
-        pool = _pool(site, name, dtype)
-        move = _find_move(pool, name, site.channels)
-        pool = move(pool)
-        models = {called: _adapt(module, name, pool) for called, module in models.items()}
-        x, y = _pair(site.labeled, "labeled", name, pool, move)
-        held_x, held_y = _pair(site.validation, "validation", name, pool, move)
-        rows: dict[Rows, int] = {"pool": len(pool), "labeled": len(x)}
-        check_output_kind(site.outputs_are)
-        outputs = _read_outputs(site.outputs, "outputs", name, rows, site.outputs_are)
-        features = _read_outputs(site.features, "features", name, rows)
+            require_known(called, MODELS, f"site {name} has a model called {called!r}")
+        parameters = chain.from_iterable(module.parameters() for module in models.values())
+        pool = _pool(site, name, next((weight.dtype for weight in parameters), None))
+        with explain_errors(f"the model of site {name}: "):
+            adapted: dict[str, Any] = {
+                called: adapt_model(module, pool.shape[1:], None)
+                for called, module in models.items()
+            }
+        x, y = _pair(site.labeled, "labeled", name, pool)
+        held_x, held_y = _pair(site.validation, "validation", name, pool)
         hidden = None
         if site.hidden is not None:
             hidden = as_array(site.hidden, f"hidden labels of site {name}")
             _check_length(hidden, len(pool), f"hidden labels of site {name}", "pool")
-        widths = set()
-        for module in models.values():
-            assert isinstance(module.head, nn.Linear)  # noqa: S101 - `adapt_model` has looked
-            widths.add(module.head.out_features)
-        for parts in outputs.values():
-            widths |= {part.shape[1] for part in parts.values()}  # (n, classes)
+        rows: dict[Rows, Tensor] = {"pool": pool, "labeled": x}
+        outputs = _read_outputs(site.outputs, "outputs", name, rows, site.outputs_are)
+        features = _read_outputs(site.features, "features", name, rows)
+        if not models and site.features is None:  # examples are their own features
+            for model, which in product(MODELS, rows):
+                features[model, which] = rows[which].flatten(1)
+        widths = {module.head.out_features for module in adapted.values()}
+        widths |= {part.shape[1] for part in outputs.values()}  # (n, classes)
         if len(widths) > 1:
             raise ValueError(
                 f"site {name} has models with {sorted(widths)} outputs; all must have "
                 "the same number"
             )
+        common = ""
+        for what, value in (("outputs", site.outputs), ("model", site.model)):
+            if value is not None and not isinstance(value, Mapping):
+                common = what
+        for supplied in (outputs, features):
+            for which in rows:  # without labels, the local model is the global one
+                if not len(y) and ("global", which) in supplied:
+                    supplied.setdefault(("local", which), supplied["global", which])
         return _Read(
             name=name,
             pool=pool,
@@ -651,9 +629,11 @@ class _Read:
             held_x=held_x,
             held_y=held_y,
             hidden=hidden,
-            models=models,
-            supplied=SuppliedOutputs(bool(models), outputs, features),
-            outputs=next(iter(widths), None),
+            models=adapted,
+            outputs=outputs,
+            features=features,
+            common=common,
+            width=next(iter(widths), None),
         )
 
     def site(self, parts: RunComponents, store: MemoryStore, known: _Classes) -> LocalSite:
@@ -669,10 +649,10 @@ class _Read:
         for row, value in enumerate(validation, first):
             lines.append(Label(row, value, cycle=-1, is_validation=True))
         site.buy(lines)
-        for name in MODELS:
-            module = self.models.get(name, self.models.get(""))
-            if module is not None:
-                site.remember(name, parts.layout.flatten(module))
+        for name, _ in self.outputs:
+            site.remember(name, {})  # its weights are unknown
+        for name, module in self.models.items():
+            site.remember(name, parts.layout.flatten(module))
         return site
 
 
@@ -691,25 +671,11 @@ def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     return as_rows(site.pool, what, dtype)
 
 
-def _find_move(pool: Tensor, name: str, channels: Channels) -> Callable[[Tensor], Tensor]:
-    """Return a function that moves the channels of images first, or the identity."""
-    if not has_channels_last(pool.shape, f"the pool of site {name}", channels):
-        return lambda rows: rows
-    if channels == "auto":
-        warnings.warn(
-            f"the pool of site {name}: {describe_move(pool.shape)}; give channels='last' to "
-            "confirm",
-            stacklevel=2,
-        )
-    return lambda rows: rows.movedim(3, 1) if rows.ndim == 4 else rows
-
-
 def _pair(
     pair: Any,
     what: str,
     name: str,
     pool: Tensor,
-    move: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, npt.NDArray[Any]]:
     """Return labeled examples in the type and shape of the pool."""
     if pair is None:
@@ -725,7 +691,7 @@ def _pair(
             )
     if len(y) == 0:
         return pool[:0], np.empty(0, dtype=np.int64)
-    x = move(as_rows(pair[0], f"{what} rows of site {name}", pool.dtype))
+    x = as_rows(pair[0], f"{what} rows of site {name}", pool.dtype)
     _check_length(y, len(x), f"{what} labels of site {name}", what)
     if x.shape[1:] != pool.shape[1:]:
         raise ValueError(
@@ -741,48 +707,38 @@ def _check_length(values: Sized, rows: int, what: str, of: str) -> None:
 
 
 def _by_name(value: Any) -> dict[str, Any]:
-    """Return the values of each model, under "" if one value serves all models."""
+    """Return the values of each model; one value serves both models."""
     if value is None:
         return {}
     if isinstance(value, Mapping):
         return dict(value)
-    return {"": value}
+    return dict.fromkeys(MODELS, value)
 
 
 def _read_outputs(
     source: Any,
     what: str,
     name: str,
-    rows: Mapping[Rows, int],
+    rows: Mapping[Rows, Tensor],
     kind: OutputKind | None = None,
-) -> dict[str, TensorsByRows]:
-    outputs: dict[str, TensorsByRows] = {}
+) -> Supplied:
+    """Return outputs as logits (n, n_classes), or features (n, n_hidden)."""
+    result: Supplied = {}
     for model, value in _by_name(source).items():
-        pair = value
-        if not isinstance(value, tuple):
-            pair = (value,)
+        pair = value if isinstance(value, tuple) else (value,)
         if len(pair) > 2:
             raise ValueError(f"{what} of site {name} must be an array, or (pool, labeled)")
-        parts: dict[Rows, Tensor] = {}
-        names: tuple[Rows, ...] = ("pool", "labeled")
-        for which, part in zip(names, pair, strict=False):
+        for which, part in zip(rows, pair, strict=False):
             words = f"{what} of site {name} ({which} rows)"
-            tensor = _read_part(part, what, words, kind)
-            _check_length(tensor, rows[which], words, which)
-            parts[which] = tensor
-        outputs[model] = parts
-    return outputs
-
-
-def _read_part(value: Any, what: str, words: str, kind: OutputKind | None) -> Tensor:
-    """Return outputs as logits (n, n_classes), or features (n, n_hidden)."""
-    if what != "outputs":
-        return as_rows(value, words).flatten(1)
-    outputs = as_outputs(value, words, kind)
-    is_known = outputs.isfinite().any(1)
-    if len(outputs) and not bool(is_known.any()):
-        raise ValueError(f"{words}: no row is finite; the model has diverged")
-    return outputs
+            if what == "features":
+                tensor = as_rows(part, words).flatten(1)
+            else:
+                tensor = as_outputs(part, words, kind)
+                if len(tensor) and not bool(tensor.isfinite().any()):
+                    raise ValueError(f"{words}: no row is finite; the model has diverged")
+            _check_length(tensor, len(rows[which]), words, which)
+            result[model, which] = tensor
+    return result
 
 
 def _module(value: Any, name: str) -> nn.Module:
@@ -792,12 +748,6 @@ def _module(value: Any, name: str) -> nn.Module:
             f"the model of site {name} is {type(value).__name__}; give a torch.nn.Module"
         )
     return value
-
-
-def _adapt(module: nn.Module, name: str, pool: Tensor) -> nn.Module:
-    """Return a module with ``embed`` and ``head``, without changing the user's module."""
-    with explain_errors(f"the model of site {name}: "):
-        return adapt_model(module, pool.shape[1:], None)
 
 
 def _template(
@@ -838,7 +788,7 @@ class _Classes:
     def of(
         value: int | Sequence[Any] | None, read: Mapping[SiteId, _Read], strategy: Any
     ) -> _Classes:
-        widths = {one.outputs for one in read.values() if one.outputs is not None}
+        widths = {one.width for one in read.values() if one.width is not None}
         if len(widths) > 1:
             raise ValueError(
                 f"models have {sorted(widths)} outputs; all must have the same number"

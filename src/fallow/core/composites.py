@@ -15,7 +15,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer
 from fallow.core.values import Count, Dims, Kind, NonNegative, Real, SenderFacts, Triangle
 
 MASS = "mass"
@@ -38,14 +37,6 @@ class Composite(ABC):
     def note(self, parts: Parts) -> dict[str, float]:
         """Return numbers for the checks of later replies."""
         return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        """Return a reply that passes every check."""
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
-
-    @abstractmethod
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        """Return replies whose fields are impossible together, by their faults."""
 
 
 def read_parts(
@@ -72,9 +63,6 @@ class Fields(Composite):
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         return None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        return {}
 
 
 # -- products of labeled examples -----------------------------------------------------------------
@@ -153,18 +141,6 @@ class Products(Composite):
     def note(self, parts: Parts) -> dict[str, float]:
         return {MASS: float(parts["n"])}
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        cross = torch.as_tensor(honest["cross"])
-        features = torch.as_tensor(honest["features"])
-        products = torch.as_tensor(honest["products"])
-        return {
-            "negative products": {**honest, "products": products - 3},
-            "products with answers alone": {**honest, "cross": cross + 3},
-            "features without products": {**honest, "features": features + 3},
-            "weight without rows": {**honest, "n": 3.0},
-        }
-
 
 def unfold(packed: Tensor, size: int) -> Tensor:
     """Return the symmetric matrix of a packed upper triangle: (k (k + 1) / 2,) -> (k, k)."""
@@ -208,15 +184,6 @@ class PoolProducts(Composite):
         if is_semidefinite(border(parts["pool"], features, products), known.tolerance):
             return None
         return "products have a negative eigenvalue, which those of rows never have"
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        features = torch.as_tensor(honest["features"])
-        products = torch.as_tensor(honest["products"])
-        return {
-            "negative products": {**honest, "products": products - 3},
-            "features without products": {**honest, "features": features + 3},
-        }
 
 
 # -- losses on labeled examples -------------------------------------------------------------------
@@ -269,18 +236,6 @@ class Losses(Composite):
                 f"lose {highest * mass:g} at most"
             )
         return None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        if "right" not in honest:
-            return {}
-        right = torch.as_tensor(honest["right"])
-        faults: dict[str, Answer] = {
-            "more right than rows": {**honest, "right": right + 1e12}
-        }
-        if self.has_changed:
-            faults["more changed than rows"] = {**honest, "changed": right + 1e12}
-        return faults
 
 
 def _dims(dims: Dims) -> tuple[str | int | Triangle, ...]:
@@ -344,18 +299,6 @@ class Moments(Composite):
             )
         return None
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        first = torch.as_tensor(honest[self.first])
-        faults: dict[str, Answer] = {
-            "rows without squares": {**honest, "rows": 3.0, self.first: first + 30},
-            "sums without rows": {**honest, self.first: first + 30},
-        }
-        if self.is_matrix:
-            second = torch.as_tensor(honest[self.second])
-            faults["longer than rows are"] = {**honest, self.second: second + 9}
-        return faults
-
 
 @final
 @dataclass(frozen=True)
@@ -383,17 +326,6 @@ class Documents(Composite):
         if largest > rows + 2 * known.room:
             return f"documents is {largest:g}, more texts than the {rows:g} rows have"
         return Moments("columns", "squares", "columns").find_fault(parts, known)
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        documents = torch.as_tensor(honest["documents"])
-        faults: dict[str, Answer] = {
-            "more texts than rows": {**honest, "documents": documents + 2}
-        }
-        columns = torch.as_tensor(honest["columns"])
-        if columns.numel():
-            faults["sums without rows"] = {**honest, "columns": columns + 30}
-        return faults
 
 
 # -- cells of tables ------------------------------------------------------------------------------
@@ -427,15 +359,6 @@ class Cells(Composite):
             if why is not None:
                 return why
         return None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        columns = torch.as_tensor(honest["columns"])
-        observed = torch.as_tensor(honest["observed"])
-        return {
-            "more cells than rows": {**honest, "observed": observed + 2},
-            "a sum of no cells": {**honest, "columns": columns + 3},
-        }
 
 
 def _find_fault_in_levels(counts: Tensor, cells: Tensor, room: float) -> str | None:
@@ -487,12 +410,3 @@ class EvaluationCounts(Composite):
         if beyond > limit * (1 + 1e-6) + known.room * (1 + values["drawn"]):
             return "beyond is larger than its squares permit"
         return None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        return {
-            "more drawn than labels": {**honest, "drawn": 1e9},
-            "more left than rows": {**honest, "left": 1e9},
-            "doubt without rows": {**honest, "doubt": 9.0},
-            "beyond its squares": {**honest, "drawn": 1.0, "beyond": 9.0, "squares": 1.0},
-        }

@@ -1,8 +1,8 @@
 """Kinds of values that cross the boundary of a site, for declarations of client functions.
 
-Each kind checks a value of one site and an aggregate over sites, describes itself, gives its size,
-and has valid and hostile examples.  Dimensions are names, such as "classes", which a study resolves
-(`SenderFacts.sizes`).  Other names must be equal within one reply.
+Each kind checks a value of one site and an aggregate over sites, and describes itself.  Dimensions
+are names, such as "classes", which a study resolves (`SenderFacts.sizes`).  Other names must be
+equal within one reply.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from fallow.core.aggregation import are_finite, does_fit
 from fallow.core.model_vectors import Layout
-from fallow.core.types import Value
 
 FLOATS = (torch.float32, torch.float64)
 KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
@@ -126,14 +125,6 @@ class Kind(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return a noun phrase for tables."""
-
-    @abstractmethod
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        """Return a value that passes every check."""
-
-    @abstractmethod
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        """Return values that no honest site sends, by their faults."""
 
 
 def find_unknown_type(name: str, value: object) -> str | None:
@@ -321,49 +312,6 @@ class Numbers(Kind):
     def describe(self) -> str:
         return f"{self.title}{describe_dims(self.dims)}"
 
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return torch.zeros(shape_of(self.dims, sizes), dtype=torch.float64)
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        rule = self.range
-        shape = shape_of(self.dims, sizes)
-        zeros = torch.zeros(shape, dtype=torch.float64)
-        faults: dict[str, object] = {
-            "text": "many",
-            "nothing": None,
-            "a list": [1.0],
-            "NaN": zeros + math.nan,
-            "a dimension more": zeros[None],
-            "of another type": zeros.to(torch.float16),
-        }
-        if shape:
-            faults["a number for a tensor"] = 0.0
-        for dim, size in enumerate(shape):
-            if as_tuple(self.dims)[dim] in sizes:
-                wide = [*shape[:dim], size + 1, *shape[dim + 1 :]]
-                faults[f"longer in dimension {dim}"] = torch.zeros(
-                    wide, dtype=torch.float64
-                )
-        if not rule.is_endless:
-            faults["infinite"] = zeros + math.inf
-        if not zeros.numel():
-            faults.pop("NaN")
-            faults.pop("infinite", None)
-            return faults
-        if rule.low > -math.inf:
-            faults["below"] = zeros + rule.low - 3
-        if rule.high < math.inf:
-            faults["above"] = zeros + rule.high + 3
-        if rule.of:
-            faults["more than there are"] = zeros + 1e9
-        if rule.is_together and rule.of in sizes and zeros.numel() > 1:
-            faults["more together than there are"] = zeros + sizes[rule.of]
-        if rule.is_whole:
-            faults["a fraction"] = zeros + 0.3
-        if rule.is_order:
-            faults["a position twice"] = zeros
-        return faults
-
 
 def _find_outside(
     name: str, numbers: Tensor, rule: Range, known: SenderFacts
@@ -431,10 +379,7 @@ class Share(Numbers):
 
     dims: Dims = ()
     title: ClassVar[str] = "shares"
-
-    @property
-    def range(self) -> Range:
-        return Range(low=0.0, high=1.0)
+    range = Range(low=0.0, high=1.0)
 
 
 @final
@@ -444,10 +389,7 @@ class Indicator(Numbers):
 
     dims: Dims = ()
     title: ClassVar[str] = "0 or 1"
-
-    @property
-    def range(self) -> Range:
-        return Range(low=0.0, high=1.0, is_whole=True)
+    range = Range(low=0.0, high=1.0, is_whole=True)
 
 
 @final
@@ -489,10 +431,7 @@ class Mask(Numbers):
 
     dims: Dims
     title: ClassVar[str] = "truth values"
-
-    @property
-    def range(self) -> Range:
-        return Range(low=0.0, high=1.0, is_whole=True)
+    range = Range(low=0.0, high=1.0, is_whole=True)
 
 
 @final
@@ -502,10 +441,7 @@ class Flag(Numbers):
 
     dims: Dims = ()
     title: ClassVar[str] = "a truth value"
-
-    @property
-    def range(self) -> Range:
-        return Range(low=0.0, high=1.0, is_whole=True)
+    range = Range(low=0.0, high=1.0, is_whole=True)
 
 
 @final
@@ -515,10 +451,7 @@ class Time(Numbers):
 
     dims: Dims = ()
     title: ClassVar[str] = "a time"
-
-    @property
-    def range(self) -> Range:
-        return Range(is_endless=True)
+    range = Range(is_endless=True)
 
 
 @final
@@ -528,10 +461,7 @@ class Model(Numbers):
 
     dims: Dims = "weights"
     title: ClassVar[str] = "weights of a model"
-
-    @property
-    def range(self) -> Range:
-        return Range()
+    range = Range()
 
     def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         why = super().find_fault(name, value, known)
@@ -544,16 +474,6 @@ class Model(Numbers):
             )
         return why
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        faults = super().hostile(sizes)
-        zeros = torch.zeros(shape_of(self.dims, sizes), dtype=torch.float64)
-        if zeros.numel():
-            faults |= {
-                "too large for float32": zeros + 5e40,
-                "too large a norm": zeros + 1e20,
-            }
-        return faults
-
 
 @final
 @dataclass(frozen=True)
@@ -562,10 +482,7 @@ class Statistics(Numbers):
 
     dims: Dims = "statistics"
     title: ClassVar[str] = "batch-norm statistics of a model"
-
-    @property
-    def range(self) -> Range:
-        return Range()
+    range = Range()
 
 
 @final
@@ -575,14 +492,7 @@ class Indices(Numbers):
 
     dims: Dims
     title: ClassVar[str] = "positions"
-
-    @property
-    def range(self) -> Range:
-        return Range(low=0.0, is_whole=True, is_order=True)
-
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        (n,) = shape_of(self.dims, sizes)
-        return torch.arange(n)
+    range = Range(low=0.0, is_whole=True, is_order=True)
 
 
 @final
@@ -592,10 +502,7 @@ class Features(Numbers):
 
     dims: Dims
     title: ClassVar[str] = "numbers for each example"
-
-    @property
-    def range(self) -> Range:
-        return Range()
+    range = Range()
 
 
 # -- whole numbers and texts ----------------------------------------------------------------------
@@ -644,20 +551,6 @@ class Whole(Kind):
     def describe(self) -> str:
         return "a whole number"
 
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return self.low
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        return {
-            "text": "3",
-            "nothing": None,
-            "a truth value": True,
-            "a fraction": self.low + 0.5,
-            "a tensor": torch.zeros(1),
-            "below": self.low - 1,
-            "above": max(self._limit(sizes) + 1, 2**60),
-        }
-
 
 @final
 @dataclass(frozen=True)
@@ -676,12 +569,6 @@ class LabelCount(Kind):
 
     def describe(self) -> str:
         return "the number of examples to select"
-
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return 0
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        return {"text": "3", "nothing": None, "a fraction": 2.0, "below": -1, "true": True}
 
 
 @final
@@ -709,19 +596,6 @@ class Text(Kind):
     def describe(self) -> str:
         return "a text"
 
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return self.words[0] if self.words else ""
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        faults: dict[str, object] = {
-            "a number": 3,
-            "nothing": None,
-            "long": (TEXT + 1) * "x",
-        }
-        if self.words:
-            faults["another word"] = "another word"
-        return faults
-
 
 @final
 @dataclass(frozen=True)
@@ -738,12 +612,6 @@ class SiteName(Kind):
 
     def describe(self) -> str:
         return "the name of a site"
-
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return ""
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        return Text().hostile(sizes)
 
 
 @final
@@ -765,14 +633,6 @@ class Fill(Kind):
 
     def describe(self) -> str:
         return "values for empty cells"
-
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return Real("cells").valid(sizes)
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        faults = Real("cells").hostile(sizes)
-        del faults["nothing"]
-        return faults
 
 
 @final
@@ -797,13 +657,3 @@ class Optional(Kind):
 
     def describe(self) -> str:
         return f"{self.kind.describe()}, or nothing"
-
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return self.kind.valid(sizes) if self.is_used else None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        faults = self.kind.hostile(sizes)
-        del faults["nothing"]
-        if not self.is_used:
-            faults["a value"] = self.kind.valid(sizes)
-        return faults

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import final
 
-import torch
 from torch import Tensor
 
 from fallow.core.composites import Composite, Parts
-from fallow.core.types import Answer, Value
 from fallow.core.values import (
     Count,
     Kind,
@@ -91,9 +89,6 @@ class Registration(Composite):
     def note(self, parts: Parts) -> dict[str, float]:
         return {TESTS: float(parts["test"])}
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        return {"more labels than rows": {**self.valid(sizes), "labeled": 2}}
-
 
 @final
 @dataclass(frozen=True)
@@ -109,9 +104,6 @@ class NewTasks(Composite):
         if asked > allowed:
             return f"asked is {asked:g}, but {allowed:g} labeling tasks are permitted"
         return None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        return {"more than there are rows": {"asked": 10**9}}
 
 
 @final
@@ -153,18 +145,6 @@ class EndedTasks(Composite):
             )
         return None
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        return {
-            "more answers than tasks": {**honest, "answered": 1},
-            "more tasks than rows": {**honest, "asked": 10**9},
-            "more labels than it was asked for": {
-                **honest,
-                "validation": sizes.get("rows", 10**9),
-            },
-            "more rows than registered": {**honest, "pool": 10**9},
-        }
-
 
 @final
 @dataclass(frozen=True)
@@ -182,13 +162,6 @@ class Progress(Composite):
         if asked > known.rows:
             return f"asked is {asked:g}, and {known.describe_limit('rows')}"
         return None
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        return {
-            "more answers than tasks": {**honest, "open": 1},
-            "more tasks than rows": {**honest, "asked": 10**9},
-        }
 
 
 # -- test scores ----------------------------------------------------------------------------------
@@ -252,19 +225,6 @@ class Hits(Composite):
             return f"{COUNTS} is {_describe(of_classes)} by class, but rows is {limit:g}"
         return None
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        zeros = torch.as_tensor(honest["class_rows"])
-        faults = {
-            "more hits than rows": {**honest, "hits": 9.0},
-            "more hits than rows of a class": {**honest, "class_hits": zeros + 9},
-            "more rows by class than in all": {**honest, "class_rows": zeros + 9},
-        }
-        if self.has_metrics:
-            many = torch.as_tensor(honest[COUNTS]) + 9
-            faults["more examples in a histogram than rows"] = {**honest, COUNTS: many}
-        return faults | _list_other_sums(honest, self.has_coverage)
-
 
 @final
 @dataclass(frozen=True)
@@ -290,9 +250,6 @@ class SquaredErrors(Composite):
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         return _find_other_tests(parts, known) or _find_other_sum(parts, known)
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        return _list_other_sums(self.valid(sizes), self.has_coverage)
-
 
 def _find_other_sum(parts: Parts, known: SenderFacts) -> str | None:
     """Explain that the examples by bin of nonconformity are not all test examples, or return None."""
@@ -304,14 +261,6 @@ def _find_other_sum(parts: Parts, known: SenderFacts) -> str | None:
     if abs(together - rows) > known.room * len(counts):
         return f"{NONCONFORMITY} is {together:g} together, but rows is {rows:g}"
     return None
-
-
-def _list_other_sums(honest: Answer, has_coverage: bool) -> dict[str, Answer]:
-    """Return replies with more examples by bin of nonconformity than test examples."""
-    if not has_coverage:
-        return {}
-    many = torch.as_tensor(honest[NONCONFORMITY]) + 9
-    return {"more examples by bin than rows": {**honest, NONCONFORMITY: many}}
 
 
 def _describe(values: Tensor) -> str:
@@ -339,22 +288,6 @@ class Deadline(Kind):
 
     def describe(self) -> str:
         return "a time, or nothing"
-
-    def valid(self, sizes: Mapping[str, int]) -> Value:
-        return "2026-11-23T10:00:00+00:00"
-
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
-        return {
-            "a number": 3,
-            "a word": "soon",
-            "no day": "2026-02-30T10:00:00+00:00",
-            "long": "x" * 5000,
-            # no local time in some time zone, so that no page could show it there
-            "before all time zones": "0001-01-01T00:00:00+00:00",
-            "beyond all time zones": "9999-12-31T23:59:59+00:00",
-            "of another time zone": "2026-11-23T10:00:00-23:59",
-            "a control character": "2026-11-23\x1b10:00:00+00:00",
-        }
 
 
 def _is_time(value: object) -> bool:

@@ -84,19 +84,6 @@ class ColumnCounts(Composite):
         """Return the counts of each categorical column."""
         return torch.split(levels, list(self.levels))
 
-    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
-        honest = self.valid(sizes)
-        rows = float(sizes.get("rows", 10**9))
-        faults: dict[str, Answer] = {}
-        for name, cells in (("number_counts", self.cells), ("level_counts", 2)):
-            counts = torch.as_tensor(honest[name])
-            if counts.numel() and cells > 1:
-                faults[f"more examples of {name} than rows"] = {
-                    **honest,
-                    name: counts + rows,
-                }
-        return faults
-
 
 @final
 @dataclass(frozen=True)

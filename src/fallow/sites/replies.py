@@ -38,11 +38,10 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     if wanted is not None and len(site.pool) == 0:
         return {"count": 0}  # an empty pool: no strategy can select
     site.guard.check(step)
-    build_view = site.parts.view or SiteView
     seen = site
     if reads_contribution(site, method, step, request):
         seen = site.as_contributed()
-    view = build_view(seen, request.cycle, method.contract.simulator_only)
+    view = SiteView(seen, request.cycle, method.contract.simulator_only)
     try:
         run = partial(site_function(method, step.verb), view, **step.args)
         if site.parts.selection is None:

@@ -21,7 +21,7 @@ from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State
-from fallow.core.view import View
+from fallow.core.view import Rows
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.engine.device import ForwardPasses, SelectionDevice
@@ -53,7 +53,6 @@ def is_main(step: Step, request: Request) -> bool:
     return request.owner == "training" and step.verb == "local"
 
 
-ViewOf = Callable[["LocalSite", int, bool], View]
 EMPTY = -1.0
 ENCODE = "encode"
 """Key of the fitted state of the encoder."""
@@ -99,7 +98,9 @@ class RunComponents:
     hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)
     privacy: Privacy = Privacy()
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations
-    view: ViewOf | None = None  # view of a site in a cycle; None: `SiteView`
+    # supplied instead of computed, by model and kind of examples: (n, h) and (n, c)
+    features: Mapping[tuple[str, Rows], Tensor] = field(default_factory=dict)
+    outputs: Mapping[tuple[str, Rows], Tensor] = field(default_factory=dict)
     secret: int | None = None
     encode: Encoded | None = None
     passes: ForwardPasses | None = None  # computes predictions; None: this process

@@ -20,6 +20,14 @@ from fallow.sites.site import LocalSite
 CHUNK = 4096  # examples per batch
 
 
+class MissingModel(ValueError):
+    """A site has no model of a name."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 @final
 class SiteView:
     """View of a site.  Predictions are computed on first access, in evaluation mode, once."""
@@ -27,10 +35,8 @@ class SiteView:
     def __init__(self, site: LocalSite, cycle: int, simulator_only: bool = False) -> None:
         self._site = site
         self._sees_hidden = simulator_only
-        self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
-        self._outputs: dict[
-            tuple[str, str], Tensor
-        ] = {}  # of examples with features in a file
+        self._features = dict(site.parts.features)
+        self._outputs = dict(site.parts.outputs)
         self._flat: dict[str, Tensor] = {}  # examples as features of a linear model
         self.site: SiteId = site.id
         self.cycle = cycle
@@ -142,21 +148,21 @@ class SiteView:
         round was rejected.
         """
         is_without = len(self._site.labeled) == 0 or "local" not in self.memory
-        if name == "local" and is_without:
-            name = "global"
-        if name not in self.memory:
-            raise ValueError(
-                f"site {self.site} has no model {name!r}; stored models and states: "
-                f"{sorted(self.memory) or 'none'}"
+        stored = "global" if name == "local" and is_without else name
+        if not self.memory.get(stored):
+            raise MissingModel(
+                f"site {self.site} has no model {stored!r}; stored models and states: "
+                f"{sorted(self.memory) or 'none'}",
+                name,
             )
-        return self.memory[name]
+        return self.memory[stored]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
         """Return the outputs of a stored model for examples of a kind, (n, c)."""
-        is_in_memory = isinstance(self._site.seen, Tensor)
-        if is_in_memory or (model, which) in self._cache:
-            return self._run_model(model, which)[1]
-        if (model, which) not in self._outputs:
+        check_rows_kind(which)
+        if (model, which) not in self._outputs and isinstance(self._site.seen, Tensor):
+            self._run_model(model, which)
+        if (model, which) not in self._outputs:  # features are in a file
             state = self.model(model)
             parts = [self.look(state, rows)[1] for rows in self.blocks(which)]
             self._outputs[model, which] = torch.cat(parts)
@@ -165,21 +171,22 @@ class SiteView:
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
         """Return the features before the last layer of a stored model for examples of a kind, (n,
         h)."""
-        state = self.model(model)
-        if (model, which) not in self._cache and self._sees_rows(state):
-            return self._flat_rows(which)
-        return self._run_model(model, which)[0]
+        check_rows_kind(which)
+        if (model, which) not in self._features:
+            if self._sees_rows(self.model(model)):
+                return self._flat_rows(which)
+            self._run_model(model, which)
+        return self._features[model, which]
 
-    def _run_model(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
-        """Return features and outputs from one forward pass."""
-        if (model, which) not in self._cache:
-            state = self.model(model)
-            if self._sees_rows(state):
-                rows = self._flat_rows(which)
-                self._cache[model, which] = (rows, self.look(state, self.rows(which))[1])
-            else:
-                self._cache[model, which] = self.look(state, self.rows(which))
-        return self._cache[model, which]
+    def _run_model(self, model: str, which: Rows) -> None:
+        """Compute features and outputs in one forward pass, except for supplied ones."""
+        state = self.model(model)
+        features, outputs = self.look(state, self.rows(which))
+        if self._sees_rows(state):
+            features = self._flat_rows(which)
+        self._features.setdefault((model, which), features)
+        if (model, which) not in self._site.parts.outputs:
+            self._outputs[model, which] = outputs
 
     def _sees_rows(self, state: State) -> bool:
         """Return whether the features are the examples themselves, so that no pass is necessary."""

@@ -1,0 +1,385 @@
+"""Valid and hostile values of declared fields, and replies whose fields are impossible together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import Any
+
+import torch
+
+from fallow.core.composites import (
+    Cells,
+    Composite,
+    Documents,
+    EvaluationCounts,
+    Fields,
+    Losses,
+    Moments,
+    PoolProducts,
+    Products,
+)
+from fallow.core.values import (
+    TEXT,
+    Fill,
+    Indices,
+    Kind,
+    LabelCount,
+    Model,
+    Numbers,
+    Optional,
+    Real,
+    SiteName,
+    Text,
+    Whole,
+    as_tuple,
+    shape_of,
+)
+from fallow.deployment.annotator_values import (
+    Deadline,
+    EndedTasks,
+    Hits,
+    NewTasks,
+    Progress,
+    Registration,
+    SquaredErrors,
+)
+from fallow.experiment.describing import ColumnCounts
+from fallow.experiment.measuring import COUNTS, NONCONFORMITY
+
+Sizes = Mapping[str, int]
+Reply = dict[str, Any]
+LARGE = 10**9
+
+# -- single values ---------------------------------------------------------------------
+
+
+@singledispatch
+def valid_value(kind: Kind, sizes: Sizes) -> Any:
+    """Return a value that passes every check."""
+    raise NotImplementedError(f"no example of {type(kind).__name__}; add one")
+
+
+@singledispatch
+def hostile_values(kind: Kind, sizes: Sizes) -> dict[str, Any]:
+    """Return values that no honest site sends, by their faults."""
+    raise NotImplementedError(f"no hostile values of {type(kind).__name__}; add some")
+
+
+@valid_value.register
+def _(kind: Numbers, sizes: Sizes) -> Any:
+    return torch.zeros(shape_of(kind.dims, sizes), dtype=torch.float64)
+
+
+@hostile_values.register
+def hostile_numbers(kind: Numbers, sizes: Sizes) -> dict[str, Any]:
+    rule = kind.range
+    shape = shape_of(kind.dims, sizes)
+    zeros = torch.zeros(shape, dtype=torch.float64)
+    faults: dict[str, Any] = {
+        "text": "many",
+        "nothing": None,
+        "a list": [1.0],
+        "a dimension more": zeros[None],
+        "of another type": zeros.to(torch.float16),
+    }
+    if shape:
+        faults["a number for a tensor"] = 0.0
+    for dim, size in enumerate(shape):
+        if as_tuple(kind.dims)[dim] in sizes:
+            wide = [*shape[:dim], size + 1, *shape[dim + 1 :]]
+            faults[f"longer in dimension {dim}"] = torch.zeros(wide, dtype=torch.float64)
+    if not zeros.numel():
+        return faults
+    faults["NaN"] = zeros + math.nan
+    if not rule.is_endless:
+        faults["infinite"] = zeros + math.inf
+    if rule.low > -math.inf:
+        faults["below"] = zeros + rule.low - 3
+    if rule.high < math.inf:
+        faults["above"] = zeros + rule.high + 3
+    if rule.of:
+        faults["more than there are"] = zeros + 1e9
+    if rule.is_together and rule.of in sizes and zeros.numel() > 1:
+        faults["more together than there are"] = zeros + sizes[rule.of]
+    if rule.is_whole:
+        faults["a fraction"] = zeros + 0.3
+    if rule.is_order:
+        faults["a position twice"] = zeros
+    return faults
+
+
+@hostile_values.register
+def _(kind: Model, sizes: Sizes) -> dict[str, Any]:
+    faults = hostile_numbers(kind, sizes)
+    zeros = valid_value(kind, sizes)
+    if zeros.numel():
+        faults["too large for float32"] = zeros + 5e40
+        faults["too large a norm"] = zeros + 1e20
+    return faults
+
+
+@valid_value.register
+def _(kind: Indices, sizes: Sizes) -> Any:
+    (n,) = shape_of(kind.dims, sizes)
+    return torch.arange(n)
+
+
+@valid_value.register
+def _(kind: Whole, sizes: Sizes) -> Any:
+    return kind.low
+
+
+@hostile_values.register
+def _(kind: Whole, sizes: Sizes) -> dict[str, Any]:
+    limits = [
+        sizes.get(part, part) if isinstance(part, str) else part for part in kind.upto
+    ]
+    above = 2**60
+    if limits and all(isinstance(limit, int) for limit in limits):
+        above = sum(limits) + 1  # type: ignore[arg-type]
+    return {
+        "text": "3",
+        "nothing": None,
+        "a truth value": True,
+        "a fraction": kind.low + 0.5,
+        "a tensor": torch.zeros(1),
+        "below": kind.low - 1,
+        "above": above,
+        "far above": 2**60,
+    }
+
+
+@valid_value.register
+def _(kind: LabelCount, sizes: Sizes) -> Any:
+    return 0
+
+
+@hostile_values.register
+def _(kind: LabelCount, sizes: Sizes) -> dict[str, Any]:
+    return {"text": "3", "nothing": None, "a fraction": 2.0, "below": -1, "true": True}
+
+
+@valid_value.register
+def _(kind: Text, sizes: Sizes) -> Any:
+    return kind.words[0] if kind.words else ""
+
+
+@hostile_values.register
+def _(kind: Text, sizes: Sizes) -> dict[str, Any]:
+    faults: dict[str, Any] = {"a number": 3, "nothing": None, "long": (TEXT + 1) * "x"}
+    if kind.words:
+        faults["another word"] = "another word"
+    return faults
+
+
+@valid_value.register
+def _(kind: SiteName, sizes: Sizes) -> Any:
+    return ""
+
+
+@hostile_values.register
+def _(kind: SiteName, sizes: Sizes) -> dict[str, Any]:
+    return hostile_values(Text(), sizes)
+
+
+@valid_value.register
+def _(kind: Fill, sizes: Sizes) -> Any:
+    return valid_value(Real("cells"), sizes)
+
+
+@hostile_values.register
+def _(kind: Fill, sizes: Sizes) -> dict[str, Any]:
+    faults = hostile_values(Real("cells"), sizes)
+    del faults["nothing"]
+    return faults
+
+
+@valid_value.register
+def _(kind: Optional, sizes: Sizes) -> Any:
+    return valid_value(kind.kind, sizes) if kind.is_used else None
+
+
+@hostile_values.register
+def _(kind: Optional, sizes: Sizes) -> dict[str, Any]:
+    faults = hostile_values(kind.kind, sizes)
+    faults.pop("nothing", None)
+    if not kind.is_used:
+        faults["a value"] = valid_value(kind.kind, sizes)
+    return faults
+
+
+@valid_value.register
+def _(kind: Deadline, sizes: Sizes) -> Any:
+    return "2026-11-23T10:00:00+00:00"
+
+
+@hostile_values.register
+def _(kind: Deadline, sizes: Sizes) -> dict[str, Any]:
+    return {
+        "a number": 3,
+        "a word": "soon",
+        "no day": "2026-02-30T10:00:00+00:00",
+        "long": "x" * 5000,
+        # no local time in some time zone, so that no page could show it there
+        "before all time zones": "0001-01-01T00:00:00+00:00",
+        "beyond all time zones": "9999-12-31T23:59:59+00:00",
+        "of another time zone": "2026-11-23T10:00:00-23:59",
+        "a control character": "2026-11-23\x1b10:00:00+00:00",
+    }
+
+
+# -- replies whose fields are impossible together --------------------------------------
+
+
+def valid_reply(reply: Composite, sizes: Sizes) -> Reply:
+    """Return a reply that passes every check."""
+    return {name: valid_value(kind, sizes) for name, kind in reply.fields(sizes).items()}
+
+
+def hostile_replies(reply: Composite, sizes: Sizes) -> dict[str, Reply]:
+    """Return replies whose fields are impossible together, by their faults."""
+    honest = valid_reply(reply, sizes)
+    changes = change_reply(reply, honest, sizes)
+    return {fault: {**honest, **change} for fault, change in changes.items()}
+
+
+@singledispatch
+def change_reply(reply: Composite, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    """Return changes of a valid reply after which its fields are impossible together."""
+    raise NotImplementedError(f"no hostile replies of {type(reply).__name__}; add some")
+
+
+@change_reply.register
+def _(reply: Fields, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {}
+
+
+@change_reply.register
+def _(reply: Products, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "negative products": {"products": valid["products"] - 3},
+        "products with answers alone": {"cross": valid["cross"] + 3},
+        "features without products": {"features": valid["features"] + 3},
+        "weight without rows": {"n": 3.0},
+    }
+
+
+@change_reply.register
+def _(reply: PoolProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "negative products": {"products": valid["products"] - 3},
+        "features without products": {"features": valid["features"] + 3},
+    }
+
+
+@change_reply.register
+def _(reply: Losses, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    faults = {
+        "more right than rows": "right",
+        "more changed than rows": "changed",
+    }
+    return {
+        fault: {name: valid[name] + 1e12} for fault, name in faults.items() if name in valid
+    }
+
+
+@change_reply.register
+def _(reply: Moments, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    first = valid[reply.first] + 30
+    faults = {
+        "rows without squares": {"rows": 3.0, reply.first: first},
+        "sums without rows": {reply.first: first},
+    }
+    if reply.is_matrix:
+        faults["longer than rows are"] = {reply.second: valid[reply.second] + 9}
+    return faults
+
+
+@change_reply.register
+def _(reply: Documents, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    faults = {"more texts than rows": {"documents": valid["documents"] + 2}}
+    if valid["columns"].numel():
+        faults["sums without rows"] = {"columns": valid["columns"] + 30}
+    return faults
+
+
+@change_reply.register
+def _(reply: Cells, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "more cells than rows": {"observed": valid["observed"] + 2},
+        "a sum of no cells": {"columns": valid["columns"] + 3},
+    }
+
+
+@change_reply.register
+def _(reply: EvaluationCounts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "more drawn than labels": {"drawn": 1e9},
+        "more left than rows": {"left": 1e9},
+        "doubt without rows": {"doubt": 9.0},
+        "beyond its squares": {"drawn": 1.0, "beyond": 9.0, "squares": 1.0},
+    }
+
+
+@change_reply.register
+def _(reply: ColumnCounts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    faults: dict[str, Reply] = {}
+    for name, cells in (("number_counts", reply.cells), ("level_counts", 2)):
+        if valid[name].numel() and cells > 1:
+            many = valid[name] + float(sizes.get("rows", LARGE))
+            faults[f"more examples of {name} than rows"] = {name: many}
+    return faults
+
+
+@change_reply.register
+def _(reply: Registration, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {"more labels than rows": {"labeled": 2}}
+
+
+@change_reply.register
+def _(reply: NewTasks, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {"more than there are rows": {"asked": LARGE}}
+
+
+@change_reply.register
+def _(reply: EndedTasks, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "more answers than tasks": {"answered": 1},
+        "more tasks than rows": {"asked": LARGE},
+        "more labels than it was asked for": {"validation": sizes.get("rows", LARGE)},
+        "more rows than registered": {"pool": LARGE},
+    }
+
+
+@change_reply.register
+def _(reply: Progress, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "more answers than tasks": {"open": 1},
+        "more tasks than rows": {"asked": LARGE},
+    }
+
+
+@change_reply.register
+def _(reply: Hits, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    faults: dict[str, Reply] = {
+        "more hits than rows": {"hits": 9.0},
+        "more hits than rows of a class": {"class_hits": valid["class_rows"] + 9},
+        "more rows by class than in all": {"class_rows": valid["class_rows"] + 9},
+    }
+    if reply.has_metrics:
+        faults["more examples in a histogram than rows"] = {COUNTS: valid[COUNTS] + 9}
+    return faults | add_bins(valid)
+
+
+@change_reply.register
+def _(reply: SquaredErrors, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return add_bins(valid)
+
+
+def add_bins(valid: Reply) -> dict[str, Reply]:
+    """Return a change to more examples by bin of nonconformity than test examples."""
+    if NONCONFORMITY not in valid:
+        return {}
+    return {"more examples by bin than rows": {NONCONFORMITY: valid[NONCONFORMITY] + 9}}
