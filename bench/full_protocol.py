@@ -172,15 +172,20 @@ def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure
 
 def _tell(event: Event) -> None:
     """Print plain lines, since output usually goes to a log file."""
-    who = f"{event.get('strategy')}, seed {event.get('seed')}"
+    run_name = f"{event.get('strategy')}, seed {event.get('seed')}"
     match event["event"]:
         case "scored":
             accuracy = event["accuracy"]
-            print(f"  {who}: cycle {event['cycle']}, accuracy {accuracy:.4f}", flush=True)
+            print(
+                f"  {run_name}: cycle {event['cycle']}, accuracy {accuracy:.4f}", flush=True
+            )
         case "done" | "failed":
-            print(f"  {who}: {event['event']} {event.get('why', '')}".rstrip(), flush=True)
+            print(
+                f"  {run_name}: {event['event']} {event.get('why', '')}".rstrip(),
+                flush=True,
+            )
         case "device":
-            print(f"  {who}: {event['why']}", flush=True)
+            print(f"  {run_name}: {event['why']}", flush=True)
 
 
 # -- page of results, built from records -----------------------------------------------

@@ -196,14 +196,14 @@ def print_tests(page: Page, cells: Cells) -> None:
         rows[f"{budget:,}"] = (budget,)
     rows["all"] = page.budgets
     for ours, theirs in page.pairs:
-        who = f"{SHOWN[ours]} against {SHOWN[theirs]}"
+        title = f"{SHOWN[ours]} against {SHOWN[theirs]}"
         for name, budgets in rows.items():
             pairs = []
             for table in tables_of(cells):
                 for budget in budgets:
                     mine = cells[table, budget, ours]
                     pairs.append(differences(mine, cells[table, budget, theirs]))
-            print(f"| {who} | {name} | {' | '.join(count_row(pairs))} |")
+            print(f"| {title} | {name} | {' | '.join(count_row(pairs))} |")
 
 
 def print_by_table(page: Page, cells: Cells) -> None:

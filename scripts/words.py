@@ -17,13 +17,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("src", "scripts", "bench", "docs", "examples", "integrations", "studies")
+FOLDERS = (
+    "src",
+    "scripts",
+    "bench",
+    "docs",
+    "examples",
+    "integrations",
+    "studies",
+    "tests",
+)
 NAMES = {
     *("about", "anew", "each", "errand", "found", "given", "gone", "held", "letters"),
-    *("most", "place", "purse", "said", "told"),
+    *("most", "place", "purse", "said", "told", "who"),
 }
 ALLOWED = {"each": "operation of the protocol: `ask.each`, `client.each`, `Contract.each`"}
 """Names that stay outside function bodies, and why: methods, fields and module attributes."""
+EXAMPLE = re.compile(rf"\s*>>> [\w, ]*\b({'|'.join(sorted(NAMES))})\b[\w, ]*=(?!=)")
+"""Line of a docstring that assigns to a name of `NAMES`."""
 OPENINGS = re.compile(
     r"(What|Who|Whose|So many|So much|Of|Behind|By(?! default))\b(?!.*\?)"
 )
@@ -52,9 +63,11 @@ def list_files(*endings: str) -> list[Path]:
 
 def find_names(path: Path) -> Iterator[Finding]:
     """Variables, parameters, fields and functions with a name of `NAMES`."""
-    if "tests" in path.parts:
-        return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := EXAMPLE.match(line):
+            yield str(path.relative_to(ROOT)), number, match[1]
+    tree = ast.parse(text)
     local = {
         id(node)
         for function in ast.walk(tree)

@@ -70,7 +70,7 @@ def places_of_modules() -> Iterator[None]:
     Commands that run in this process, also in shared fixtures, remove the current folder
     from it.
     """
-    sys.path[:0] = [place for place in PLACES if place not in sys.path]
+    sys.path[:0] = [folder for folder in PLACES if folder not in sys.path]
     before = sys.path.copy()
     yield
     sys.path[:] = before

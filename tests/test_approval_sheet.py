@@ -26,10 +26,10 @@ def sheet() -> str:
 
 
 def section(title: str) -> str:
-    (found,) = re.findall(
+    (body,) = re.findall(
         rf"^## {title}\n(.*?)(?=^## |\Z)", sheet(), re.MULTILINE | re.DOTALL
     )
-    return str(found)
+    return str(body)
 
 
 def test_the_sheet_is_one_page() -> None:

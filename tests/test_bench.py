@@ -34,10 +34,10 @@ def result(name: str, ratio: float, is_equal: bool = True) -> Result:
 
 
 def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
-    found = entry("linear-27").run(is_quick=True)
-    assert found.outputs_equal
-    assert found.to_dict().keys() >= KEYS
-    assert found.runs == 1
+    table = entry("linear-27").run(is_quick=True)
+    assert table.outputs_equal
+    assert table.to_dict().keys() >= KEYS
+    assert table.runs == 1
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
 
 
 def test_the_cost_of_a_query_is_told_beside_that_of_ahfal() -> None:
-    found = query_seconds.rows(query_seconds.seconds(pool=40, labeled=20, picks=5, runs=1))
-    assert {row["strategy"] for row in found} == {
+    table = query_seconds.rows(query_seconds.seconds(pool=40, labeled=20, picks=5, runs=1))
+    assert {row["strategy"] for row in table} == {
         "entropy",
         "ahfal",
         "ksas",
         "core_set",
         "badge",
     }
-    assert next(row["times_ahfal"] for row in found if row["strategy"] == "ahfal") == 1.0
+    assert next(row["times_ahfal"] for row in table if row["strategy"] == "ahfal") == 1.0
 
 
 def test_outputs_that_differ_are_noticed() -> None:

@@ -117,7 +117,7 @@ def services() -> dict[str, Any]:
 
 
 def test_each_party_has_its_own_folder_and_no_rights(services: Mapping[str, Any]) -> None:
-    parties = {name: about for name, about in services.items() if name != "prepare"}
+    parties = {name: service for name, service in services.items() if name != "prepare"}
     assert set(parties) == {"coordinator", "north", "north-page", "south", "south-page"}
     for name, details in parties.items():
         assert details["volumes"] == [f"{name.removesuffix('-page')}:/party"]
@@ -339,10 +339,10 @@ def objects(
             yield result
 
 
-def image_of(found: Iterable[dict[str, Any]]) -> str:
+def image_of(manifests: Iterable[dict[str, Any]]) -> str:
     (image,) = [
         item["spec"]["template"]["spec"]["containers"][0]["image"]
-        for item in found
+        for item in manifests
         if item["kind"] == "StatefulSet"
     ]
     return str(image)
@@ -358,7 +358,9 @@ def test_a_site_calls_its_coordinator_and_a_coordinator_calls_nobody() -> None:
     }
     assert [port["port"] for port in site["egress"][1]["ports"]] == [53, 53]
     assert len(site["egress"]) == 2
-    result = {each["kind"]: each for each in objects("coordinator", coordinator="")}
+    result = {
+        manifest["kind"]: manifest for manifest in objects("coordinator", coordinator="")
+    }
     spec = result["NetworkPolicy"]["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9092}]}]
@@ -387,7 +389,7 @@ def test_a_release_is_one_process_without_rights(role: str) -> None:
 def test_labels_and_keys_outlive_a_release_and_a_claim_may_be_there_already() -> None:
     (claim,) = [item for item in objects("site") if item["kind"] == "PersistentVolumeClaim"]
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    kinds = {each["kind"]: each for each in objects("site", claim="rows")}
+    kinds = {manifest["kind"]: manifest for manifest in objects("site", claim="rows")}
     assert "PersistentVolumeClaim" not in kinds
     volumes = kinds["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
     assert volumes[1]["persistentVolumeClaim"] == {"claimName": "rows"}

@@ -53,9 +53,9 @@ def check_command(words: list[str]) -> None:
     context = click.Context(command, info_name="fallow")
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        name, found, rest = command.resolve_command(context, rest)
-        assert found is not None
-        command = found
+        name, subcommand, rest = command.resolve_command(context, rest)
+        assert subcommand is not None
+        command = subcommand
         context = click.Context(command, info_name=name, parent=context)
     command.make_parser(context).parse_args(rest)
 

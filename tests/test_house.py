@@ -151,8 +151,8 @@ def prints(tree: ast.Module) -> list[str]:
 
 def check(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> None:
     """Fail with one line for each finding of ``rule``, if there is any."""
-    found = [f"{p.relative_to(REPOSITORY)}: {what}" for p in paths for what in rule(p)]
-    assert not found, "\n".join(["", *found])
+    violations = [f"{p.relative_to(REPOSITORY)}: {what}" for p in paths for what in rule(p)]
+    assert not violations, "\n".join(["", *violations])
 
 
 def test_an_init_file_exports_and_does_nothing_else() -> None:

@@ -194,7 +194,7 @@ def inside(arrow: Arrow, concrete: set[str]) -> str | None:
 def violations(root: Path) -> list[str]:
     """Return one message for each import that the layer table forbids."""
     concrete = networks(root)
-    found = [
+    breaches = [
         f"{folder.name}/ is in no row of the layer table"
         for folder in sorted(root.iterdir())
         if folder.is_dir() and any(folder.rglob("*.py")) and folder.name not in MAY_IMPORT
@@ -204,13 +204,13 @@ def violations(root: Path) -> list[str]:
             is_ours = arrow.steps[0] == "fallow"
             wrong = inside(arrow, concrete) if is_ours else outside(arrow)
             if wrong:
-                found.append(f"{arrow}: {wrong}")
-    return found
+                breaches.append(f"{arrow}: {wrong}")
+    return breaches
 
 
 def test_imports_point_down() -> None:
-    found = violations(SOURCE)
-    assert not found, "\n".join(["", *found])
+    breaches = violations(SOURCE)
+    assert not breaches, "\n".join(["", *breaches])
 
 
 def plant(root: Path, file: str, code: str) -> list[str]:
@@ -286,9 +286,9 @@ def plant(root: Path, file: str, code: str) -> list[str]:
 def test_a_forbidden_import_is_named_with_its_reason(
     tmp_path: Path, file: str, code: str, reason: str
 ) -> None:
-    (found,) = plant(tmp_path, file, code)
-    assert found.startswith(file.partition("/")[0])
-    assert reason in found
+    (violation,) = plant(tmp_path, file, code)
+    assert violation.startswith(file.partition("/")[0])
+    assert reason in violation
 
 
 @pytest.mark.parametrize(
@@ -341,18 +341,18 @@ def imported_modules(root: Path) -> dict[str, set[str]]:
     way to another module.
     """
     files = {module_of(path): path for path in root.rglob("*.py")}
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for module, path in files.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found[module] = set()
+        imports[module] = set()
         for node in ast.walk(tree):
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
             for target in named(path.relative_to(root), node):
                 known = target if target in files else target.rpartition(".")[0]
                 if known in files and known != module:
-                    found[module].add(known)
-    return found
+                    imports[module].add(known)
+    return imports
 
 
 def circles(arrows_of: dict[str, set[str]]) -> list[list[str]]:
@@ -375,8 +375,8 @@ def circles(arrows_of: dict[str, set[str]]) -> list[list[str]]:
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:
-    found = circles(imported_modules(SOURCE))
-    assert not found, "\n".join(["", *(" <-> ".join(group) for group in found)])
+    cycles = circles(imported_modules(SOURCE))
+    assert not cycles, "\n".join(["", *(" <-> ".join(group) for group in cycles)])
 
 
 def test_a_circle_is_found_through_a_third_module() -> None:

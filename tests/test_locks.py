@@ -19,12 +19,12 @@ TOOLS = "# extra `tools`"  # the last part of constraints.txt is another environ
 
 
 def pins(text: str) -> dict[str, Version]:
-    found = {}
+    versions = {}
     for line in text.splitlines():
         name, is_pin, version = line.partition("==")
         if is_pin and not line.startswith("#"):
-            found[name] = Version(version)
-    return found
+            versions[name] = Version(version)
+    return versions
 
 
 def locked(name: str) -> dict[str, Version]:

@@ -28,7 +28,7 @@ def copy_files(folder: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize(
-    ("ends", "said"),
+    ("ends", "message"),
     [
         ("exit 1", "The installation failed; 'make setup PIP_FLAGS=' shows all"),
         ("kill -9 $$", "The installation was stopped before its end; the same command"),
@@ -37,7 +37,7 @@ def copy_files(folder: Path) -> None:
     ],
 )
 def test_who_stops_the_installation_is_not_told_that_it_failed(
-    ends: str, said: str, tmp_path: Path
+    ends: str, message: str, tmp_path: Path
 ) -> None:
     copy_files(tmp_path)
     pip = tmp_path / ".venv" / "bin" / "python"
@@ -53,7 +53,7 @@ def test_who_stops_the_installation_is_not_told_that_it_failed(
         timeout=60,
     )
     assert done.returncode == 2
-    assert said in done.stderr, done
+    assert message in done.stderr, done
     assert done.stderr.count("The installation") == 1
     assert not (tmp_path / ".venv" / ".installed").exists()
 

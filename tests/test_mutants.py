@@ -75,9 +75,9 @@ def test_a_fault_that_a_test_notices_is_caught_and_the_tree_stays_as_it_was(
     assert (code, wrong) == (0, "")
     assert "1 of 1 faults caught" in output
     assert (root / FILE).read_text() == CODE
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert (told["planted"], told["caught"]) == (1, 1)
-    assert told["faults"][0]["outcome"] == "caught"
+    summary = json.loads((tmp_path / "out.json").read_text())
+    assert (summary["planted"], summary["caught"]) == (1, 1)
+    assert summary["faults"][0]["outcome"] == "caught"
 
 
 def test_a_fault_that_no_test_notices_fails_and_is_named(tmp_path: Path) -> None:

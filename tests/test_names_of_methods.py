@@ -88,7 +88,7 @@ def is_docstring(node: ast.Constant, parents: dict[int, ast.AST]) -> bool:
     return isinstance(parents.get(id(node)), ast.Expr)
 
 
-def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def list_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield texts and identifiers of a file with their lines."""
     parents = {
         id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
@@ -107,11 +107,11 @@ def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def told(code: str) -> list[str]:
+def find_names(code: str) -> list[str]:
     """Return one message for each name of an algorithm or paper in a file's code."""
     result = {
         f"line {line}: {word}"
-        for line, text in said(ast.parse(code))
+        for line, text in list_texts(ast.parse(code))
         for word in words_of(text)
         if word in NAMES
     }
@@ -128,7 +128,7 @@ def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
     result = [
         f"{path.relative_to(SOURCE)}, {what}"
         for path in sorted((SOURCE / room).rglob("*.py"))
-        for what in told(path.read_text(encoding="utf-8"))
+        for what in find_names(path.read_text(encoding="utf-8"))
     ]
     assert not result, "\n".join(["", *result])
 
@@ -145,7 +145,7 @@ def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
     ],
 )
 def test_a_name_in_code_is_found(code: str) -> None:
-    assert told(code)
+    assert find_names(code)
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_a_name_in_code_is_found(code: str) -> None:
     ['"""As in FALE."""', "x = 1  # BADGE", 'y = "random"', 'z = "the local model"'],
 )
 def test_an_example_in_words_and_an_ordinary_word_are_not(code: str) -> None:
-    assert told(code) == []
+    assert find_names(code) == []

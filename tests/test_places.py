@@ -43,7 +43,7 @@ class Kind:
     @property
     def line(self) -> str:
         """Return the row of the table in CONTRIBUTING."""
-        where = ", ".join(f"`{place}`" for place in self.files)
+        where = ", ".join(f"`{file}`" for file in self.files)
         return f"| {self.name} | {len(self.files)} | {where} |"
 
 

@@ -30,7 +30,7 @@ from fallow.core.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("pyproject.toml", "README.md", "LICENSE", "src/fallow")
-"""What of the checkout a package is built from."""
+"""Parts of the checkout from which a package is built."""
 
 LARGEST = 2_000_000
 """Bytes of a wheel; it has 1.3 million.  Results, pictures and data do not belong into it."""
@@ -58,8 +58,8 @@ def build(kind: str, source: Path, into: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from the unpacked sdist, so that missing files show."""
-    place = tmp_path_factory.mktemp("build")
-    source = place / "source"
+    folder = tmp_path_factory.mktemp("build")
+    source = folder / "source"
     for name in NEEDED:
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,23 +69,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         else:
             shutil.copy(ROOT / name, target)
-    sdist = build("sdist", source, place / "sdist")
+    sdist = build("sdist", source, folder / "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(place / "unpacked", filter="data")
-    (unpacked,) = (place / "unpacked").iterdir()
-    return build("wheel", unpacked, place / "wheel")
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return build("wheel", unpacked, folder / "wheel")
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the wheel and its dependencies, as after installation."""
-    place = tmp_path_factory.mktemp("installed")
+    folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(place)  # noqa: S202 - the wheel that was built above
+        archive.extractall(folder)  # noqa: S202 - the wheel that was built above
     for package in Path(sysconfig.get_path("purelib")).iterdir():
-        if "fallow" not in package.name and not (place / package.name).exists():
-            (place / package.name).symlink_to(package)
-    return place
+        if "fallow" not in package.name and not (folder / package.name).exists():
+            (folder / package.name).symlink_to(package)
+    return folder
 
 
 def run(installed: Path, folder: Path, *words: str) -> str:

@@ -167,7 +167,7 @@ RUNS = Section("Runs", SectionPosition.FINDINGS, count_runs)
 
 
 def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
-    """What readers of the toy call its query."""
+    """Return the name that readers see for the query of the toy."""
     return "The first" if strategy.key == "tests.toys:first" else None
 
 

@@ -142,7 +142,7 @@ REFUSALS = (
     "requires classes, and this is a regression task",
     "compares the local with the global model",
 )
-"""What the three forms lack for some strategies, whatever the pool."""
+"""Readings that the three forms lack for some strategies, whatever the pool."""
 
 
 LONG = ("Chooser", "IFAL", "LoGo", "Typical", "TypicalUnsure")

@@ -23,8 +23,8 @@ HEAD = nn.Sequential(nn.Linear(4, 3))
 
 
 def entropy(arrays: Arrays, **more: Any) -> list[int]:
-    given = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 5}
-    arguments = {**given, **more}
+    form = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 5}
+    arguments = {**form, **more}
     pool = arguments.pop("pool")
     rows: list[int] = fl.select(pool, fl.Entropy(), **arguments).tolist()
     return rows
@@ -60,13 +60,13 @@ def entropy(arrays: Arrays, **more: Any) -> list[int]:
 )
 def test_rows_come_in_many_forms(arrays: Arrays, form: Any) -> None:
     labeled = (form(arrays["x"]), arrays["y"])
-    found = fl.select(form(arrays["pool"]), fl.CoreSet(), labeled=labeled, n=4)
+    selection = fl.select(form(arrays["pool"]), fl.CoreSet(), labeled=labeled, n=4)
     plain = (arrays["x"], arrays["y"])
     assert (
-        found.tolist()
+        selection.tolist()
         == fl.select(arrays["pool"], fl.CoreSet(), labeled=plain, n=4).tolist()
     )
-    assert found.dtype == np.int64
+    assert selection.dtype == np.int64
 
 
 def test_read_only_memory_is_read_without_a_copy_and_a_warning(arrays: Arrays) -> None:
@@ -93,8 +93,8 @@ class Spy(fl.Strategy):
 def test_the_pool_is_not_copied(arrays: Arrays, form: Any) -> None:
     pool = form(arrays["pool"])
     labeled = (arrays["x"], arrays["y"])
-    found = fl.select(pool, Spy(), labeled=labeled, n=1, details=True)
-    assert found.score[0] == float(arrays["pool"].ctypes.data)
+    selection = fl.select(pool, Spy(), labeled=labeled, n=1, details=True)
+    assert selection.score[0] == float(arrays["pool"].ctypes.data)
 
 
 def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
@@ -116,10 +116,10 @@ def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
 # -- number of examples ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "found"), [(0, 0), (30, 30), (np.int64(2), 2)])
-def test_any_number_of_rows_can_be_asked_for(arrays: Arrays, n: Any, found: int) -> None:
+@pytest.mark.parametrize(("n", "expected"), [(0, 0), (30, 30), (np.int64(2), 2)])
+def test_any_number_of_rows_can_be_asked_for(arrays: Arrays, n: Any, expected: int) -> None:
     picks = entropy(arrays, n=n)
-    assert len(set(picks)) == len(picks) == found
+    assert len(set(picks)) == len(picks) == expected
 
 
 def test_more_than_the_pool_holds_is_selected_with_a_warning(arrays: Arrays) -> None:
@@ -167,20 +167,20 @@ def test_each_site_has_its_own_number(arrays: Arrays) -> None:
 
 def test_sites_may_be_called_by_numbers(arrays: Arrays) -> None:
     sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in (1, 2)}
-    found = fl.select(sites, fl.Entropy(), n={1: 2, 2: 3})
-    assert {name: len(rows) for name, rows in found.items()} == {1: 2, 2: 3}
+    selection = fl.select(sites, fl.Entropy(), n={1: 2, 2: 3})
+    assert {name: len(rows) for name, rows in selection.items()} == {1: 2, 2: 3}
 
 
 def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Arrays) -> None:
     both = {"local": arrays["p"], "global": arrays["q"]}
-    about: dict[str, Any] = {"outputs": both, "n": 6}
+    arguments: dict[str, Any] = {"outputs": both, "n": 6}
     plain = fl.select(
-        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **about
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **arguments
     )
-    found = fl.select(
-        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"] + 1), **about
+    selection = fl.select(
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"] + 1), **arguments
     )
-    assert found.tolist() == plain.tolist()
+    assert selection.tolist() == plain.tolist()
 
 
 # -- outputs ---------------------------------------------------------------------------
@@ -294,12 +294,12 @@ def test_short_floats_are_numbers_everywhere(arrays: Arrays, dtype: torch.dtype)
 )
 def test_labels_come_in_many_forms(arrays: Arrays, form: Any) -> None:
     both = {"local": arrays["p"], "global": arrays["q"]}
-    about: dict[str, Any] = {"outputs": both, "n": 6}
+    arguments: dict[str, Any] = {"outputs": both, "n": 6}
     plain = fl.select(
-        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **about
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **arguments
     )
     result = fl.select(
-        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], form(arrays["y"])), **about
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], form(arrays["y"])), **arguments
     )
     assert result.tolist() == plain.tolist()
 
@@ -314,17 +314,17 @@ def test_one_class_and_one_label_are_enough(arrays: Arrays) -> None:
 
 def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
     labels = np.where(arrays["y"] == 0, "ant", "cow")
-    about: dict[str, Any] = {"outputs": arrays["p"], "n": 3}
+    arguments: dict[str, Any] = {"outputs": arrays["p"], "n": 3}
     with pytest.raises(
         ValueError, match="3 outputs and the labels 2 classes; give classes="
     ):
-        fl.select(arrays["pool"], fl.Entropy(), labeled=(arrays["x"], labels), **about)
+        fl.select(arrays["pool"], fl.Entropy(), labeled=(arrays["x"], labels), **arguments)
     values = fl.select(
         arrays["pool"],
         fl.Entropy(),
         labeled=(arrays["x"], labels),
         classes=["ant", "bee", "cow"],
-        **about,
+        **arguments,
     )
     assert len(values) == 3
 
@@ -548,7 +548,7 @@ def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "about", "words"),
+    ("change", "options", "words"),
     [
         ({}, {"label": "sickk"}, "frame has no column 'sickk'; did you mean 'sick'?"),
         ({}, {"site": "sick"}, "'sick' is both label and site; give two columns"),
@@ -567,16 +567,16 @@ def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
     ],
 )
 def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
-    change: dict[str, Any], about: dict[str, Any], words: str
+    change: dict[str, Any], options: dict[str, Any], words: str
 ) -> None:
-    given = frame().assign(**change)
+    table = frame().assign(**change)
     with pytest.raises(ValueError) as error:
-        fl.from_frame(given, **{"label": "sick", "id": "name", **about})
+        fl.from_frame(table, **{"label": "sick", "id": "name", **options})
     assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "about", "words"),
+    ("table", "options", "words"),
     [
         (frame().to_dict("list"), {}, "frame is a dict, not a DataFrame; make one"),
         (frame(), {"test": [1]}, "the test frame of frame is a list, not a DataFrame"),
@@ -585,10 +585,10 @@ def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
     ],
 )
 def test_what_is_no_frame_and_no_column_is_said_in_one_sentence(
-    given: Any, about: dict[str, Any], words: str
+    table: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError) as error:
-        fl.from_frame(given, **{"label": "sick", **about})
+        fl.from_frame(table, **{"label": "sick", **options})
     assert words in str(error.value)
 
 
@@ -641,7 +641,7 @@ def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("sites", "words"),
     [
         ((3,), "a federation is created from a dataset, not from int"),
         (("digitz",), "did you mean 'digits'"),
@@ -654,9 +654,9 @@ def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
         (("digits", fl.IID(), 2.0), "sites is 2.0; give a whole number of sites"),
     ],
 )
-def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
+def test_a_world_that_cannot_be_is_refused(sites: Any, words: str) -> None:
     with pytest.raises(ValueError) as error:
-        fl.Federation(*given)
+        fl.Federation(*sites)
     assert words in str(error.value)
 
 

@@ -52,9 +52,9 @@ def test_every_label_that_was_bought_is_told_with_its_cycle(
 ) -> None:
     assert len(run.labels) == run.records["labeled"].iloc[-1]
     assert set(run.labels["cycle"]) == {-1, 0}
-    held = world.rows(seed=0)
+    true_rows = world.rows(seed=0)
     for site, result in run.labels.groupby("site"):
-        rows = held[str(site)][result["row"]]
+        rows = true_rows[str(site)][result["row"]]
         assert world.dataset.y[rows].tolist() == result["value"].tolist()
 
 
@@ -256,15 +256,15 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("examples", "words"),
     [
         (np.zeros((3, 5)), r"examples have shape \(5,\), and the model needs \(2,\)"),
         (np.zeros(2), r"the input has shape \(2,\), that of a single example"),
     ],
 )
-def test_rows_of_another_shape_are_refused(run: fl.Run, given: Any, words: str) -> None:
+def test_rows_of_another_shape_are_refused(run: fl.Run, examples: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        run.predict(given)
+        run.predict(examples)
 
 
 def test_numbers_are_predicted_in_the_units_of_the_data() -> None:

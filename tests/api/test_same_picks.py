@@ -163,10 +163,10 @@ def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> 
     assert {name: rows.tolist() for name, rows in values.items() if len(rows)} == wanted
 
 
-def said(found: Begun) -> dict[str, fl.Site]:
+def list_sites(state: Begun) -> dict[str, fl.Site]:
     """Return the same sites with model outputs instead of a model."""
     sites = {}
-    for name, site in found.sites.items():
+    for name, site in state.sites.items():
         outputs, features = {}, {}
         assert isinstance(site.model, dict) and site.labeled is not None
         for model, network in site.model.items():
@@ -193,10 +193,10 @@ def needs_a_module(strategy: Any) -> bool:
 def test_outputs_and_features_stand_in_for_a_module(
     strategy: Any, digits: fl.Dataset
 ) -> None:
-    found = begun(digits, strategy)
-    with_module = fl.select(found.sites, strategy, n=4, seed=3)
+    state = begun(digits, strategy)
+    with_module = fl.select(state.sites, strategy, n=4, seed=3)
     try:
-        without = fl.select(said(found), strategy, n=4, seed=3)
+        without = fl.select(list_sites(state), strategy, n=4, seed=3)
     except ValueError as error:
         assert str(error).endswith("give model=module")
         assert needs_a_module(strategy)

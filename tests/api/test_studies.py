@@ -147,7 +147,7 @@ def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) 
 
 
 @pytest.mark.parametrize(
-    ("about", "words"),
+    ("changes", "words"),
     [
         ({"seeds": 0}, "seeds is 0; it must be at least 1"),
         ({"seeds": ["a"]}, "one of seeds is 'a'; give a whole number, 0 or more"),
@@ -163,11 +163,11 @@ def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) 
     ],
 )
 def test_a_study_that_cannot_be_is_refused(
-    world: fl.Federation, quick: Settings, about: Settings, words: str
+    world: fl.Federation, quick: Settings, changes: Settings, words: str
 ) -> None:
-    given: Settings = {"strategies": ["random"], "seeds": 1, **quick, **about}
+    settings: Settings = {"strategies": ["random"], "seeds": 1, **quick, **changes}
     with pytest.raises(ValueError) as error:
-        fl.compare(world, **given)
+        fl.compare(world, **settings)
     assert words in str(error.value)
 
 

@@ -64,17 +64,17 @@ EVERYTHING = [
 ]
 
 
-@each_of("package, given", EVERYTHING)
-def test_an_object_comes_back_from_its_words(package: Any, given: Any) -> None:
-    spec = fl.Spec.of(given)
+@each_of("package, item", EVERYTHING)
+def test_an_object_comes_back_from_its_words(package: Any, item: Any) -> None:
+    spec = fl.Spec.of(item)
     values = _built(package, spec.name, spec.fields)
-    assert values == given
+    assert values == item
     assert fl.Spec.of(values) == spec
 
 
-@each_of("package, given", EVERYTHING)
-def test_an_object_comes_back_from_a_file(package: Any, given: Any) -> None:
-    spec = fl.Spec.of(given)
+@each_of("package, item", EVERYTHING)
+def test_an_object_comes_back_from_a_file(package: Any, item: Any) -> None:
+    spec = fl.Spec.of(item)
     written = json.loads(json.dumps(dict(spec.fields)))
     again = fl.Spec.of(_built(package, spec.name, written))
     assert json.dumps(dict(again.fields)) == json.dumps(dict(spec.fields))
@@ -86,11 +86,11 @@ def test_a_strategy_comes_back_from_the_text_of_the_command_line(strategy: Any) 
     assert build(strategies, spec.name, **spec.fields) == strategy
 
 
-def _built(package: Any, name: str, given: Any) -> Any:
+def _built(package: Any, name: str, value: Any) -> Any:
     if package is described:
         known = {n.lower(): c for n, c in vars(described).items() if isinstance(c, type)}
-        return known[name](**given)
-    return build(package, name, **given)
+        return known[name](**value)
+    return build(package, name, **value)
 
 
 def test_every_partition_and_model_is_in_the_table() -> None:
@@ -119,12 +119,12 @@ def test_the_words_of_every_recipe_are_those_of_its_objects(recipe: fl.Recipe) -
     The text names the random stream.
     """
     partition = recipe.partition
-    found = build(partitions, partition.name, **partition.fields)
-    assert str(fl.Spec.of(found)) == str(partition)
+    built = build(partitions, partition.name, **partition.fields)
+    assert str(fl.Spec.of(built)) == str(partition)
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         (fl.AHFAL(tau=15), "ahfal:tau=15.0"),
         (fl.AHFAL, "ahfal"),
@@ -137,21 +137,21 @@ def test_the_words_of_every_recipe_are_those_of_its_objects(recipe: fl.Recipe) -
         (fl.FedProx(training_config=fl.TrainingConfig(batch_size=1)), "fedprox"),
     ],
 )
-def test_an_object_is_spelled_as_one_types_it(given: Any, text: str) -> None:
-    assert str(fl.Spec.of(given)) == text
+def test_an_object_is_spelled_as_one_types_it(value: Any, text: str) -> None:
+    assert str(fl.Spec.of(value)) == text
 
 
 def test_a_class_of_a_package_is_called_by_its_module() -> None:
     assert fl.Spec.of(nn.Linear).name == "torch.nn.modules.linear:Linear"
 
 
-@pytest.mark.parametrize("given", [3, None, [fl.Random()], lambda: 0])
-def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
+@pytest.mark.parametrize("value", [3, None, [fl.Random()], lambda: 0])
+def test_what_names_nothing_is_refused_with_what_to_give(value: Any) -> None:
     with pytest.raises(
         ValueError,
         match="is not a strategy, training algorithm, partition or model; give an object",
     ):
-        fl.Spec.of(given)
+        fl.Spec.of(value)
 
 
 def test_a_module_with_weights_is_no_query() -> None:

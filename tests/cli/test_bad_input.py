@@ -248,9 +248,9 @@ def test_an_empty_site_is_named(fallow: Command, folder: Path) -> None:
         "--set",
         'partition={"name": "counts", "table": [{"0": 5}, {"0": 5}, {"0": 0}]}',
     ]
-    said = fallow(*RUN, *words)
-    assert said.code == 2
-    assert "site 2 has" in said.says()
+    output = fallow(*RUN, *words)
+    assert output.code == 2
+    assert "site 2 has" in output.says()
 
 
 def test_an_existing_study_is_not_overwritten(
@@ -269,9 +269,9 @@ def test_a_resume_with_other_settings_is_refused(
 ) -> None:
     shutil.copytree(done, folder / "study")
     before = contents(folder / "study")
-    said = fallow(*RUN, "--out", "study", "--resume", "--set", "rounds=3")
-    assert said.code == 2
-    assert "was started with other settings (rounds differ)" in said.says()
+    output = fallow(*RUN, "--out", "study", "--resume", "--set", "rounds=3")
+    assert output.code == 2
+    assert "was started with other settings (rounds differ)" in output.says()
     assert contents(folder / "study") == before
 
 
@@ -319,13 +319,13 @@ def test_a_damaged_file_stops_its_run_and_leaves_the_others(
     (run / file).write_bytes(damage((run / file).read_bytes()))
     other = contents(run.parent.parent / "random")
     again = ("compare", "tiny.toml", "--out", "study", "--jobs", "1", "--resume")
-    said = fallow(*again)
-    assert said.code == 1
-    assert "1 of 2 runs failed; the first was ahfal with seed 0" in said.says()
-    assert "damaged" in said.says()
+    output = fallow(*again)
+    assert output.code == 1
+    assert "1 of 2 runs failed; the first was ahfal with seed 0" in output.says()
+    assert "damaged" in output.says()
     assert (
         "delete the folder study/cells/ahfal/seed-0 and run again with --resume"
-        in said.says()
+        in output.says()
     )
     assert contents(run.parent.parent / "random") == other
 
@@ -345,10 +345,10 @@ def test_the_way_out_of_damage_is_a_way_out(
 
 
 def test_a_folder_that_cannot_be_written_is_named(fallow: Command, folder: Path) -> None:
-    said = fallow(*RUN, "--out", "patients.csv/study")
-    assert said.code == 1
-    assert "cannot be written (Not a directory)" in said.says()
-    assert "choose another folder" in said.says()
+    output = fallow(*RUN, "--out", "patients.csv/study")
+    assert output.code == 1
+    assert "cannot be written (Not a directory)" in output.says()
+    assert "choose another folder" in output.says()
 
 
 def in_a_child(

@@ -21,11 +21,11 @@ def commands(folder: Path) -> list[str]:
 def test_fallow_alone_says_how_to_begin_and_ends_well(
     fallow: Command, folder: Path
 ) -> None:
-    said = fallow()
-    assert said.code == 0
-    assert said.err == ""
-    assert "fallow demo" in said.out
-    assert "All commands: fallow --help" in said.out
+    output = fallow()
+    assert output.code == 0
+    assert output.err == ""
+    assert "fallow demo" in output.out
+    assert "All commands: fallow --help" in output.out
 
 
 @pytest.mark.parametrize(

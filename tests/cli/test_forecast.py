@@ -38,8 +38,8 @@ def study(folder: Path, audited: Path) -> Path:
 def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     fallow: Command, study: Path
 ) -> None:
-    said = fallow("forecast", "study", "--more", "20", "--to", "95")
-    lines = said.out.splitlines()
+    output = fallow("forecast", "study", "--more", "20", "--to", "95")
+    lines = output.out.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("random: Another 20 labels: ")
     assert "95 %" in lines[1]
@@ -94,11 +94,11 @@ def test_advice_in_words_and_as_an_object(fallow: Command, study: Path) -> None:
     lines = ended.out.splitlines()
     assert lines[0].startswith("From ") and "labels per class" in lines[0]
     assert "trained by closed-form" in " ".join(ended.out.split())
-    about = json.loads(fallow("advise", "study", "--json").out)
-    assert about["strategy"] in lines[0]
-    assert about["trainer"] == "closed-form"
-    assert about["facts"]["sites"] >= 2
-    assert " ".join(about["sentences"]) == " ".join(ended.out.split())
+    advice = json.loads(fallow("advise", "study", "--json").out)
+    assert advice["strategy"] in lines[0]
+    assert advice["trainer"] == "closed-form"
+    assert advice["facts"]["sites"] >= 2
+    assert " ".join(advice["sentences"]) == " ".join(ended.out.split())
 
 
 def test_a_folder_that_holds_no_study_is_said(fallow: Command) -> None:

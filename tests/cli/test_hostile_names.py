@@ -230,8 +230,8 @@ def test_a_field_that_no_record_has_is_refused_in_a_line_that_steers_nothing(
 def test_a_strategy_that_is_no_line_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for name in ("a\nb", "a\x1b[1m", "..", ""):
         root = write_study(tmp_path / "s", ("random",), 1, 1, None)
-        about = json.loads((root / "study.json").read_text()) | {"strategies": [name]}
-        (root / "study.json").write_text(json.dumps(about))
+        study = json.loads((root / "study.json").read_text()) | {"strategies": [name]}
+        (root / "study.json").write_text(json.dumps(study))
         with pytest.raises(ValueError, match="must be the name of a strategy"):
             read_study(root)
         for file in root.glob("cells/*/*/*"):

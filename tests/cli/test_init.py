@@ -14,8 +14,8 @@ OWN = ("--data", "patients.csv", "--label", "sick")
 def test_the_file_names_the_data_as_it_sees_them_and_runs_from_anywhere(
     fallow: Command, folder: Path
 ) -> None:
-    said = fallow("init", "sub/heart.toml", *OWN, "--site", "ward")
-    assert said.code == 0, said.err
+    output = fallow("init", "sub/heart.toml", *OWN, "--site", "ward")
+    assert output.code == 0, output.err
     text = (folder / "sub" / "heart.toml").read_text()
     settings = tomllib.loads(text)
     assert settings["data"] == "../patients.csv"
@@ -26,8 +26,8 @@ def test_the_file_names_the_data_as_it_sees_them_and_runs_from_anywhere(
     assert "48 training examples, 12 test examples, 2 classes (n and y), 3 sites" in text
     assert all(" # " in line for line in text.splitlines() if line and line[0] != "#")
     quick = ("--set", "rounds=1", "--set", "cycles=1", "--out", "study")
-    said = fallow("run", "sub/heart.toml", *quick)
-    assert said.code == 0, said.err
+    output = fallow("run", "sub/heart.toml", *quick)
+    assert output.code == 0, output.err
     part = json.loads((folder / "study/cells/random/seed-0/partition.json").read_text())
     assert part["sites"] == ["east", "north", "south"]
 
@@ -44,8 +44,8 @@ def test_without_a_column_of_sites_rows_are_dealt_to_ten(
 def test_numbers_to_predict_are_asked_for_by_strategies_that_can(
     fallow: Command, folder: Path
 ) -> None:
-    said = fallow("init", "years.toml", "--data", "diabetes", "--json")
-    assert json.loads(said.out)["classes"] == []
+    output = fallow("init", "years.toml", "--data", "diabetes", "--json")
+    assert json.loads(output.out)["classes"] == []
     assert tomllib.loads((folder / "years.toml").read_text())["data"] == "diabetes"
     quick = ("--seeds", "1", "--jobs", "1", "--set", "rounds=1", "--set", "cycles=1")
     bounds = ("--set", "bounds=false", "--set", "lr=0.001")

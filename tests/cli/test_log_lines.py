@@ -33,7 +33,7 @@ QUOTED = "63.451789 febrile-zauber castorp-hans-1907"
 Captured = pytest.CaptureFixture[str]
 
 
-def quote_a_row(*given: object, **fields: object) -> NoReturn:
+def quote_a_row(*args: object, **fields: object) -> NoReturn:
     raise ValueError(f"could not convert string to float: {QUOTED!r}")
 
 
@@ -91,10 +91,10 @@ def test_what_an_error_quotes_of_a_row_stands_in_no_line(
     with pytest.raises(ValueError, match="castorp"), log.around():
         quote_a_row()
     leader.ledger.close()
-    told = capsys.readouterr().out
-    assert "could not perform Entropy.select (error " in told
-    assert told.count("ERROR") == 1
-    assert not [word for word in QUOTED.split() if word in told]
+    output = capsys.readouterr().out
+    assert "could not perform Entropy.select (error " in output
+    assert output.count("ERROR") == 1
+    assert not [word for word in QUOTED.split() if word in output]
 
 
 def test_lines_are_asked_for_in_one_way(begun: Said) -> None:

@@ -22,12 +22,12 @@ def test_four_hospitals_with_holes_run_from_one_command(
     """Run all 920 examples with patient numbers, text and 1,759 empty cells."""
     import pandas as pd
 
-    found = np.load(Path(str(DATA)) / "heart_disease.npz")
-    df = pd.DataFrame(found["X"], columns=found["feature_names"])
+    hospitals = np.load(Path(str(DATA)) / "heart_disease.npz")
+    df = pd.DataFrame(hospitals["X"], columns=hospitals["feature_names"])
     df["sex"] = df["sex"].map({0.0: "female", 1.0: "male"})
     df.insert(0, "patient_no", np.arange(10_000, 10_920))
-    df["hospital"] = found["client_names"][found["client"]]
-    df["outcome"] = np.where(found["y"] > 0, "sick", "healthy")
+    df["hospital"] = hospitals["client_names"][hospitals["client"]]
+    df["outcome"] = np.where(hospitals["y"] > 0, "sick", "healthy")
     df.to_csv("hospitals.csv", index=False)
     words = ["compare", "hospitals.csv", "--label", "outcome", "--site", "hospital"]
     small = ["-s", "cycles=1", *FEW, "--seeds", "1"]
@@ -41,20 +41,20 @@ def test_four_hospitals_with_holes_run_from_one_command(
     ]
     dry = fallow(*words, *small, "--dry-run")
     assert dry.code == 0, dry
-    told = dry.out
-    assert "rows: 920 read, all kept" in told and "sites: 4" in told
+    output = dry.out
+    assert "rows: 920 read, all kept" in output and "sites: 4" in output
     assert (
         "left out: patient_no, it is an identifier (920 different numbers in 920 rows)"
-        in told
+        in output
     )
-    assert told.count("missing cells: 1,759") == 1
-    assert told.count("patient_no") == 1, told  # each fact occurs once
-    assert "the sites impute empty cells together" in told
+    assert output.count("missing cells: 1,759") == 1
+    assert output.count("patient_no") == 1, output  # each fact occurs once
+    assert "the sites impute empty cells together" in output
     done = fallow(*words, *small)
     assert done.code == 0, done
-    told = done.out
-    assert "column 'patient_no' was left out" in told
-    assert "the sites impute empty cells together" in told
+    output = done.out
+    assert "column 'patient_no' was left out" in output
+    assert "the sites impute empty cells together" in output
     facts = json.loads(Path("runs/heart/data.json").read_text())
     assert (facts["read"], facts["kept"], len(facts["sites"])) == (920, 920, 4)
     page = Path("runs/heart/report.html").read_text()

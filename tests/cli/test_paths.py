@@ -12,7 +12,7 @@ import pytest
 from fallow.cli.paths import leave_current_folder, use_current_folder
 
 PLANTED = ("fastapi", "jinja2", "uvicorn", "flwr", "opendp", "pyarrow")
-"""What commands import when they need it."""
+"""Packages that commands import when they need them."""
 RUN = "from fallow.cli import main; main()"
 
 

@@ -226,11 +226,11 @@ def test_a_place_where_no_folder_can_be_is_named_before_anything_starts(
 ) -> None:
     table(folder / "own.csv")
     before = contents(folder)
-    said = fallow(
+    output = fallow(
         command, "tiny.toml", "--data", "own.csv", "--label", "sick", "--out", out
     )
-    assert said.code != 0
-    assert why in said.says()
+    assert output.code != 0
+    assert why in output.says()
     assert contents(folder) == before
 
 
@@ -254,19 +254,19 @@ def test_pictures_of_several_sizes_are_brought_to_one_and_that_is_said(
     fallow: Command, folder: Path
 ) -> None:
     pictures(folder)
-    said = fallow("run", "tiny.toml", "--data", "photos")
-    assert said.code == 0, said
+    output = fallow("run", "tiny.toml", "--data", "photos")
+    assert output.code == 0, output
     assert "4 of 40 images were resized to the most frequent size" in " ".join(
-        said.out.split()
+        output.out.split()
     )
 
 
 def test_a_broken_picture_is_named(fallow: Command, folder: Path) -> None:
     pictures(folder)
     (folder / "photos" / "ward" / "dark" / "1.png").write_bytes(b"no picture")
-    said = fallow("run", "tiny.toml", "--data", "photos")
-    assert said.code == 2
-    assert "1.png" in said.says() and "could not be read" in said.says()
+    output = fallow("run", "tiny.toml", "--data", "photos")
+    assert output.code == 2
+    assert "1.png" in output.says() and "could not be read" in output.says()
 
 
 def test_latin_1_is_read_and_said(fallow: Command, folder: Path) -> None:

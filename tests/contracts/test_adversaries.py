@@ -205,8 +205,8 @@ def seal(sender: str, content: object) -> torch.Tensor:
     return bytes_to_tensor(sealed)
 
 
-def read(method: Any, item: Declaration, **letters: torch.Tensor) -> Delivery:
-    body = delivery_body(item.name, letters)
+def read(method: Any, item: Declaration, **peer_messages: torch.Tensor) -> Delivery:
+    body = delivery_body(item.name, peer_messages)
     key = key_of("0/query/0/deliver")
     order = Instruction("study", "run", "b", key, 2, None, body)
     return read_delivery(order, SEAL, method, SenderFacts(SIZES))

@@ -224,18 +224,18 @@ def test_models_data_labels_and_global_random_state_stay_as_they_were(
 
 def _contents(federation: Simulation) -> dict[str, torch.Tensor]:
     """Copy the state of a site except its selection."""
-    found: dict[str, torch.Tensor] = {}
+    contents: dict[str, torch.Tensor] = {}
     for name, site in federation.members.items():
-        held = {
+        tensors = {
             "x": site.x,
             "values": site.values,
             "bought": site.bought,
             "weight": site.weight,
         }
         for model in ("local", "global"):
-            held |= {f"{model}/{k}": v for k, v in site.memory[model].items()}
-        found |= {f"{name}/{k}": v.clone() for k, v in held.items()}
-    return found
+            tensors |= {f"{model}/{k}": v for k, v in site.memory[model].items()}
+        contents |= {f"{name}/{k}": v.clone() for k, v in tensors.items()}
+    return contents
 
 
 @of_all

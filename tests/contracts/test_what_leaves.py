@@ -192,15 +192,15 @@ def clustered(splits: Sequence[int]) -> list[tuple[str, Shapes, Shapes]]:
     clusters; the last is the final number.
     """
     d = 2 * CLASSES
-    found: list[tuple[str, Shapes, Shapes]] = [("sum", of_groups(1, d), {})]
+    traces: list[tuple[str, Shapes, Shapes]] = [("sum", of_groups(1, d), {})]
     for k in splits[:-1]:
         planes: Shapes = {"centers": (k, d), "planes": (k, d)}
-        found.append(("sum", of_groups(2 * k, d), planes))
+        traces.append(("sum", of_groups(2 * k, d), planes))
     k = splits[-1]
     at: Shapes = {"centers": (k, d)}
     for _ in range(3):
-        found.append(("sum", of_groups(k, d), at))
-    return found
+        traces.append(("sum", of_groups(k, d), at))
+    return traces
 
 
 def of_groups(k: int, d: int) -> Shapes:
@@ -331,7 +331,9 @@ def leaks(federation: Simulation, recording: Recording) -> list[str]:
     sent = recording.up + recording.down
     rows = {name: [*site.x, *site.x.float()] for name, site in federation.members.items()}
     return [
-        n for n, held in rows.items() if any(row.numpy().tobytes() in sent for row in held)
+        n
+        for n, tensors in rows.items()
+        if any(row.numpy().tobytes() in sent for row in tensors)
     ]
 
 

@@ -53,8 +53,8 @@ def test_probabilities_sum_to_1_and_none_dies_out(seed: int) -> None:
 def test_arms_are_drawn_as_often_as_their_probabilities_say() -> None:
     chances = torch.tensor([0.5, 0.2, 0.3]).double()
     drawn = torch.rand(4000, 3, generator=stream(0, "draw"), dtype=torch.float64).sum(1)
-    found = torch.bincount(torch.tensor([draw_arm(chances, float(x)) for x in drawn]))
-    assert found / 4000 == pytest.approx(chances, abs=0.03)
+    counts = torch.bincount(torch.tensor([draw_arm(chances, float(x)) for x in drawn]))
+    assert counts / 4000 == pytest.approx(chances, abs=0.03)
 
 
 def test_what_an_arm_is_worth_is_right_on_average_however_seldom_it_is_drawn() -> None:
@@ -101,7 +101,7 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
             label=1,
             cycle=cycle,
         )
-    assert {each["arm"] for each in outcome} <= {"margin", "entropy"}
+    assert {record["arm"] for record in outcome} <= {"margin", "entropy"}
 
 
 # -- the loss --------------------------------------------------------------------------

@@ -24,11 +24,11 @@ def plain_even_out(labels: list[int], n: int) -> list[int]:
 def test_wanted_labels_are_those_of_one_at_a_time(seed: int) -> None:
     labels = torch.randint(0, 12, (5,), generator=stream(seed, "labels"))
     for n in (0, 1, 7, 60):
-        found = even_out(labels.double(), n)
-        assert float(found.sum()) == pytest.approx(n)
+        evened = even_out(labels.double(), n)
+        assert float(evened.sum()) == pytest.approx(n)
         plain = torch.tensor(plain_even_out(labels.tolist(), n)).double()
         # integer labels, so off by less than one
-        assert float((found - plain).abs().max()) < 1
+        assert float((evened - plain).abs().max()) < 1
 
 
 def skewed(seed: int, rows: int = 300) -> Table:
@@ -105,5 +105,5 @@ def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
 def test_five_prices_are_told() -> None:
     federation = world(tables(), Prices())
     federation.query(3)
-    told = [row for row in federation.shown.rows() if row["verb"] == "demand"]
-    assert sum(int(row["exchanges"]) for row in told) == TURNS
+    demands = [row for row in federation.shown.rows() if row["verb"] == "demand"]
+    assert sum(int(row["exchanges"]) for row in demands) == TURNS

@@ -34,7 +34,7 @@ def toy(n: int = 6, **changes: Any) -> Dataset:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"x": torch.zeros(0, 2), "y": torch.zeros(0, dtype=torch.int64)}, "has no data"),
         (
@@ -61,9 +61,9 @@ def toy(n: int = 6, **changes: Any) -> Dataset:
     ],
 )
 def test_a_data_set_that_does_not_fit_together_is_refused(
-    changes: dict[str, Any], said: str
+    changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         toy(**changes)
 
 

@@ -47,15 +47,15 @@ def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
     d = toy()
     net = Net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    found = embed_rows(d, net, batch=3)
+    features = embed_rows(d, net, batch=3)
     assert net.training and net.body.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    assert found.x.shape == (11, 12) and found.x_test.shape == (4, 12)
-    assert found.x.dtype == torch.float32 and not found.x.requires_grad
+    assert features.x.shape == (11, 12) and features.x_test.shape == (4, 12)
+    assert features.x.dtype == torch.float32 and not features.x.requires_grad
     net.eval()
-    torch.testing.assert_close(found.x, net.embed(d.x).flatten(1).detach())
-    torch.testing.assert_close(found.x_test, net.embed(d.x_test).flatten(1).detach())
-    torch.testing.assert_close(embed_rows(d, net, batch=100).x, found.x)
+    torch.testing.assert_close(features.x, net.embed(d.x).flatten(1).detach())
+    torch.testing.assert_close(features.x_test, net.embed(d.x_test).flatten(1).detach())
+    torch.testing.assert_close(embed_rows(d, net, batch=100).x, features.x)
 
 
 def test_labels_sites_and_notes_stay_and_a_note_is_added() -> None:

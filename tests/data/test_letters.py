@@ -14,7 +14,7 @@ CLASSES = 10
 IMAGES = 4000  # images of each class from any writer
 
 
-def letters(is_fixed: bool) -> Dataset:
+def make_letters(is_fixed: bool) -> Dataset:
     """Assign images to users as the published generator does.
 
     User u takes images of the classes u, u + 1, u + 2 (mod 10), each from where the last
@@ -22,18 +22,18 @@ def letters(is_fixed: bool) -> Dataset:
     left. The published comparison is reversed, so the reset happens almost always.
     """
     rng = np.random.default_rng(0)
-    place = [0] * CLASSES
+    positions = [0] * CLASSES
     train: list[int] = []
     test: list[int] = []
     for user in range(USERS):
         item = int(rng.lognormal(4, 1) + 100) // 3
         own: list[int] = []
         for c in ((user + step) % CLASSES for step in range(3)):
-            is_over = place[c] + item > IMAGES
+            is_over = positions[c] + item > IMAGES
             if is_over == is_fixed:
-                place[c] = 0
-            own += range(c * IMAGES + place[c], c * IMAGES + place[c] + item)
-            place[c] += item
+                positions[c] = 0
+            own += range(c * IMAGES + positions[c], c * IMAGES + positions[c] + item)
+            positions[c] += item
         order = rng.permutation(own).tolist()
         train = train + order[len(own) // 10 :]
         test = test + order[: len(own) // 10]
@@ -50,7 +50,7 @@ def bits(ids: torch.Tensor) -> torch.Tensor:
 def test_nearly_all_test_images_of_the_published_generator_are_trained_on_and_it_is_noticed() -> (
     None
 ):
-    result = letters(is_fixed=False)
+    result = make_letters(is_fixed=False)
     _, leaks = drop_leaks(result)
     assert leaks >= 0.9 * len(result.x_test)
     with pytest.raises(
@@ -60,7 +60,7 @@ def test_nearly_all_test_images_of_the_published_generator_are_trained_on_and_it
 
 
 def test_with_its_comparison_corrected_no_image_is_used_twice() -> None:
-    result = letters(is_fixed=True)
+    result = make_letters(is_fixed=True)
     check_leak(result)
     assert drop_leaks(result)[1] == 0
     all_rows = torch.cat([result.x, result.x_test])

@@ -109,8 +109,8 @@ def test_a_file_that_did_not_arrive_whole_is_named(tmp_path: Path, file: str) ->
     whole = (tmp_path / file).read_bytes()
     (tmp_path / file).write_bytes(whole[: len(whole) // 2])
     assert missing_files("cifar10", tmp_path) == []
-    said = rf"the file {re.escape(file)} in .* is incomplete or damaged \(\d+ bytes: .*copy it there"
-    with pytest.raises(ValueError, match=said):
+    message = rf"the file {re.escape(file)} in .* is incomplete or damaged \(\d+ bytes: .*copy it there"
+    with pytest.raises(ValueError, match=message):
         load("cifar10", tmp_path)
 
 

@@ -65,7 +65,7 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "label", "site", "said"),
+    ("rows", "label", "site", "message"),
     [
         (patients(), "sik", None, "no column 'sik'; did you mean 'sick'"),
         (patients(), "sick", "clinics", "no column 'clinics'; did you mean 'clinic'"),
@@ -120,9 +120,9 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_that_cannot_be_used_says_why(
-    tmp_path: Path, rows: list[str], label: str, site: str | None, said: str
+    tmp_path: Path, rows: list[str], label: str, site: str | None, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         from_table(table(tmp_path, *rows), label, site)
 
 

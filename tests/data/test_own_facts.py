@@ -36,11 +36,12 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
     ]
     assert facts["classes"] == {"no": 21, "rare": 1, "yes": 21}
     assert facts["duplicates"] == 1 and facts["crossing"] == 0
-    said = " | ".join(facts["warnings"])
-    assert "only one example at c: strategies have nothing to select there" in said
-    assert "no example remains of d" in said
+    warnings = " | ".join(facts["warnings"])
+    assert "only one example at c: strategies have nothing to select there" in warnings
+    assert "no example remains of d" in warnings
     assert (
-        "only one label of rare: it can be used for training or testing, not both" in said
+        "only one label of rare: it can be used for training or testing, not both"
+        in warnings
     )
     shown = "\n".join(format_facts(facts))
     assert "rows: 45 read, 43 kept" in shown and "look at this: only one" in shown

@@ -39,7 +39,7 @@ def is_as_meant(d: Dataset) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "encoding", "said"),
+    ("text", "encoding", "message"),
     [
         (written(), "utf-8", None),
         (written(), "utf-8-sig", None),
@@ -56,17 +56,17 @@ def is_as_meant(d: Dataset) -> bool:
     ],
 )
 def test_a_text_file_is_read_however_it_is_written(
-    tmp_path: Path, text: str, encoding: str, said: str | None
+    tmp_path: Path, text: str, encoding: str, message: str | None
 ) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode(encoding))
     d = open_dataset(path, label="sick")
     assert is_as_meant(d), d.columns
     about_file = [note for note in d.notes if "t.csv" in note]
-    if said is None:
+    if message is None:
         assert about_file == []
     else:
-        assert any(said in note for note in about_file), d.notes
+        assert any(message in note for note in about_file), d.notes
 
 
 def test_latin_letters_are_read_and_said(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_latin_letters_are_read_and_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "value", "said"),
+    ("cells", "value", "message"),
     [
         (("1,234.5", "2,000.0", "12,345,678.25"), 1234.5, "separated by commas"),
         (("1.234,5", "2.000,0", "12.345.678,25"), 1234.5, "separated by points"),
@@ -89,7 +89,7 @@ def test_latin_letters_are_read_and_said(tmp_path: Path) -> None:
     ],
 )
 def test_decimal_marks_and_thousands_are_found_out(
-    tmp_path: Path, cells: tuple[str, ...], value: float, said: str | None
+    tmp_path: Path, cells: tuple[str, ...], value: float, message: str | None
 ) -> None:
     path = tmp_path / "t.csv"
     rows = [f"{cells[i % 3]};{i * i};{'ab'[i % 2]}" for i in range(30)]
@@ -97,7 +97,7 @@ def test_decimal_marks_and_thousands_are_found_out(
     d = open_dataset(path, label="y")
     assert float(np.float32(value)) in d.x[:, 0].tolist()
     assert len(d.columns) == 2
-    assert said is None or any(said in note for note in d.notes)
+    assert message is None or any(message in note for note in d.notes)
 
 
 def test_a_text_far_below_among_numbers_is_named_by_its_row(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> N
     df.to_csv(tmp_path / "t.csv", index=False)
     d = open_dataset(tmp_path / "t.csv", label="y")
     assert d.columns == ("dose",)
-    said = "\n".join(d.notes)
+    notes = "\n".join(d.notes)
     for column, why in (
         ("Unnamed: 0", "it is an identifier (240 different numbers in 240 rows)"),
         ("patient_no", "it is an identifier (240 different numbers in 240 rows)"),
@@ -190,7 +190,7 @@ def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> N
         ("country", "every row has 'ch'"),
         ("nothing", "it is empty"),
     ):
-        assert f"column {column!r} was left out: {why}" in said
+        assert f"column {column!r} was left out: {why}" in notes
     # requested columns are used or refused
     forced = open_dataset(tmp_path / "t.csv", label="y", columns=("patient_no", "dose"))
     assert forced.columns == ("patient_no", "dose")

@@ -70,21 +70,21 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
 def dicom(path: Path, pixels: np.ndarray, bits: int, meaning: str = "MONOCHROME2") -> None:
     pydicom = pytest.importorskip("pydicom")
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = pydicom.dataset.Dataset()
-    found.file_meta = pydicom.dataset.FileMetaDataset()
-    found.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
-    found.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
-    found.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    found.Rows, found.Columns = pixels.shape
-    found.SamplesPerPixel = 1
-    found.BitsAllocated = 16
-    found.BitsStored = bits
-    found.HighBit = bits - 1
-    found.PixelRepresentation = int(pixels.dtype.kind == "i")
-    found.PhotometricInterpretation = meaning
-    found.PixelData = pixels.tobytes()
-    found["PixelData"].VR = "OW"
-    found.save_as(path, enforce_file_format=True)
+    header = pydicom.dataset.Dataset()
+    header.file_meta = pydicom.dataset.FileMetaDataset()
+    header.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    header.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    header.Rows, header.Columns = pixels.shape
+    header.SamplesPerPixel = 1
+    header.BitsAllocated = 16
+    header.BitsStored = bits
+    header.HighBit = bits - 1
+    header.PixelRepresentation = int(pixels.dtype.kind == "i")
+    header.PhotometricInterpretation = meaning
+    header.PixelData = pixels.tobytes()
+    header["PixelData"].VR = "OW"
+    header.save_as(path, enforce_file_format=True)
 
 
 def test_dicom_files_are_pictures_by_the_bits_they_store(tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_reading_a_folder_says_how_many_bytes_of_its_files_it_has_read(
         for k in range(6):
             pixels = np.full((4, 4), 40 * k, dtype=np.uint8)
             image.fromarray(pixels).save(tmp_path / kind / f"{k}.png")
-    said: list[tuple[int, int]] = []
-    from_folder(tmp_path, notify=lambda done, total: said.append((done, total)))
+    progress: list[tuple[int, int]] = []
+    from_folder(tmp_path, notify=lambda done, total: progress.append((done, total)))
     total = sum(file.stat().st_size for file in tmp_path.glob("*/*.png"))
-    assert len(said) == 12 and said[-1] == (total, total)
-    assert 0 < said[5][0] < total
+    assert len(progress) == 12 and progress[-1] == (total, total)
+    assert 0 < progress[5][0] < total
 
 
 POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0

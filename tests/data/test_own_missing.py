@@ -42,7 +42,7 @@ def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
     return path
 
 
-def begun(found: Dataset, **settings: Any) -> SimulatedEnvironment:
+def begun(dataset: Dataset, **settings: Any) -> SimulatedEnvironment:
     """Return the sites after scaling and imputation values are agreed on."""
     recipe = Recipe(
         "missing",
@@ -54,7 +54,7 @@ def begun(found: Dataset, **settings: Any) -> SimulatedEnvironment:
         initial=5,
         **settings,
     )
-    run = ExperimentRun(environment_of(recipe, 0, found, MemoryStore()), EventLog())
+    run = ExperimentRun(environment_of(recipe, 0, dataset, MemoryStore()), EventLog())
     run.initial()
     assert isinstance(run.world, SimulatedEnvironment)
     return run.world
@@ -135,9 +135,9 @@ def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
         rounds=1,
         initial=5,
     )
-    told = run.revealed
-    assert "cells" in set(told["verb"]) and "columns" not in set(told["verb"])
-    assert "of its non-empty cells" in " ".join(told["what"])
+    revealed = run.revealed
+    assert "cells" in set(revealed["verb"]) and "columns" not in set(revealed["verb"])
+    assert "of its non-empty cells" in " ".join(revealed["what"])
 
 
 def test_secure_sums_fill_the_same_cells(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def test_images_of_whole_numbers_are_scaled_by_the_brightest_their_type_holds_an
     np.savez(tmp_path / "scans.npz", x=arrays["x"], y=arrays["y"])
     d = open_dataset(tmp_path / "scans.npz")
     assert d.x.dtype == torch.float32 and float(d.x.max()) == 1.0 and float(d.x.min()) >= 0
-    said = f"pixels are {np.dtype(dtype)} and were divided by {brightest:,}"
-    assert any(said in note for note in d.notes)
+    sentence = f"pixels are {np.dtype(dtype)} and were divided by {brightest:,}"
+    assert any(sentence in note for note in d.notes)
     # new examples are scaled by the same rule
     rows = read_rows(tmp_path / "scans.npz", (), (1, 4, 4))
     assert float(rows.x.max()) == 1.0

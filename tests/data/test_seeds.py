@@ -80,11 +80,11 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
     journal.close()
     for name, site in made.members.items():
         number = site.x[:, 0].long()
-        held = site.x[:, 1].long()
-        assert torch.equal(result.y[number], held)
-        assert torch.equal(made.oracle.hidden[name], held)
+        row_ids = site.x[:, 1].long()
+        assert torch.equal(result.y[number], row_ids)
+        assert torch.equal(made.oracle.hidden[name], row_ids)
         assert len(site.labeled) == 15
-        assert torch.equal(site.labels, held[site.labeled])
+        assert torch.equal(site.labels, row_ids[site.labeled])
     together = torch.cat([site.x[:, 0] for site in made.members.values()])
     assert (
         len(set(together.tolist())) == len(together) == longtail_counts(400, 10, 20).sum()
@@ -92,10 +92,10 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
 
 
 def test_two_seeds_of_a_run_hold_different_rows() -> None:
-    held = []
+    row_ids = []
     for seed in (0, 1):
         journal = EventLog()
         made, _ = long_tailed(seed, journal)
-        held.append({int(n) for site in made.members.values() for n in site.x[:, 0]})
+        row_ids.append({int(n) for site in made.members.values() for n in site.x[:, 0]})
         journal.close()
-    assert held[0] != held[1]
+    assert row_ids[0] != row_ids[1]

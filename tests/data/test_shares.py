@@ -37,12 +37,12 @@ def test_test_rows_follow_the_shares_of_the_training_rows(rule: Any) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.integers(0, 60))
 def test_no_test_row_is_used_twice_and_none_is_left_while_somebody_holds_its_class(
-    held: list[int], total: int
+    class_counts: list[int], total: int
 ) -> None:
-    counts = np.array(held)[:, None]
+    counts = np.array(class_counts)[:, None]
     parts = shares.test_shares(counts, np.zeros(total, dtype=np.int64), rng())
     together = np.concatenate(parts)
-    assert len(np.unique(together)) == len(together) == (total if any(held) else 0)
+    assert len(np.unique(together)) == len(together) == (total if any(class_counts) else 0)
     sizes = np.array([len(part) for part in parts])
     assert (sizes[counts[:, 0] == 0] == 0).all()
     if total >= (counts > 0).sum():

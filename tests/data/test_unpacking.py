@@ -78,9 +78,9 @@ def test_a_sheet_of_few_letters_and_many_cells_is_not_read(
     rows: str, tmp_path: Path
 ) -> None:
     path = write_book(tmp_path / "rows.xlsx", rows)
-    most = 2**33  # independent of the machine
+    memory = 2**33  # independent of the machine
     with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, but .* of memory are"):
-        check_workbook_fits(path, most)
+        check_workbook_fits(path, memory)
 
 
 def test_a_sheet_beyond_the_memory_there_is_is_not_read(

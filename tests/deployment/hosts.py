@@ -126,15 +126,15 @@ class Leader:
     # -- single instructions ---------------------------------------------------------------
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         return int(self.journal.read_note("place") or 0)
 
     def order(self, request: Request, **more: Any) -> Instruction:
         """Return the next instruction."""
         counted = self.journal.read_note("counted")
-        about = (self.site.agreement.digest, self.run, self.site.name, request.key)
+        origin = (self.site.agreement.digest, self.run, self.site.name, request.key)
         body = request_body(request, {})
-        return replace(Instruction(*about, self.place + 1, counted, body), **more)
+        return replace(Instruction(*origin, self.position + 1, counted, body), **more)
 
     def send(self, order: Instruction, secret: bytes = SECRET) -> Reply:
         blob = self.host.handle(sign_message(secret, order))
@@ -219,7 +219,7 @@ def keep(key: str, verb: str, **args: Value) -> Request:
     return Request(key_of(key), "query", 0, 0, (Step("keep", verb, args),))
 
 
-def about(verb: str, key: str, **args: Value) -> Request:
+def make_request(verb: str, key: str, **args: Value) -> Request:
     """Return an instruction that concerns annotators."""
     return Request(
         key_of(f"{key_of_people(key, verb)}/0"),

@@ -131,12 +131,12 @@ class Browser:
 
         async def send() -> Response:
             home = f"http://{self.access.hosts[0]}"
-            about: Any = {
+            options: Any = {
                 "cookies": self.cookies,
                 "follow_redirects": follow,
                 "base_url": home,
             }
-            async with AsyncClient(transport=ASGITransport(self.app), **about) as client:
+            async with AsyncClient(transport=ASGITransport(self.app), **options) as client:
                 response = await client.request(method, path, **more)
                 self.cookies = client.cookies
                 return response

@@ -82,15 +82,15 @@ def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
     """Change bytes that contain a packed message, either as a message or byte by byte."""
     blob = content.numpy().tobytes()
     try:
-        found = (
+        damaged = (
             broken(blob, draw)
             if draw.random() < 0.3
             else pack(change_one(unpack(blob), draw))
         )
     # a tree that cannot be packed is not a message
     except (ValueError, TypeError, OverflowError):
-        found = broken(blob, draw)
-    return torch.tensor(list(found), dtype=torch.uint8)
+        damaged = broken(blob, draw)
+    return torch.tensor(list(damaged), dtype=torch.uint8)
 
 
 def broken(blob: bytes, draw: np.random.Generator) -> bytes:
@@ -141,5 +141,5 @@ def nest_deeply(draw: np.random.Generator) -> bytes:
             header["0"]["shape"] = [2**40]
             header["0"]["data_offsets"] = [0, 2**42]
     header["__metadata__"]["tree"] = tree
-    told = json.dumps(header).encode()
-    return len(told).to_bytes(8, "little") + told + blob[8 + size :]
+    header_bytes = json.dumps(header).encode()
+    return len(header_bytes).to_bytes(8, "little") + header_bytes + blob[8 + size :]

@@ -85,11 +85,11 @@ def edited(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new, 1))
 
 
-def refused(done: tuple[int, str, str], said: str, code: int = 2) -> None:
+def refused(done: tuple[int, str, str], message: str, code: int = 2) -> None:
     """Check that the command failed with one sentence that contains this text."""
-    found, _, err = done
-    assert said in err
-    assert found == code
+    exit_code, _, err = done
+    assert message in err
+    assert exit_code == code
     assert err.startswith("error:") and err.count("error:") == 1
     assert "Traceback" not in err and "this is a bug" not in err and "Errno" not in err
 
@@ -109,9 +109,9 @@ def full_disk(size: int) -> Iterator[None]:
 def read_only(source: Path) -> Iterator[Path]:
     """Copy a folder so that this process, even as root, can read but not write it."""
     is_root = os.geteuid() == 0
-    with tempfile.TemporaryDirectory() as place:
-        os.chmod(place, 0o755)
-        copy = moved(source, Path(place) / "copy")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        copy = moved(source, Path(folder) / "copy")
         for path in (copy, *copy.rglob("*")):
             if is_root:
                 os.chown(path, NOBODY, NOBODY)

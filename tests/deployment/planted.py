@@ -69,7 +69,7 @@ def schema(is_class: bool) -> Schema:
 def lines(site: SiteId, is_class: bool) -> list[list[str]]:
     """Return name, features and label of each row; the fifth of `PLANTED` is planted."""
     draw = np.random.default_rng(SITES.index(site))
-    found = []
+    traces = []
     for i in range(COUNT):
         is_planted = (site, i) == (PLANTED, AT)
         x = (
@@ -80,8 +80,8 @@ def lines(site: SiteId, is_class: bool) -> list[list[str]]:
         y = CLASSES[int(draw.random() < 0.5)] if is_class else repr(round(sum(x), 7))
         label = repr(NUMBER) if is_planted and not is_class else y
         name = ROW if is_planted else f"{site}-name-{i:04d}"
-        found.append([name, *map(repr, x), WARDS[i % 2], label])
-    return found
+        traces.append([name, *map(repr, x), WARDS[i % 2], label])
+    return traces
 
 
 def planted(
@@ -100,10 +100,10 @@ def planted(
     chosen["allow"] = policy.allowed
     agreed_on = schema(is_class)
     secret = new_signing_key()
-    about = at_sites(recipe, "alps", len(names), agreed_on)
+    agreement_of_study = at_sites(recipe, "alps", len(names), agreed_on)
     agreement = Agreement(
         "alps",
-        about,
+        agreement_of_study,
         agreed_on,
         names,
         verify_key(secret),
@@ -292,20 +292,22 @@ class Wire:
 
         return answer
 
-    def found(self, rows: Sequence[Tensor], labels: Sequence[Tensor]) -> list[str]:
+    def find_traces(self, rows: Sequence[Tensor], labels: Sequence[Tensor]) -> list[str]:
         """Return the planted values found in any message, in the format of `found_in`."""
         blobs = [blob for _, blob in (*self.up, *self.down)]
-        told = [unpack(blob[SIGNATURE:]) for site, blob in self.up if site == PLANTED]
-        return found_in(b"\n".join(blobs), told, rows, labels)
+        messages = [unpack(blob[SIGNATURE:]) for site, blob in self.up if site == PLANTED]
+        return found_in(b"\n".join(blobs), messages, rows, labels)
 
 
 def found_in(
-    blob: bytes, told: Sequence[Any], rows: Sequence[Tensor], labels: Sequence[Tensor]
+    blob: bytes, messages: Sequence[Any], rows: Sequence[Tensor], labels: Sequence[Tensor]
 ) -> list[str]:
     """Return the planted values found in these bytes, and the places in the replies
-    ``told`` with the direction of a row, (d,), or of a list of labels, (n,)."""
+    ``messages`` with the direction of a row, (d,), or of a list of labels, (n,)."""
     names = [repr(needle) for needle in hidden_in(blob, rows)]
-    sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
+    sent = [
+        (tree["key"], tensor) for tree in messages for tensor in tensors(tree["answer"])
+    ]
     for what, vectors in (("row", rows), ("labels", labels)):
         names += [
             f"{what} in {tuple(tensor.shape)} of {read_key(key)}"

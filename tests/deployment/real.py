@@ -83,9 +83,9 @@ class Real:
             code = self.running[LEADER].wait(seconds)
         except subprocess.TimeoutExpired as error:
             raise AssertionError(
-                f"not finished in {seconds} seconds:\n{self.told()}"
+                f"not finished in {seconds} seconds:\n{self.read_logs()}"
             ) from error
-        assert code == 0, self.told()
+        assert code == 0, self.read_logs()
 
     def close(self) -> None:
         """Stop all processes and check that none is left."""
@@ -109,7 +109,7 @@ class Real:
     def text(self, name: str) -> str:
         return self.log(name).read_text() if self.log(name).exists() else ""
 
-    def told(self) -> str:
+    def read_logs(self) -> str:
         """Return the last output of every process, for a failed assertion."""
         return "\n".join(f"-- {name}: {self.text(name)[-1500:]}" for name in self.running)
 
@@ -127,7 +127,7 @@ class Real:
         try:
             wait_until(lambda: f"replied to {key}" in self.text(site), seconds, key)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.told()}") from error
+            raise AssertionError(f"{error}\n{self.read_logs()}") from error
 
     def waited_for(self, site: str, seconds: float) -> float:
         """Return how long the next exchange that proceeds without a site waited for it."""
@@ -224,20 +224,20 @@ def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> 
     return site
 
 
-def assert_as_undisturbed(found: Real) -> None:
+def assert_as_undisturbed(real: Real) -> None:
     """Check that all results equal those of the study in one process."""
-    assert found.alike.program().go()
-    place = found.alike.program().cell.folder(Path())
-    here = found.office.path / place
-    there = found.alike.place / place
-    assert records(here, found.office.agreement.code) == records(there)
-    assert found.labels() == found.alike.labels()
-    assert asked(found.sites) == asked(found.alike.sites)
+    assert real.alike.program().go()
+    folder = real.alike.program().cell.folder(Path())
+    here = real.office.path / folder
+    there = real.alike.coordinator_folder / folder
+    assert records(here, real.office.agreement.code) == records(there)
+    assert real.labels() == real.alike.labels()
+    assert asked(real.sites) == asked(real.alike.sites)
     weights = {file.relative_to(there) for file in there.rglob("*.safetensors")}
     assert {file.relative_to(here) for file in here.rglob("*.safetensors")} == weights
     pairs = [(here / file, there / file) for file in weights]
-    own = [Path(name, "model.safetensors") for name in found.sites]
-    pairs += [(found.folder / file, found.alike.folder / file) for file in own]
+    own = [Path(name, "model.safetensors") for name in real.sites]
+    pairs += [(real.folder / file, real.alike.folder / file) for file in own]
     for one, other in pairs:
         assert_close(load_tree(one, one.parent), load_tree(other, other.parent), str(one))
 
@@ -254,11 +254,11 @@ def assert_close(one: Any, other: Any, where: str) -> None:
         assert one == other, where
 
 
-def records(place: Path, fingerprint: str = "") -> list[dict[str, Any]]:
+def records(folder: Path, fingerprint: str = "") -> list[dict[str, Any]]:
     """Return the records without times and without the bytes of ``fingerprint``, which each
     site sends for the distributions that a study names."""
     result = []
-    for line in (place / "records.jsonl").read_text().splitlines():
+    for line in (folder / "records.jsonl").read_text().splitlines():
         record = {
             name: value for name, value in json.loads(line).items() if name != "seconds"
         }

@@ -63,7 +63,7 @@ class Signing:
     secret: bytes = field(default_factory=new_signing_key)
     sealing: bytes = field(default_factory=new_secret)
     change: Change | None = None
-    told: dict[str, Answer] = field(default_factory=dict)
+    sent: dict[str, Answer] = field(default_factory=dict)
 
     @property
     def seal_key(self) -> SealKey:
@@ -77,9 +77,9 @@ class Signing:
             order = open_instruction(self.public, blob)
             key = order.key
             life = order.life
-            if str(key) not in self.told:
-                self.told[str(key)] = self.answer(order)
-            answer = dict(self.told[str(key)])
+            if str(key) not in self.sent:
+                self.sent[str(key)] = self.answer(order)
+            answer = dict(self.sent[str(key)])
         except (ValueError, RuntimeError) as error:
             refused = Reply(RUN, self.site.id, key, refused=str(error), life=life)
             return sign_message(self.secret, refused)
@@ -124,7 +124,7 @@ class Federation:
     weights: SiteWeights
     transport: Loopback
     journal: EventLog
-    said: list[Event]
+    events: list[Event]
 
     def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
         parts = next(iter(self.world.members.values())).parts
@@ -144,7 +144,7 @@ class Federation:
     @property
     def refusals(self) -> dict[str, str]:
         """Return the last reason why a reply of a site was rejected."""
-        return {e["site"]: e["why"] for e in self.said if e["event"] == "refused"}
+        return {e["site"]: e["why"] for e in self.events if e["event"] == "refused"}
 
 
 def federation(

@@ -40,7 +40,7 @@ def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event],
     def notify(event: Event) -> None:
         world.label(event)
         if when(event):
-            Control(world.place / "control").tell("stop")
+            Control(world.coordinator_folder / "control").tell("stop")
 
     return notify
 
@@ -137,7 +137,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
         for _ in range(2):
             with pytest.raises(ValueError, match="nothing can be computed with that"):
                 world.program().go()
-    (first, second) = world.said("taken back")
+    (first, second) = world.list_events("taken back")
     assert (first["key"], second["key"]) == ("0/train/1/0", "0/train/1/0")
     assert "are discarded" in first["why"]
     assert world.program().go()
@@ -179,15 +179,15 @@ def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
     seen: list[str] = []
 
     def advance() -> None:
-        seen.append(describe_standing(read_live(world.place) or {}))
-        Control(world.place / "control").tell("advance")
+        seen.append(describe_standing(read_live(world.coordinator_folder) or {}))
+        Control(world.coordinator_folder / "control").tell("advance")
 
     assert world.program(scaling_waits(world, advance)).go()
     assert world.transport.seconds < 60.0
     for word in ("Waiting for davos since", "at the latest", "coordinate advance"):
         assert word in seen[0]
     assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
-    live = read_live(world.place)
+    live = read_live(world.coordinator_folder)
     assert live is not None
     assert without(live)[0].startswith("The study proceeds without davos since")
     assert live["waiting"] is None
@@ -196,12 +196,14 @@ def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
 
 def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
-    on = scaling_waits(world, lambda: Control(world.place / "control").tell("advance"))
+    on = scaling_waits(
+        world, lambda: Control(world.coordinator_folder / "control").tell("advance")
+    )
 
     def notify(event: Event) -> None:
         on(event)
         if event["event"] == "round" and event["cycle"] == 0:
-            Control(world.place / "control").tell("stop")
+            Control(world.coordinator_folder / "control").tell("stop")
 
     assert not world.program(notify).go()
     world.transport.down = set()
@@ -218,13 +220,13 @@ def away_after(
     """Take a site offline after an event; call ``then`` when an exchange waits for it."""
     happened: list[Event] = []
 
-    def notify(found: Event) -> None:
-        world.label(found)
-        if found["event"] == event and found.items() >= more.items() and not happened:
-            happened.append(found)  # a run that rolls back repeats this event
+    def notify(shown: Event) -> None:
+        world.label(shown)
+        if shown["event"] == event and shown.items() >= more.items() and not happened:
+            happened.append(shown)  # a run that rolls back repeats this event
             world.transport.down = {"davos"}
-        if found["event"] == "waiting" and not found["key"].startswith("progress/"):
-            then(found)
+        if shown["event"] == "waiting" and not shown["key"].startswith("progress/"):
+            then(shown)
 
     return notify
 
@@ -232,7 +234,7 @@ def away_after(
 def advance_in(world: Federation) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         world.transport.down = set()  # the site is back for later events
-        Control(world.place / "control").tell("advance")
+        Control(world.coordinator_folder / "control").tell("advance")
 
     return tell
 
@@ -256,14 +258,16 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
     assert world.program(away_after(world, begin, advance_in(world), **more)).go()
     assert world.transport.seconds < 3600.0
-    (line,) = without(read_live(world.place) or {})
+    (line,) = without(read_live(world.coordinator_folder) or {})
     assert line.lower().startswith(f"{what} proceeds without davos since")
     if what != "model/finish":  # no later instruction could tell the site
         (output,) = messages(world, "davos")
         assert f"proceeds without this site in {what}" in output
     assert messages(world, "basel") == []
     if what == "round 2 of cycle 0":
-        keys = [event for event in world.said("answered") if "/1/0~1" in event["key"]]
+        keys = [
+            event for event in world.list_events("answered") if "/1/0~1" in event["key"]
+        ]
         assert {event["site"] for event in keys} == {"basel", "chur"}
     if begin == "round":
         assert sum(world.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
@@ -274,7 +278,7 @@ def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Pa
     output: list[dict[str, Any]] = []
 
     def back(event: Event) -> None:
-        output.append(json.loads((world.place / "live.json").read_text()))
+        output.append(json.loads((world.coordinator_folder / "live.json").read_text()))
         world.transport.down = set()
 
     assert world.program(away_after(world, "round", back, cycle=0, round=0)).go()
@@ -314,9 +318,9 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
-            output.append(describe_standing(read_live(world.place) or {}))
+            output.append(describe_standing(read_live(world.coordinator_folder) or {}))
             if "davos" in world.transport.down:
-                Control(world.place / "control").tell("advance")
+                Control(world.coordinator_folder / "control").tell("advance")
             world.transport.down = {"davos"}
 
     assert world.program(notify).go()
@@ -357,7 +361,7 @@ def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> 
         if event["event"] == "labels":
             looks.append(event["step"])
             if looks.count(event["step"]) == 2:  # the other sites have finished
-                Control(world.place / "control").tell("advance")
+                Control(world.coordinator_folder / "control").tell("advance")
 
     assert world.program(notify).go()
     (output,) = [line for line in messages(world, "davos") if "query of cycle 0" in line]

@@ -120,10 +120,10 @@ def test_tables_are_standardized_and_images_are_not() -> None:
 
 def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
     path = written(tmp_path / "study.toml", "rounds = 1\n", 'base = "demo"\n')
-    found = read_agreement(path).recipe
-    assert found.model.name == "linear"  # the file takes precedence
-    assert found.rounds == 7  # of the demo
-    assert found.title == ""  # which describes other data
+    recipe = read_agreement(path).recipe
+    assert recipe.model.name == "linear"  # the file takes precedence
+    assert recipe.rounds == 7  # of the demo
+    assert recipe.title == ""  # which describes other data
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
 
 
 def test_frozen_features_take_the_place_of_rows() -> None:
-    about = agreed("features=mlp", "model=linear")
-    assert about.recipe.standardize == "none"
-    assert about.transform(torch.zeros(3, 4)).shape == (3, 64)
-    assert build_study(about).layout.params[0][1] == (2, 64)
+    agreement = agreed("features=mlp", "model=linear")
+    assert agreement.recipe.standardize == "none"
+    assert agreement.transform(torch.zeros(3, 4)).shape == (3, 64)
+    assert build_study(agreement).layout.params[0][1] == (2, 64)

@@ -47,13 +47,13 @@ def draw_labels(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_planted_confusion_matrices_are_recovered() -> None:
     classes, counts = draw_labels(3000, seed=0)
-    found = fit_dawid_skene(counts)
-    assert float((found.confusion - PLANTED).abs().max()) < 0.06
-    assert float((found.shares - torch.tensor([0.5, 0.3, 0.2])).abs().max()) < 0.03
-    correct = float((found.probabilities.argmax(1) == classes).double().mean())
+    estimate = fit_dawid_skene(counts)
+    assert float((estimate.confusion - PLANTED).abs().max()) < 0.06
+    assert float((estimate.shares - torch.tensor([0.5, 0.3, 0.2])).abs().max()) < 0.03
+    correct = float((estimate.probabilities.argmax(1) == classes).double().mean())
     by_majority = float((counts.sum(0).argmax(1) == classes).double().mean())
     assert correct > by_majority + 0.1
-    assert torch.allclose(found.confusion.sum(2), torch.ones(5, 3, dtype=torch.float64))
+    assert torch.allclose(estimate.confusion.sum(2), torch.ones(5, 3, dtype=torch.float64))
 
 
 def test_it_is_the_majority_for_annotators_who_differ_in_nothing() -> None:
@@ -79,8 +79,8 @@ def test_an_example_without_labels_of_most_annotators_is_estimated() -> None:
         Annotation(task, str(annotator), float(counts[annotator, task].argmax()))
         for annotator, task in (seen.squeeze(2)).nonzero().tolist()
     ]
-    found = estimate_classes(labels, 3)
-    hits = [found[task] == value for task, value in enumerate(classes.tolist())]
+    estimate = estimate_classes(labels, 3)
+    hits = [estimate[task] == value for task, value in enumerate(classes.tolist())]
     assert np.mean(hits) > 0.9
 
 
@@ -112,9 +112,9 @@ def test_alpha_equals_the_reference_implementation(level: str, annotators: int) 
             values += 1000 + draw.normal(size=values.shape)
         values[draw.random(values.shape) < 0.2] = np.nan
         wanted = krippendorff.alpha(values, level_of_measurement=level)
-        found = measure_agreement(make_labels(values), is_interval=is_interval)
-        assert found.alpha == pytest.approx(wanted, abs=1e-10)
-        assert found.examples == int(((~np.isnan(values)).sum(0) > 1).sum())
+        agreement = measure_agreement(make_labels(values), is_interval=is_interval)
+        assert agreement.alpha == pytest.approx(wanted, abs=1e-10)
+        assert agreement.examples == int(((~np.isnan(values)).sum(0) > 1).sum())
 
 
 def test_kappa_equals_the_reference_implementation() -> None:
@@ -122,20 +122,20 @@ def test_kappa_equals_the_reference_implementation() -> None:
     for _ in range(20):
         first = draw.integers(0, 3, 25)
         second = np.where(draw.random(25) < 0.6, first, draw.integers(0, 3, 25))
-        found = cohen_kappa(make_labels(np.array([first, second], dtype=float)))
-        assert found == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
+        kappa = cohen_kappa(make_labels(np.array([first, second], dtype=float)))
+        assert kappa == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
 
 
 def test_what_has_no_coefficient_is_left_out() -> None:
     same = make_labels(np.ones((2, 4)))
     assert cohen_kappa(same) is None
     assert krippendorff_alpha(same, is_interval=False) is None
-    found = measure_agreement(same, is_interval=False)
-    assert found.describe() == [
+    agreement = measure_agreement(same, is_interval=False)
+    assert agreement.describe() == [
         "Agreement of annotators on 4 examples: no coefficient, because all labels are equal."
     ]
     three = make_labels(np.array([[0.0, 1], [0, 1], [1, 1]]))
-    found = measure_agreement(three, is_interval=False)
-    assert (found.kappa, found.examples) == (None, 2)
+    agreement = measure_agreement(three, is_interval=False)
+    assert (agreement.kappa, agreement.examples) == (None, 2)
     single = make_labels(np.array([[0.0, 1.0]]))
     assert measure_agreement(single, is_interval=False).describe() == []

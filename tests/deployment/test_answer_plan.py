@@ -124,7 +124,7 @@ def test_a_site_with_too_few_annotators_says_so() -> None:
 def test_a_study_with_two_annotations_labels_half_as_many_examples(tmp_path: Path) -> None:
     world = tiny(tmp_path, plan=TWO, annotators=("Ann", "Bob"))
     assert world.program().go()
-    assert world.said("refused") == []
+    assert world.list_events("refused") == []
     assert world.bought(-1) == dict.fromkeys(NAMES[:3], 2)
     assert world.bought(0) == dict.fromkeys(NAMES[:3], 1)
     for ledger in world.ledgers.values():
@@ -138,17 +138,17 @@ def test_alpha_of_ten_examples_is_sent_and_of_fewer_is_not(tmp_path: Path) -> No
     recipe = replace(TINY, initial=10, budget=10)
     world = tiny(tmp_path, recipe, plan=plan, annotators=("Ann", "Bob"))
     assert world.program().go()
-    assert world.said("refused") == []
-    first, second = (event["sites"] for event in world.said("agreement"))
+    assert world.list_events("refused") == []
+    first, second = (event["sites"] for event in world.list_events("agreement"))
     assert first == dict.fromkeys(NAMES[:3])
     assert second == dict.fromkeys(NAMES[:3], 1.0)
-    live = read_live(world.place)
+    live = read_live(world.coordinator_folder)
     assert live is not None and live["sites"]["basel"]["alpha"] == 1.0
     assert site_columns(live)["Alpha"] == ["1.00"] * 3
-    page = write_report([world.place]).read_text()
+    page = write_report([world.coordinator_folder]).read_text()
     assert ">Alpha</th>" in page and "a dash below 10 examples" in page
-    assert describe_event(world.said("agreement")[0], world.agreement) is None
-    sentence = describe_event(world.said("agreement")[1], world.agreement)
+    assert describe_event(world.list_events("agreement")[0], world.agreement) is None
+    sentence = describe_event(world.list_events("agreement")[1], world.agreement)
     assert sentence is not None and "basel 1.00, chur 1.00, davos 1.00" in sentence
     sent = [line.reveals for line in list_agreed_disclosures(world.agreement)]
     assert sum("Krippendorff's alpha" in reveals for reveals in sent) == 1

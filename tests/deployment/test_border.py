@@ -47,14 +47,14 @@ def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
         more.pop("training_config", None),
         more.pop("masked", None),
     )
-    about = {
+    fields = {
         "key": key_of("0/query/0"),
         "owner": "query",
         "cycle": 0,
         "round": 0,
         "steps": (step,),
     }
-    return Request(**{**about, **more})
+    return Request(**{**fields, **more})
 
 
 @pytest.mark.parametrize(

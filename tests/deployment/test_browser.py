@@ -34,7 +34,7 @@ def open_page(browser: Any, study: Real, site: str) -> Any:
     study.running[name] = start_command(study.log(name), *words)
     wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
     match = re.search(r"http://\S+", study.text(name))
-    assert match, study.told()
+    assert match, study.read_logs()
     page = browser.new_context().new_page()
     page.set_default_timeout(1000 * LONG)
     page.goto(match[0])
@@ -44,23 +44,23 @@ def open_page(browser: Any, study: Real, site: str) -> Any:
 
 def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
     """Label by keyboard, with the classes in turn; return the labels by example."""
-    given = {}
+    labels = {}
     for number in range(samples):
         page.get_by_role("heading", name=re.compile("^Example ")).wait_for()
         page.wait_for_load_state()  # from now on the page handles keys
         sample = page.locator("h1").inner_text().removeprefix("Example ")
-        given[sample] = float(number % 2)
+        labels[sample] = float(number % 2)
         with page.expect_navigation():
             page.keyboard.press(str(1 + number % 2))
     page.get_by_role("heading", name="All done for now").wait_for()
-    return given
+    return labels
 
 
 def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
     """Return the labels that a site trains on, with cycles, by name of the example."""
     rows = study.sites[site].rows.ids
-    found = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
-    return {rows[label.row]: (label.value, label.cycle) for label in found}
+    labels = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
+    return {rows[label.row]: (label.value, label.cycle) for label in labels}
 
 
 def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def check_typed(folder: Path, transport: str) -> None:
             before = {sample: (value, -1) for sample, value in first[site].items()}
             asked = {sample: (value, 0) for sample, value in second[site].items()}
             assert load_labels(study, site) == before | asked
-        place = study.office.path / study.alike.program().cell.folder(Path())
-        assert [record["labeled"] for record in records(place)] == [4, 6]
+        run_folder = study.office.path / study.alike.program().cell.folder(Path())
+        assert [record["labeled"] for record in records(run_folder)] == [4, 6]
 
         page = browser.new_page()
         page.goto((study.office.path / "report.html").as_uri())

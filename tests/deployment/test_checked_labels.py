@@ -82,7 +82,7 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
     assert (task.is_check, task.answers, task.value) == (True, (), None)
     task = ledger.answer(2, 1, "ann")
     assert (task.state, task.value) == ("answered", 1.0)
-    assert [(given.annotator, given.kind) for given in task.answers] == [
+    assert [(answer.annotator, answer.kind) for answer in task.answers] == [
         ("", "earlier"),
         ("ann", "answer"),
     ]
@@ -279,7 +279,7 @@ def test_sites_check_their_suspicious_labels_and_train_on_the_decisions(
                 ledger.resolve(task.row, world.truth(name, task.row), "Bob")
 
     assert world.program(notify).go()
-    assert world.said("refused") == []
+    assert world.list_events("refused") == []
     n_corrected = 0
     for name, own in checked.items():
         assert len(own) > 1

@@ -132,7 +132,7 @@ def change_one(world: Federation, change: str) -> list[int]:
             ledger.withdraw(changed[0], "Ann", "the patient asked for it")
         return None  # "cannot tell"
 
-    world.who = answer
+    world.annotate = answer
     return changed
 
 
@@ -185,6 +185,6 @@ def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
     known = world.ledgers["chur"].store.load_states("chur")["features"]
     expected = (x - known["mean"]) / known["std"]
     torch.testing.assert_close(shown, expected.double(), rtol=0, atol=1e-4)
-    told = sign * (after["answers"] - before["answers"])
-    assert int(told.argmax()) == int(world.truth("chur", row))
+    difference = sign * (after["answers"] - before["answers"])
+    assert int(difference.argmax()) == int(world.truth("chur", row))
     world.close()

@@ -148,8 +148,8 @@ def answering(world: Federation) -> Callable[[Event], None]:
 
 def features(site: SiteFolder) -> dict[str, bytes]:
     """Return the feature files of a site, by the digests of encoder and examples."""
-    found = site.path.glob(f"{FEATURES}/*/{DATA}")
-    return {file.parent.name: file.read_bytes() for file in found}
+    files = site.path.glob(f"{FEATURES}/*/{DATA}")
+    return {file.parent.name: file.read_bytes() for file in files}
 
 
 def check(

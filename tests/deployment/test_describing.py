@@ -37,17 +37,17 @@ MASKED = Privacy(secure_sum=True, bound=1e6)
 def describe(world: Federation, **more: Any) -> dict[str, Any]:
     """Describe the data of all sites, and return the file at the coordinator."""
     assert not world.program(describes=True, **more).go()
-    facts: dict[str, Any] = json.loads((world.place / FILE).read_text())
+    facts: dict[str, Any] = json.loads((world.coordinator_folder / FILE).read_text())
     return facts
 
 
 def masked(folder: Path) -> Federation:
-    return federation(folder, replace(TINY, privacy=MASKED), ward(each=60))
+    return federation(folder, replace(TINY, privacy=MASKED), ward(per_site=60))
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, dict[str, Any]]:
-    world = federation(tmp_path_factory.mktemp("plain"), TINY, ward(each=60))
+    world = federation(tmp_path_factory.mktemp("plain"), TINY, ward(per_site=60))
     return world, describe(world)
 
 
@@ -77,7 +77,7 @@ def test_sums_behind_masks_are_those_of_plain_counts(
         assert one["edges"] == other["edges"]
         assert other["sites"] == []
     assert "only sums of all sites" in facts["notes"][0]
-    assert "without drift between sites" in summarize(world.place)[0]
+    assert "without drift between sites" in summarize(world.coordinator_folder)[0]
     assert facts["notes"][0] in format_description(facts)  # type: ignore[arg-type]
 
 
@@ -91,8 +91,8 @@ def test_the_study_goes_on_in_the_same_run_and_names_what_left(
         "bins",
         "first",
     ]
-    page = write_report([world.place]).read_text()
-    (line,) = summarize(world.place)
+    page = write_report([world.coordinator_folder]).read_text()
+    (line,) = summarize(world.coordinator_folder)
     assert line.startswith("The data of the sites were described on ")
     assert line in page
     assert "Data of the sites" in page
@@ -100,7 +100,7 @@ def test_the_study_goes_on_in_the_same_run_and_names_what_left(
 
 
 def test_a_study_that_has_begun_is_not_described_and_loses_nothing(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, ward(each=60))
+    world = federation(tmp_path, TINY, ward(per_site=60))
     program = world.program(notify=stop_at(world, "labels"))
     assert not program.go()
     with open_journal(program.run_folder, world.agreement) as journal:
@@ -118,13 +118,13 @@ def stop_at(world: Federation, kind: str) -> Any:
     def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == kind:
-            Control(world.place / "control").tell("stop")
+            Control(world.coordinator_folder / "control").tell("stop")
 
     return notify
 
 
 def test_a_site_that_does_not_describe_its_data_is_named(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, ward(each=60))
+    world = federation(tmp_path, TINY, ward(per_site=60))
     text = (tmp_path / "chur" / "site.toml").read_text()
     assert "[describe]" in text
     (tmp_path / "chur" / "site.toml").write_text(text.replace("least = 10", "least = 0"))
@@ -151,7 +151,7 @@ def test_behind_masks_such_a_site_refuses(tmp_path: Path) -> None:
 
 
 def test_edges_that_do_not_increase_are_refused(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, ward(each=60))
+    world = federation(tmp_path, TINY, ward(per_site=60))
     made = build_study(world.agreement)
     method = made.methods["describe"]
     assert isinstance(method, Describe)
@@ -168,7 +168,7 @@ class NoView:
 
 def test_a_study_with_noise_sends_no_exact_counts(tmp_path: Path) -> None:
     recipe = replace(TINY, strategy=Spec("ahfal"), privacy=Privacy(epsilon=1.0))
-    world = federation(tmp_path, recipe, ward(each=60))
+    world = federation(tmp_path, recipe, ward(per_site=60))
     why = explain_no_description(world.agreement)
     assert why is not None
     assert "privacy.epsilon" in why
@@ -209,7 +209,7 @@ def test_the_summary_names_the_strongest_drift_beyond_chance(tmp_path: Path) -> 
 
 
 def test_columns_that_are_not_described_are_named(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, ward(each=60))
+    world = federation(tmp_path, TINY, ward(per_site=60))
     columns = tuple(Column(f"c{n}") for n in range(MOST_COLUMNS + 1))
     columns += (Column("note", text=True),)
     shape = (MOST_COLUMNS + 1 + BUCKETS,)

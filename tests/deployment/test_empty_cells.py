@@ -124,7 +124,7 @@ def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "facts"),
     [
         ({}, ("standardization", "cells", "coordinator, each contribution")),
         (
@@ -136,12 +136,12 @@ def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
     ],
 )
 def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
-    change: dict[str, Any], told: tuple[str, str, str], tmp_path: Path
+    change: dict[str, Any], facts: tuple[str, str, str], tmp_path: Path
 ) -> None:
     world = federation(tmp_path, replace(TINY, **change), ward())
     site = world.sites["basel"]
     of_cells = [line for line in list_disclosures(site) if line[1] == "cells"]
-    assert [(part, verb, seen) for part, verb, _, seen, _ in of_cells] == [told]
+    assert [(part, verb, seen) for part, verb, _, seen, _ in of_cells] == [facts]
     assert of_cells[0][2] == (
         "aggregates of numbers of examples, of each column and of its non-empty cells"
     )
@@ -225,14 +225,14 @@ def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
     """The sites agree on the same scaling and fill values with other test examples."""
     data = ward()
     other = torch.where(data.x_test.isnan(), data.x_test, 5 * data.x_test)
-    found = []
+    scores = []
     for name, item in (("one", data), ("two", replace(data, x_test=other))):
         world = federation(tmp_path / name, TINY, item)
         assert world.program().go()
         site = world.sites["basel"]
-        found.append(load_tree(site.path / MODEL, site.path)["scale"])
+        scores.append(load_tree(site.path / MODEL, site.path)["scale"])
         world.close()
-    one, two = found
+    one, two = scores
     assert one.keys() == {"mean", "std", "fill"}
     for name, values in one.items():
         assert torch.equal(values, two[name]), name
@@ -344,7 +344,7 @@ def test_one_site_with_totals_that_cannot_be_is_named_in_one_sentence(
     turn(world, "chur", lie)
     with pytest.raises(RuntimeError, match=rf"site chur: {why}"):
         world.program().go()
-    assert {event["site"] for event in world.said("refused")} == {"chur"}
+    assert {event["site"] for event in world.list_events("refused")} == {"chur"}
     world.close()
 
 

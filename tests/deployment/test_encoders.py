@@ -96,7 +96,7 @@ def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -
     assert "second moments of the patches" in revealed["patches"]
     assert revealed["encode"] == "nothing"
     assert "- Encoder: convolution:filters=4:patch=3, Convolution" in (
-        world.place / CARD
+        world.coordinator_folder / CARD
     ).read_text(encoding="utf-8")
     world.close()
 
@@ -115,7 +115,7 @@ def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> N
     for name in again.sites:
         for file in features_of(again, name):
             os.utime(file, ns=(1, 1))
-    again.place.rename(again.place.with_name("before"))
+    again.coordinator_folder.rename(again.coordinator_folder.with_name("before"))
     assert again.program(clock=next_second).go()  # another run of the same study
     assert {when for when, _ in features_of(again, "basel").values()} == {1}
     again.close()
@@ -130,7 +130,7 @@ def test_a_damaged_file_of_features_is_made_anew(tmp_path: Path) -> None:
     for name in again.sites:
         for file in features_of(again, name):
             Path(file).write_bytes(b"x" * Path(file).stat().st_size)
-    again.place.rename(again.place.with_name("before"))
+    again.coordinator_folder.rename(again.coordinator_folder.with_name("before"))
     again.away = set()
     assert again.program(clock=next_second).go()
     assert len(again.records()) == len(scores)
@@ -294,11 +294,13 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
         "spread": torch.ones(4),
         **change,
     }
-    given: Answer = {name: value for name, value in args.items() if value is not None}
-    refused = asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", given))
+    arguments: Answer = {name: value for name, value in args.items() if value is not None}
+    refused = asked(
+        leader, "0/initial/encode/0", "encoding", Step("keep", "encode", arguments)
+    )
     assert refused is not None
     assert words in refused
-    well = {**given, "digest": args["digest"]} | {
+    well = {**arguments, "digest": args["digest"]} | {
         "digest": encoder_digest(encoder),
         "length": torch.tensor(LENGTH),
         "center": torch.zeros(4),

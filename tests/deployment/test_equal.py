@@ -363,7 +363,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     # secure aggregation hides a global model from the coordinator
     if ours["state"] is not None:
         assert_alike(ours, theirs)
-    is_common = "A global model" in (world.place / CARD).read_text()
+    is_common = "A global model" in (world.coordinator_folder / CARD).read_text()
     assert is_common == (ours["state"] is not None)
     for site, folder in world.sites.items():
         own = theirs["sites"].get(site) or theirs["state"]
@@ -388,7 +388,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
                 assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
         assert_same_metrics(real, record)
         assert real.get("prediction_sets") == record.get("prediction_sets")
-    card = (world.place / CARD).read_text()
+    card = (world.coordinator_folder / CARD).read_text()
     for line in list_metrics(records[-1].get("metrics", {}), world.data.classes):
         assert f"- {line}" in card
     world.close()
@@ -427,5 +427,7 @@ def assert_same_audit(real: Any, simulated: Any) -> None:
             assert real["per_site"][site]["score"] == pytest.approx(score, rel=1e-6)
 
 
-def run_records(place: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()]
+def run_records(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()
+    ]

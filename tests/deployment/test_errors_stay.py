@@ -31,7 +31,7 @@ from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
-from tests.deployment.hosts import SECRET, SITE, Leader, about, folder
+from tests.deployment.hosts import SECRET, SITE, Leader, folder, make_request
 from tests.deployment.planted import hidden_in
 from tests.deployment.worlds import tiny
 from tests.keys import key_of
@@ -60,7 +60,7 @@ KINDS = {
 
 
 def raising(error: Callable[[], BaseException]) -> Callable[..., NoReturn]:
-    def fail(*given: Any, **fields: Any) -> NoReturn:
+    def fail(*args: Any, **fields: Any) -> NoReturn:
         raise error()
 
     return fail
@@ -97,13 +97,13 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> SiteFolder:
+def template(tmp_path_factory: pytest.TempPathFactory) -> SiteFolder:
     return folder(tmp_path_factory.mktemp("errors"), brought=range(6))
 
 
 @pytest.fixture
-def leader(place: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
-    values = Leader(SiteFolder.open(shutil.copytree(place.path, tmp_path / "SITE")))
+def leader(template: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
+    values = Leader(SiteFolder.open(shutil.copytree(template.path, tmp_path / "SITE")))
     yield values
     values.ledger.close()
 
@@ -125,13 +125,13 @@ def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
     for canary in (*CANARIES, str(leader.site.path), leader.site.path.parent.name):
         assert canary.encode() not in blob
     assert hidden_in(blob) == []
-    told = str(leader.send(order).refused)
+    refusal = str(leader.send(order).refused)
     assert re.fullmatch(
         rf"site {SITE} could not perform {re.escape(what)} \(error [0-9a-f]{{8}}\); "
         rf"see its {LOG} for details",
-        told,
+        refusal,
     )
-    number = re.findall(r"error ([0-9a-f]{8})", told)[0]
+    number = re.findall(r"error ([0-9a-f]{8})", refusal)[0]
     log = leader.site.path / LOG
     assert f"== error {number}, " in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
@@ -146,9 +146,9 @@ def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -
         args = {"step": "0/query", "cycle": 0} | ({"allowed": 3} if verb == "ask" else {})
     if verb == "score":
         args = {"retained": False, **leader.first_model()}
-    place = leader.host._limits.schedule.find_position(key)
+    position = leader.host._limits.schedule.find_position(key)
     step = Step(kind, verb, args)  # type: ignore[arg-type]
-    return Request(key, owner, place.cycle, place.round, (step,))
+    return Request(key, owner, position.cycle, position.round, (step,))
 
 
 PLACES = {
@@ -229,7 +229,7 @@ def test_what_the_host_itself_says_stays_at_the_site(
 ) -> None:
     """The errors concern labels of the file, the ledger and examples."""
     monkeypatch.setattr(host_module.Host, part, raising(ERRORS["value"]))
-    order = leader.order(about("hello", "0/hello"))
+    order = leader.order(make_request("hello", "0/hello"))
     assert_silent(leader, order, "Annotators.hello")
 
 
@@ -237,12 +237,12 @@ def test_a_progress_that_fails_is_silent_too(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Annotators, "progress", raising(ERRORS["value"]))
-    order = leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
+    order = leader.order(make_request("hello", "0/hello"), key=key_of("progress/1"))
     assert_silent(leader, order, "a progress request")
 
 
 def test_a_refusal_of_our_own_is_told_in_its_words(leader: Leader) -> None:
-    order = replace(leader.order(about("hello", "0/hello")), study="0" * 32)
+    order = replace(leader.order(make_request("hello", "0/hello")), study="0" * 32)
     assert "has agreed to study" in str(leader.send(order).refused)
 
 
@@ -259,7 +259,7 @@ def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError(28, QUOTED, QUOTED), "its disk is full"),
         (MemoryError(QUOTED), "its memory is full"),
@@ -267,10 +267,10 @@ def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
     ],
 )
 def test_what_people_can_put_right_is_said_from_a_closed_list(
-    error: BaseException, said: str, tmp_path: Path
+    error: BaseException, message: str, tmp_path: Path
 ) -> None:
     output = word_for_outside("north", "x", error, ErrorLog(tmp_path))
-    assert said in output
+    assert message in output
     assert not any(canary in output for canary in CANARIES)
 
 
@@ -304,7 +304,7 @@ def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Pat
 def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(
     leader: Leader, tmp_path: Path
 ) -> None:
-    order = leader.order(about("hello", "0/hello"))
+    order = leader.order(make_request("hello", "0/hello"))
     long = "\x1b]0;title\x07\u202e<script>" * 100_000
     outputs = [word_for_outside("north", "x", Refusal(long), ErrorLog(tmp_path))]
     for wrong in (replace(order, version=long), replace(order, study=long)):
@@ -316,7 +316,7 @@ def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(
 
 def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    said: list[Event] = []
+    events: list[Event] = []
     long = "\x1b[2J\u202e<script>alert(1)</script>" * 1_000  # within the size of a reply
 
     def wild(blob: bytes) -> bytes:
@@ -326,9 +326,9 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
 
     world.transport.alive["basel"] = wild
     with pytest.raises(RuntimeError) as error:
-        world.program(said.append).go()
-    words = [str(error.value), *(str(event.get("why", "")) for event in said)]
-    words.append((world.place / "live.json").read_text())
+        world.program(events.append).go()
+    words = [str(error.value), *(str(event.get("why", "")) for event in events)]
+    words.append((world.coordinator_folder / "live.json").read_text())
     assert any("basel" in text for text in words)
     for text in words:
         assert len(text) < 10_000
@@ -354,9 +354,13 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
     contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
     for content in contents:
         sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
-        told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
+        unreadable = replace(
+            order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)})
+        )
         with pytest.raises(Refusal) as error:
-            delivery = read_delivery(told, secret, DPFL(), SenderFacts({"weights": 3}))
+            delivery = read_delivery(
+                unreadable, secret, DPFL(), SenderFacts({"weights": 3})
+            )
             raise Refusal("; ".join(delivery.refused.values()))
         assert "site b rejects the message of site a" in str(error.value)
         assert not any(canary in str(error.value) for canary in CANARIES)

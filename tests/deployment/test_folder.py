@@ -27,9 +27,9 @@ from tests.deployment.agreed import ROWS, agreed, table
 pytest.importorskip("cryptography")
 
 
-def site(folder: Path, about: Agreement | None = None, **chosen: Any) -> SiteFolder:
+def site(folder: Path, agreement: Agreement | None = None, **chosen: Any) -> SiteFolder:
     """Return the folder of the site "north" with the four rows of `ROWS`."""
-    write_agreement(folder / "study.toml", about or agreed())
+    write_agreement(folder / "study.toml", agreement or agreed())
     data = folder / "rows.csv"
     if not data.exists():
         table(data)
@@ -183,10 +183,10 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
 
 def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     made = site(tmp_path, agreed("strategy=ahfal"))
-    found = {(part, verb) for part, verb, *_ in list_disclosures(made)}
-    assert ("training", "upload") in found
-    assert ("standardization", "columns") in found
-    assert not any(part == "best model" for part, _ in found)  # no validation set
+    disclosed = {(part, verb) for part, verb, *_ in list_disclosures(made)}
+    assert ("training", "upload") in disclosed
+    assert ("standardization", "columns") in disclosed
+    assert not any(part == "best model" for part, _ in disclosed)  # no validation set
     assert not any(line.reveals == "nothing" for line in list_disclosures(made))
 
 
@@ -217,15 +217,17 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
 def test_who_sees_what_leaves_follows_from_how_it_is_asked(
     tmp_path: Path, training: str, is_secure: bool, seen: dict[str, str]
 ) -> None:
-    about = agreed(
+    agreement = agreed(
         "strategy=ahfal", f"training={training}", sites=("north", "south", "west")
     )
-    recipe = replace(about.recipe, privacy=Privacy(secure_sum=is_secure))
+    recipe = replace(agreement.recipe, privacy=Privacy(secure_sum=is_secure))
     disclosures = list_disclosures(
-        site(tmp_path, replace(about, recipe=recipe, waits=Timeouts()))
+        site(tmp_path, replace(agreement, recipe=recipe, waits=Timeouts()))
     )
     assert len({(part, verb) for part, verb, *_ in disclosures}) == len(disclosures)
-    assert seen.items() <= {verb: who for _, verb, _, who, _ in disclosures}.items()
+    assert (
+        seen.items() <= {verb: audience for _, verb, _, audience, _ in disclosures}.items()
+    )
 
 
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:

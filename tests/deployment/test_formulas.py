@@ -40,8 +40,8 @@ def test_other_texts_and_numbers_stand_in_a_table_as_they_are(text: str) -> None
 def test_names_of_an_agreement_are_no_markup_in_a_model_card() -> None:
     image = "![x](http://evil.example/p.png)"
     schema = replace(TABLE, classes=("<script>alert(1)</script>", f"{image}$x$\n# no"))
-    about = agreed(schema=schema)
-    text = card_text(about, build_study(about).methods, CardFacts("site north"))
+    agreement = agreed(schema=schema)
+    text = card_text(agreement, build_study(agreement).methods, CardFacts("site north"))
     assert "<script>" not in text and "&lt;script>" in text
     assert "](" not in text and "\n# no" not in text and r"\$x\$" in text
 

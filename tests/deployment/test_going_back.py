@@ -25,7 +25,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
     values.ledger.close()
 
 
-def anew(leader: Leader, request: Request, times: int) -> Instruction:
+def retry(leader: Leader, request: Request, times: int) -> Instruction:
     """Return the instruction for a request that is retried."""
     return replace(leader.order(request), key=replace(request.key, retry=times))
 
@@ -59,22 +59,22 @@ def train_cycle(leader: Leader) -> State:
 def test_what_is_asked_anew_may_bring_another_model(leader: Leader) -> None:
     state = train_cycle(leader)
     other = {**state, "w": state["w"] + 1}
-    first = send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
-    second = send_and_count(leader, anew(leader, upload(leader, 1, other), 2))
+    first = send_and_count(leader, retry(leader, upload(leader, 1, state), 1))
+    second = send_and_count(leader, retry(leader, upload(leader, 1, other), 2))
     assert (first.answer["w"] != second.answer["w"]).any()
 
 
 def test_one_going_back_reaches_to_all_that_comes_after_it(leader: Leader) -> None:
     state = train_cycle(leader)
     for r in (0, 1):
-        send_and_count(leader, anew(leader, upload(leader, r, state), 1))
+        send_and_count(leader, retry(leader, upload(leader, r, state), 1))
     assert leader.ledger.orders.times_back(leader.run) == 1
 
 
 def test_a_run_goes_back_as_often_as_it_has_to(leader: Leader) -> None:
     state = train_cycle(leader)
     for times in range(1, 21):
-        send_and_count(leader, anew(leader, upload(leader, 0, state), times))
+        send_and_count(leader, retry(leader, upload(leader, 0, state), times))
     leader.again()
     assert leader.ledger.orders.times_back(leader.run) == 20
 
@@ -86,7 +86,7 @@ def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
     again = upload(leader, 0, state)
     over = leader.order(again)
     assert "which is completed" in str(leader.send(over).refused)
-    send_and_count(leader, anew(leader, again, 1))
+    send_and_count(leader, retry(leader, again, 1))
     replay = leader.order(upload(leader, 1, state))
     assert "which is completed" in str(leader.send(replay).refused)
 
@@ -94,7 +94,7 @@ def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
 def test_a_step_that_was_never_asked_goes_on_under_its_new_key(leader: Leader) -> None:
     """The site was offline when the other sites received the first attempt."""
     state = leader.first_model()
-    send_and_count(leader, anew(leader, upload(leader, 0, state), 3))
+    send_and_count(leader, retry(leader, upload(leader, 0, state), 3))
     send_and_count(leader, leader.order(upload(leader, 1, state)))
     assert leader.ledger.orders.times_back(leader.run) == 0
 
@@ -104,10 +104,10 @@ def test_a_score_that_is_asked_anew_costs_nothing_for_the_same_model_alone(
 ) -> None:
     state = train_cycle(leader)
     send_and_count(leader, leader.order(score(state)))
-    send_and_count(leader, anew(leader, score(state), 1))
+    send_and_count(leader, retry(leader, score(state), 1))
     assert leader.ledger.orders.scores() == 1
     other = {**state, "w": state["w"] + 1}
-    send_and_count(leader, anew(leader, score(other), 2))
+    send_and_count(leader, retry(leader, score(other), 2))
     assert leader.ledger.orders.scores() == 2
 
 
@@ -115,9 +115,9 @@ def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, brought=range(6), scores=1))
     state = train_cycle(leader)
     send_and_count(leader, leader.order(score(state)))
-    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    send_and_count(leader, retry(leader, upload(leader, 1, state), 1))
     other = {**state, "w": state["w"] + 1}
-    why = leader.send(anew(leader, score(other), 1)).refused
+    why = leader.send(retry(leader, score(other), 1)).refused
     assert "has scored 1 models, its limit over all runs is 1" in str(why)
     leader.ledger.close()
 
@@ -135,8 +135,8 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
     select = replace(select, steps=(model, *select.steps))
     send_and_count(leader, leader.order(select))
     assert send_and_count(leader, leader.order(ask)).answer["asked"] == 3
-    send_and_count(leader, anew(leader, select, 1))
-    assert send_and_count(leader, anew(leader, ask, 1)).answer["asked"] == 3
+    send_and_count(leader, retry(leader, select, 1))
+    assert send_and_count(leader, retry(leader, ask, 1)).answer["asked"] == 3
     assert (leader.ledger.requests.asked, leader.ledger.requests.shown) == (3, 3)
 
 
@@ -146,11 +146,11 @@ def test_an_attempt_that_failed_is_over_once_another_was_performed(
 ) -> None:
     """The failed attempt was never performed, so only this rule detects its replay."""
     state = leader.first_model()
-    failed = anew(leader, upload(leader, 0, {}), 1)
+    failed = retry(leader, upload(leader, 0, {}), 1)
     assert leader.send(failed).refused
     later = leader.order(upload(leader, 0, state))
     if then:
-        later = anew(leader, upload(leader, 0, state), then)
+        later = retry(leader, upload(leader, 0, state), then)
     assert leader.send(later).refused is None
     assert "which is completed" in str(leader.send(failed).refused)
     assert leader.ledger.orders.load_standing_keys(leader.run)[-1] == later.key
@@ -160,7 +160,7 @@ def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
     leader: Leader,
 ) -> None:
     state = train_cycle(leader)
-    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    send_and_count(leader, retry(leader, upload(leader, 1, state), 1))
     leader.again()
     assert leader.ledger.orders.times_back(leader.run) == 1
     assert leader.ledger.orders.is_taken_back(leader.run, key_of("0/train/1/0"))
@@ -179,14 +179,14 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
         return Request(key_of(f"0/train/0/{turn}"), "training", 0, 0, (step,))
 
     first = send_and_count(leader, leader.order(keys(0)))
-    again = send_and_count(leader, anew(leader, keys(0), 1))
+    again = send_and_count(leader, retry(leader, keys(0), 1))
     assert torch.equal(first.answer["key"], again.answer["key"])
     send_and_count(leader, leader.order(keys(1)))
-    said = "with secure aggregation, only the newest exchange can be repeated"
-    assert said in str(leader.send(anew(leader, keys(0), 2)).refused)
+    message = "with secure aggregation, only the newest exchange can be repeated"
+    assert message in str(leader.send(retry(leader, keys(0), 2)).refused)
     wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))
     # the newest exchange is now rolled back
-    assert leader.send(anew(leader, wrong, 2)).refused
+    assert leader.send(retry(leader, wrong, 2)).refused
     assert leader.ledger.orders.times_back(leader.run) == 2
-    assert said in str(leader.send(anew(leader, keys(0), 3)).refused)
+    assert message in str(leader.send(retry(leader, keys(0), 3)).refused)
     leader.ledger.close()

@@ -19,10 +19,10 @@ MARKUP = (
 
 
 def test_an_agreement_without_a_guideline_keeps_its_digest_and_its_file() -> None:
-    about = agreed()
-    assert about.guideline is None
-    assert about.digest == "5a5d930d70e841154a21d7a76bec686f"
-    assert "guideline" not in agreement_text(about)
+    agreement = agreed()
+    assert agreement.guideline is None
+    assert agreement.digest == "5a5d930d70e841154a21d7a76bec686f"
+    assert "guideline" not in agreement_text(agreement)
 
 
 def test_a_guideline_is_agreed_on_and_comes_back_from_its_file(tmp_path: Path) -> None:

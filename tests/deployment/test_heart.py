@@ -107,10 +107,10 @@ def test_the_script_answers_whatever_is_open(
         )
     assert script["label"](site, known) == 2
     with closing(site.open_ledger()) as ledger:
-        given = {
+        answers = {
             q.row: schema.words(q.value or 0.0) for q in ledger.tasks(state="answered")
         }
-    assert given == {row: known[site.rows.ids[row]] for row in (5, 3)}
+    assert answers == {row: known[site.rows.ids[row]] for row in (5, 3)}
     assert script["label"](site, known) == 0
 
 
@@ -138,10 +138,10 @@ def hospitals(
         name: script["answers"](tmp_path / "data" / f"{name}-answers.csv") for name in names
     }
 
-    def who(site: str, row: int) -> float:
+    def annotate(site: str, row: int) -> float:
         return schema.value(answers[site][sites[site].rows.ids[row]])
 
-    return Federation(tmp_path, agreed, rows(), secret, sites, who=who)
+    return Federation(tmp_path, agreed, rows(), secret, sites, annotate=annotate)
 
 
 def test_the_settings_run_at_four_sites_behind_masks(

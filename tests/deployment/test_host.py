@@ -24,10 +24,10 @@ from tests.deployment.hosts import (
     SECRET,
     STRANGER,
     Leader,
-    about,
     agreement,
     folder,
     keep,
+    make_request,
     order_picks,
 )
 from tests.keys import key_of
@@ -51,7 +51,7 @@ def test_a_site_says_what_it_has(leader: Leader) -> None:
 
 
 def test_orders_that_another_key_signed_are_refused(leader: Leader) -> None:
-    reply = leader.send(leader.order(about("hello", "0/hello")), STRANGER)
+    reply = leader.send(leader.order(make_request("hello", "0/hello")), STRANGER)
     assert "not signed with its key" in str(reply.refused) and reply.key is None
 
 
@@ -81,7 +81,7 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
     leader: Leader, changed: dict[str, Any], why: str
 ) -> None:
-    reply = leader.send(replace(leader.order(about("hello", "0/hello")), **changed))
+    reply = leader.send(replace(leader.order(make_request("hello", "0/hello")), **changed))
     assert reply.refused is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(reply.refused)
@@ -131,7 +131,7 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
 
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
     for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
-        asked = about("ask", "0/query", step="0/query", cycle=0, **wrong)
+        asked = make_request("ask", "0/query", step="0/query", cycle=0, **wrong)
         assert leader.send(leader.order(asked)).refused
     assert leader.ledger.tasks() == []
 
@@ -152,7 +152,7 @@ def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> 
 
 
 def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
-    order = leader.order(about("hello", "0/hello"))
+    order = leader.order(make_request("hello", "0/hello"))
     first = leader.send(order)
     leader.again()
     again = leader.send(order)
@@ -161,7 +161,7 @@ def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
 
 
 def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None:
-    order = leader.order(about("hello", "0/hello"))
+    order = leader.order(make_request("hello", "0/hello"))
     assert leader.send(order).refused is None
     tables = leader.ledger._tables
     answer = bytearray(tables.read("SELECT answer FROM exchange")[0][0])
@@ -188,7 +188,7 @@ def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
 
 def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
     order_picks(leader)
-    late = replace(leader.order(about("ask", "0/query", **ASK)), number=0)
+    late = replace(leader.order(make_request("ask", "0/query", **ASK)), number=0)
     assert "is number 0: this is a replay" in str(leader.send(late).refused)
 
 
@@ -224,7 +224,7 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
     """The site trained, but its reply could not be created."""
     leader = Leader(folder(tmp_path, agreement("strategy=random"), brought=range(6)))
 
-    def fails(*given: Any, **fields: Any) -> Any:
+    def fails(*args: Any, **fields: Any) -> Any:
         raise ValueError("this cannot be computed")
 
     state = leader.first_model()
@@ -242,13 +242,13 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
 
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
     order_picks(leader)
-    order = leader.order(about("ask", "0/query", **ASK))
+    order = leader.order(make_request("ask", "0/query", **ASK))
     assert leader.send(order).answer == {"asked": 3}
     leader.again()
     assert leader.send(order).answer == {"asked": 3}
     leader.count(order)
     assert len(leader.ledger.tasks()) == 3
-    more = about("ask", "0/query", **{**ASK, "allowed": 9})
+    more = make_request("ask", "0/query", **{**ASK, "allowed": 9})
     later = leader.order(replace(more, key=key_of("0/query/ask/1")))
     assert "but there are at most" in str(leader.send(later).refused)
     assert len(leader.ledger.tasks()) == 3
@@ -258,7 +258,7 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    order = leader.order(about("close", "0/query", **CLOSE))
+    order = leader.order(make_request("close", "0/query", **CLOSE))
     first = leader.send(order).answer
     assert leader.send(order).answer == first
     assert (first["asked"], first["answered"], first["labeled"]) == (3, 3, 9)
@@ -303,7 +303,7 @@ def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
     leader: Leader,
 ) -> None:
     order_picks(leader)
-    late = leader.order(about("ask", "0/query", **ASK))
+    late = leader.order(make_request("ask", "0/query", **ASK))
     assert leader.send(late).answer == {"asked": 3}
     leader.miss(late)
     leader.label()
@@ -314,7 +314,7 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    late = leader.order(about("close", "0/query", **CLOSE))
+    late = leader.order(make_request("close", "0/query", **CLOSE))
     assert leader.send(late).refused is None
     leader.miss(late)
     leader.round(0, leader.first_model(), 1)
@@ -334,7 +334,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     assert second.people("hello", "0/hello")["labeled"] == 9
     assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}
     assert second.ledger.tasks() == []
-    reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
+    reply = leader.send(leader.order(make_request("ask", "0/query", **ASK)))
     assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
     second.ledger.close()
 
@@ -342,7 +342,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
 def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> None:
     leader.people("hello", "0/hello")
     earlier = "0000000000-" + 16 * "e"
-    order = replace(leader.order(about("hello", "0/hello")), run=earlier)
+    order = replace(leader.order(make_request("hello", "0/hello")), run=earlier)
     reply = leader.send(order)
     assert f"is in run {RUN}, and run {earlier} started before it" in str(reply.refused)
     assert leader.ledger.orders.newest_run() == RUN
@@ -350,10 +350,10 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
 
 def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
     """Otherwise a sender with the right key could fill the ledger."""
-    asking = leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
+    asking = leader.order(make_request("hello", "0/hello"), key=key_of("progress/1"))
     leader.send(replace(asking, body={"news": "too early"}))
     assert leader.ledger.orders.load_news() == []
-    leader.exchange({"north": about("hello", "0/hello")})
+    leader.exchange({"north": make_request("hello", "0/hello")})
     for number in range(60):
         order = replace(
             asking, key=key_of(f"progress/{number}"), body={"news": f"news {number}"}
@@ -370,7 +370,7 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
     leader.again()
     assert (
         leader.send(
-            leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
+            leader.order(make_request("hello", "0/hello"), key=key_of("progress/1"))
         ).refused
         is None
     )

@@ -17,9 +17,9 @@ from tests.deployment.hosts import (
     ROWS,
     RUN,
     Leader,
-    about,
     agreement,
     folder,
+    make_request,
     order_picks,
     truth,
 )
@@ -47,8 +47,8 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     leader.host._made.methods["initial"].query(
         leader.ask("0/initial", "initial"), {"north": 4}, {}
     )
-    told: Answer = {"step": "0/initial", "cycle": -1, "allowed": 4}
-    assert leader.people("ask", "0/initial", -1, **told) == {"asked": 4}
+    answer: Answer = {"step": "0/initial", "cycle": -1, "allowed": 4}
+    assert leader.people("ask", "0/initial", -1, **answer) == {"asked": 4}
     assert [question.why for question in leader.ledger.tasks(-1)] == 4 * [{}]
     leader.ledger.close()
 
@@ -66,8 +66,8 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     leader.ledger.answer(leader.ledger.tasks()[0].row, 1, "ann")
     sent = leader.ledger.traffic()
     order = Instruction(leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0)
-    found = leader.send(order).answer
-    assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
+    progress = leader.send(order).answer
+    assert progress == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
     assert leader.ledger.traffic() == sent
 
@@ -117,8 +117,8 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
 def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9), limit=0))
-    told = leader.people("hello", "0/hello")
-    assert (told["labeled"], told["validation"]) == (6, 3)
+    answer = leader.people("hello", "0/hello")
+    assert (answer["labeled"], answer["validation"]) == (6, 3)
     assert {label.cycle for label in leader.ledger.store.load_labels("north")} == {-1}
     leader.ledger.close()
 
@@ -145,8 +145,8 @@ def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> Non
 def test_a_score_over_too_few_rows_leaves_no_site(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", smallest=13)
     leader = Leader(folder(tmp_path, agreed))
-    told = score(leader)
-    assert (told["rows"], told["hits"]) == (0.0, 0.0)
+    answer = score(leader)
+    assert (answer["rows"], answer["hits"]) == (0.0, 0.0)
     leader.ledger.close()
 
 
@@ -159,14 +159,14 @@ def test_a_site_without_test_rows_says_nothing(tmp_path: Path) -> None:
 def test_a_model_that_diverged_is_refused_by_name(leader: Leader) -> None:
     state = leader.first_model()
     huge = {**state, "w": state["w"] + 1e308}
-    request = about("score", "0/train/0", **huge, retained=False)
+    request = make_request("score", "0/train/0", **huge, retained=False)
     assert "training diverged" in str(leader.send(leader.order(request)).refused)
 
 
 def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed))
-    single = about("score", "0/train/0", **leader.first_model(), retained=False)
+    single = make_request("score", "0/train/0", **leader.first_model(), retained=False)
     bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))
     for request, why in (
         (single, "allows it only by sum"),

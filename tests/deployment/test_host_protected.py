@@ -30,7 +30,15 @@ from fallow.transport.peer_messages import (
     tensor_to_bytes,
 )
 from fallow.transport.sum_keys import join_proofs, sign_seal_key
-from tests.deployment.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
+from tests.deployment.hosts import (
+    RUN,
+    SECOND,
+    Leader,
+    agreement,
+    folder,
+    keep,
+    make_request,
+)
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
@@ -253,7 +261,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     body = delivery_body(
         "model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1
     )
-    brought = leader.order(about("hello", "0/hello"), key=key, body=body)
+    brought = leader.order(make_request("hello", "0/hello"), key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
     leader.count(brought)
     training = leader.host._made.methods["training"]
@@ -323,7 +331,7 @@ def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_o
     first.round(0, first.first_model())
     second = Leader(first.site, run=SECOND)
     second.host, second.ledger = first.host, first.ledger
-    hello = second.order(about("hello", "0/hello"))
+    hello = second.order(make_request("hello", "0/hello"))
     assert "it is older, perhaps from a backup" in str(
         second.send(replace(hello, counted="0/train/0/0")).refused
     )

@@ -23,10 +23,10 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
     for at, question in enumerate(leader.ledger.tasks(state="open")):
         value = (truth(question.row) + other.get(at, 0)) % CLASSES
         leader.ledger.answer(question.row, value, "ann")
-    told = leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
+    answer = leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
     labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
-    return [label.is_validation for label in labels], told
+    return [label.is_validation for label in labels], answer
 
 
 OTHERS = [{at: float(by)} for at in range(8) for by in (1, 2)]

@@ -91,7 +91,7 @@ def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two
         world.program().go()
     for site in ("basel", "chur"):
         assert f"site {site}: stats is missing beside w" in str(stopped.value)
-    refused = {event["site"] for event in world.said("refused")}
+    refused = {event["site"] for event in world.list_events("refused")}
     assert refused == {"basel", "chur"}
 
 
@@ -138,17 +138,17 @@ def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
-    about = dict.fromkeys("abc", of_sum())
+    instructions = dict.fromkeys("abc", of_sum())
     answers: dict[str, Answer] = {
         site: {"n": 1.0, "w": torch.ones(4) * 1e9} for site in "abc"
     }
-    assert find_too_far(answers, about, Bounds(), UPLOAD) == {}
+    assert find_too_far(answers, instructions, Bounds(), UPLOAD) == {}
     none_yet: dict[str, Answer] = {
         **answers,
         "b": {"n": 1.0, "w": torch.zeros(4)},
         "c": {"n": 1.0, "w": torch.zeros(4)},
     }
-    assert find_too_far(none_yet, about, Bounds(), UPLOAD) == {}
+    assert find_too_far(none_yet, instructions, Bounds(), UPLOAD) == {}
 
 
 UPLOAD = declared(FedAvg(bn="local"))["upload"]
@@ -187,10 +187,10 @@ def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> 
         site: {"n": n, "w": n * torch.ones(2)}
         for site, n in (("a", 4.0), ("b", 4.0), ("c", 100.0))
     }
-    found, words = cut_weights(answers, UPLOAD, Bounds())
-    assert found["c"]["n"] == pytest.approx(8.0)
-    torch.testing.assert_close(found["c"]["w"], 8.0 * torch.ones(2))
-    assert found["a"] is answers["a"]
+    capped, words = cut_weights(answers, UPLOAD, Bounds())
+    assert capped["c"]["n"] == pytest.approx(8.0)
+    torch.testing.assert_close(capped["c"]["w"], 8.0 * torch.ones(2))
+    assert capped["a"] is answers["a"]
     assert "100 examples, is limited to 8" in words["c"]
 
 
@@ -211,7 +211,7 @@ def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
 
     there.signing["c"].change = claim
     train_round(there)
-    (event,) = [event for event in there.said if event["event"] == "weighed"]
+    (event,) = [event for event in there.events if event["event"] == "weighed"]
     assert event["site"] == "c"
     assert there.refusals == {}
 
@@ -238,10 +238,10 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    found, words = SiteWeights(border).limit(details, answers)
-    counted = {name: float(torch.as_tensor(value)) for name, value in found["c"].items()}
+    capped, words = SiteWeights(border).limit(details, answers)
+    counted = {name: float(torch.as_tensor(value)) for name, value in capped["c"].items()}
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
-    assert found["a"] is answers["a"]
+    assert capped["a"] is answers["a"]
     assert words.keys() == {"c"}
 
 
@@ -314,20 +314,20 @@ def test_more_answers_than_questions_are_no_progress() -> None:
 
 
 def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:
-    about = dict.fromkeys("abc", people("hello"))
+    instructions = dict.fromkeys("abc", people("hello"))
     answers: dict[str, Any] = {site: {**HELLO, "rows": 9} for site in "abc"}
     answers["b"] = {**HELLO, "rows": 10**9}
-    refused = SiteWeights(KNOWN).find_outliers(about, answers)
+    refused = SiteWeights(KNOWN).find_outliers(instructions, answers)
     assert refused.keys() == {"b"}
     assert "rows is 1e+09, more than 1000 times the median site" in refused["b"]
 
 
 def test_a_shared_budget_is_never_asked_for_twice() -> None:
-    about = dict.fromkeys("abc", people("ask"))
+    instructions = dict.fromkeys("abc", people("ask"))
     answers: dict[str, Any] = {"a": {"asked": 3}, "b": {"asked": 10}, "c": {"asked": 4}}
     shared = SiteWeights(KNOWN, shared=10)
-    assert shared.find_outliers(about, answers).keys() == {"b"}
-    assert SiteWeights(KNOWN).find_outliers(about, answers) == {}
+    assert shared.find_outliers(instructions, answers).keys() == {"b"}
+    assert SiteWeights(KNOWN).find_outliers(instructions, answers) == {}
 
 
 def test_an_error_far_beyond_the_others_is_no_score() -> None:
@@ -368,4 +368,4 @@ def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
     turn(world, "chur", poison)
     assert world.program().go()
     assert world.records()[-1]["accuracy"] is not None
-    assert {event["site"] for event in world.said("refused")} == {"chur"}
+    assert {event["site"] for event in world.list_events("refused")} == {"chur"}

@@ -37,7 +37,7 @@ FAR = 2**62  # added to a masked number: a quarter of the range
 
 def asking(there: Federation) -> Ask:
     ask = there.ask("0/train/0", "training")
-    ask.masking = PlausibleSums(SecureSum(), there.weights, there.said.append)
+    ask.masking = PlausibleSums(SecureSum(), there.weights, there.events.append)
     return ask
 
 
@@ -68,7 +68,7 @@ def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
     there.remote.border.labels = dict.fromkeys(FOUR, 8)
     adds(there, "c", 1, **more)
     torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
-    (event,) = [event for event in there.said if event["event"] == "implausible"]
+    (event,) = [event for event in there.events if event["event"] == "implausible"]
     assert "is impossible" in event["why"]
 
 
@@ -200,5 +200,5 @@ def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> 
 
     turn(world, "chur", poison)
     assert world.program().go()
-    assert len(world.said("implausible")) == 1
+    assert len(world.list_events("implausible")) == 1
     assert world.records()[-1]["accuracy"] is not None

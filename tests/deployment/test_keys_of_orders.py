@@ -14,7 +14,7 @@ from fallow.storage.packing import UNREADABLE, pack, unpack
 from fallow.transport.envelope import Reply, open_instruction, open_reply
 from fallow.transport.peer_messages import bytes_to_tensor, tensor_to_bytes
 from tests.core.test_exchange_key import HOSTILE, name_case
-from tests.deployment.hosts import SECRET, Leader, about, folder, order_picks
+from tests.deployment.hosts import SECRET, Leader, folder, make_request, order_picks
 from tests.deployment.remotes import RUN, Timeouts, federation
 from tests.keys import key_of
 from tests.privacy.federation import Asker
@@ -59,7 +59,7 @@ def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lo
     order_picks(leader)
     before = leader.ledger.traffic()
     kept = leader.ledger.store.load_states("north").keys()
-    order = leader.order(about("ask", "0/query", step="0/query", cycle=0, allowed=3))
+    order = leader.order(make_request("ask", "0/query", step="0/query", cycle=0, allowed=3))
     reply = send_tree(leader, {**asdict(order), "key": {**FIELDS, **wrong}})
     assert str(reply.refused).startswith("a message from the coordinator is invalid: ")
     assert sentence in str(reply.refused)
@@ -73,7 +73,7 @@ def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lo
 def test_a_request_with_hostile_fields_is_refused_in_a_sentence(
     leader: Leader, wrong: dict[str, Any], sentence: str
 ) -> None:
-    order = leader.order(about("hello", "0/hello"))
+    order = leader.order(make_request("hello", "0/hello"))
     request = unpack(tensor_to_bytes(order.body["request"], "a request"))
     request["key"] = {**FIELDS, **wrong}
     body = {**order.body, "request": bytes_to_tensor(pack(request))}
@@ -84,7 +84,7 @@ def test_a_request_with_hostile_fields_is_refused_in_a_sentence(
 
 
 def test_a_key_as_text_is_refused(leader: Leader) -> None:
-    order = leader.order(about("hello", "0/hello"))
+    order = leader.order(make_request("hello", "0/hello"))
     reply = send_tree(leader, {**asdict(order), "key": "0/hello/0"})
     assert "the key of an exchange is '0/hello/0' and has no fields" in str(reply.refused)
 

@@ -88,7 +88,7 @@ class Kill:
     after: int
     late: float
     away: float
-    who: str
+    kind: str
     victims: tuple[str, ...]
 
 
@@ -97,7 +97,7 @@ class Told:
     """Describe what happened to a study whose processes were killed repeatedly."""
 
     phases: Counter[str] = field(default_factory=Counter)
-    who: Counter[str] = field(default_factory=Counter)
+    kind: Counter[str] = field(default_factory=Counter)
     processes: int = 0
 
 
@@ -106,7 +106,7 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
     draw = np.random.default_rng(seed)
     result = []
     for after in sorted(draw.integers(0, exchanges - 1, kills).tolist()):
-        who = str(draw.choice(list(WHO), p=list(WHO.values())))
+        victim = str(draw.choice(list(WHO), p=list(WHO.values())))
         sites = draw.permutation(SITES).tolist()
         victims = {
             "the coordinator": (LEADER,),
@@ -114,10 +114,10 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
             "the coordinator and a site": (LEADER, sites[0]),
             "two sites": (sites[0], sites[1]),
             "the people": (PEOPLE,),
-        }[who]
+        }[victim]
         late = float(draw.uniform(0, 2))
         away = float(draw.uniform(0, 2))
-        result.append(Kill(after, late, away, who, victims))
+        result.append(Kill(after, late, away, victim, victims))
     return result
 
 
@@ -171,13 +171,15 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
     order: the exchanges of an undisturbed run, which define the moments.
     """
     output = Told()
-    place = {key: at for at, key in enumerate(order)}
+    position = {key: at for at, key in enumerate(order)}
     for name in (LEADER, *SITES, PEOPLE):
         start(study, name)
 
     def reached() -> int:
         """Return the number of exchanges completed so far, as known to any site."""
-        return 1 + max((place[key] for key in answered(study) if key in place), default=-1)
+        return 1 + max(
+            (position[key] for key in answered(study) if key in position), default=-1
+        )
 
     def has_reached(exchanges: int) -> bool:
         return reached() >= exchanges
@@ -186,18 +188,21 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         wait_until(
             partial(has_reached, kill.after),
             PATIENCE,
-            f"kill {number} after {kill.after} exchanges: {study.told()}",
+            f"kill {number} after {kill.after} exchanges: {study.read_logs()}",
         )
         time.sleep(kill.late)
         going_on = phase(order[min(reached(), len(order) - 1)])
         output.phases[going_on] += 1
-        output.who[kill.who] += 1
+        output.kind[kill.kind] += 1
         output.processes += len(kill.victims)
         for name in kill.victims:
-            assert study.running[name].poll() is None, f"{name} has ended: {study.told()}"
+            assert study.running[name].poll() is None, (
+                f"{name} has ended: {study.read_logs()}"
+            )
         study.kill(*kill.victims)
         print(
-            f"kill {number}: {kill.who} ({', '.join(kill.victims)}), {going_on}", flush=True
+            f"kill {number}: {kill.kind} ({', '.join(kill.victims)}), {going_on}",
+            flush=True,
         )
         time.sleep(kill.away)
         for name in kill.victims:
@@ -224,8 +229,11 @@ class Left:
 
 
 def left(study: Real) -> Left:
-    place = study.office.path / study.alike.program().cell.folder(Path())
-    files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
+    run_folder = study.office.path / study.alike.program().cell.folder(Path())
+    files = {
+        str(file.relative_to(run_folder)): file
+        for file in run_folder.rglob("*.safetensors")
+    }
     files |= {name: study.folder / name / "model.safetensors" for name in SITES}
     spent = {}
     bought = {}
@@ -235,7 +243,7 @@ def left(study: Real) -> Left:
             bought[name] = ledger.requests.asked
     return Left(
         models={name: load_tree(file, file.parent) for name, file in sorted(files.items())},
-        records=[without_noise(record) for record in records(place)],
+        records=[without_noise(record) for record in records(run_folder)],
         tasks=asked(study.sites),
         labels=study.labels(),
         spent=spent,
@@ -280,7 +288,7 @@ def missing(study: Real) -> list[tuple[str, int, float]]:
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:
             for owner, row, value in acknowledged(study):
-                output = [given.value for given in ledger.history(row)]
+                output = [answer.value for answer in ledger.history(row)]
                 if owner == name and value not in output:
                     lost.append((owner, row, value))
     return lost
@@ -307,15 +315,15 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     seconds = time.monotonic() - begun
 
     print(
-        f"killed: {sum(through.who.values())} times, {through.processes} processes, {seconds:.0f} s"
+        f"killed: {sum(through.kind.values())} times, {through.processes} processes, {seconds:.0f} s"
     )
-    print(f"who: {dict(through.who)}")
+    print(f"who: {dict(through.kind)}")
     print(f"while: {dict(through.phases)}")
     print(f"models compared: {len(result.models)}; records: {len(result.records)}")
     print(f"answers acknowledged: {value}; lost: {len(lost)}", flush=True)
 
     assert not lost
-    assert sum(through.who.values()) == KILLS
+    assert sum(through.kind.values()) == KILLS
     assert list(different(expected.models, result.models, "models")) == []
     assert list(different(expected.records, result.records, "records")) == []
     assert result.tasks == expected.tasks

@@ -61,7 +61,9 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
         description = describe(study)
         alike = study.alike.program(describes=True)
         assert not alike.go()
-        assert description == json.loads((study.alike.place / FILE).read_text())
+        assert description == json.loads(
+            (study.alike.coordinator_folder / FILE).read_text()
+        )
         study.start(LEADER)
         study.until_answered("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
@@ -89,7 +91,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
         for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
             study.until_answered(key, SITE, LONG)
             # an instruction is on its way to the site or being performed
-            wait_until(partial(is_awaited, study), LONG, study.told())
+            wait_until(partial(is_awaited, study), LONG, study.read_logs())
             kill_them(study)
         study.finish(LONG)
         assert_as_undisturbed(study)
@@ -103,7 +105,7 @@ def test_a_site_that_was_killed_answers_again_within_two_minutes(tmp_path: Path)
         before = study.text(SITE).count("replied to")
         VICTIMS["a site"](study)
         wait_until(
-            lambda: study.text(SITE).count("replied to") > before, BACK, study.told()
+            lambda: study.text(SITE).count("replied to") > before, BACK, study.read_logs()
         )
         study.finish(LONG)
         assert_as_undisturbed(study)

@@ -34,21 +34,21 @@ from tests.deployment.label_queues import (
 WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
 
-def about(queue: LabelQueue) -> tuple[Any, Any, Any]:
+def parts_of(queue: LabelQueue) -> tuple[Any, Any, Any]:
     return queue.ledger, queue.schema, queue.rows
 
 
 def export_tasks(queue: LabelQueue, path: Path, *, guess: bool = False) -> int:
-    return write_lines(path, list_open_tasks(*about(queue), guess=guess))
+    return write_lines(path, list_open_tasks(*parts_of(queue), guess=guess))
 
 
 def export_labels(queue: LabelQueue, path: Path) -> int:
-    return write_lines(path, list_labels(*about(queue)))
+    return write_lines(path, list_labels(*parts_of(queue)))
 
 
 def take(queue: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imported:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return import_labels(*about(queue), path, "Ann", **more)
+    return import_labels(*parts_of(queue), path, "Ann", **more)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -117,8 +117,8 @@ def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path) -> None
         first.ledger.answer(row, value, annotator)
     path = tmp_path / "labels.csv"
     export_labels(first, path)
-    assert import_labels(*about(second), path, "Cy") == Imported(3, 0, 0, ())
-    assert import_labels(*about(second), path, "Cy") == Imported(0, 3, 0, ())
+    assert import_labels(*parts_of(second), path, "Cy") == Imported(3, 0, 0, ())
+    assert import_labels(*parts_of(second), path, "Cy") == Imported(0, 3, 0, ())
     for row in (3, 1, 4):
         (then,), (now,) = first.ledger.history(row), second.ledger.history(row)
         assert (then.annotator, then.value, now.kind) == (
@@ -135,9 +135,9 @@ def test_a_file_has_a_label_of_each_annotator_if_several_are_planned(
     queue.ledger.answer(4, 1.0, "Cy")
     entries = ["3,ill,Ann", "3,healthy,Bo", "1,ill,Ann", "1,healthy,Ann", "4,healthy,Cy"]
     lines = ["id,label,annotator", *(f"patient-{entry}" for entry in entries)]
-    found = take(queue, tmp_path / "in.csv", lines, partial=True)
-    assert found.recorded == 2
-    assert [sentence.split(",")[0] for sentence in found.refused] == [
+    imported = take(queue, tmp_path / "in.csv", lines, partial=True)
+    assert imported.recorded == 2
+    assert [sentence.split(",")[0] for sentence in imported.refused] == [
         "line 4: example 'patient-1' is 'ill' in line 4 and 'healthy' in line 5; keep one of them",
         "line 5: example 'patient-1' is 'ill' in line 4 and 'healthy' in line 5; keep one of them",
         "line 6: example 'patient-4' has the label 'ill' by Cy",
@@ -169,8 +169,8 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     queue.ledger.withdraw(5, "Bo", "consent")
     output = "3,ill 44,ill 4,iII 1,healthy 7,ill 0,ill 0,healthy 5,ill 4,"
     lines = ["id,label", *(f"patient-{line}" for line in output.split())]
-    found = take(queue, tmp_path / "in.csv", lines)
-    assert (found.recorded, found.same, found.empty) == (0, 0, 1)
+    imported = take(queue, tmp_path / "in.csv", lines)
+    assert (imported.recorded, imported.same, imported.empty) == (0, 0, 1)
     why = [
         "line 3: this site has no example 'patient-44'; did you mean 'patient-4'?",
         "line 4: label 'iII' is not one of the agreed classes",
@@ -180,8 +180,8 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
         "line 8: example 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
         "line 9: example 'patient-5' was withdrawn",
     ]
-    assert len(found.refused) == len(why)
-    for sentence, start in zip(found.refused, why, strict=True):
+    assert len(imported.refused) == len(why)
+    for sentence, start in zip(imported.refused, why, strict=True):
         assert sentence.startswith(start)
     assert not queue.ledger.history(3)
 
@@ -190,7 +190,7 @@ def test_the_studys_own_names_of_columns_are_read(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, replace(HEART, ids="patient"))
     path = tmp_path / "in.csv"
     path.write_text("patient,disease,note\npatient-3,ill,x\n", encoding="utf-8")
-    assert import_labels(*about(queue), path, "Ann") == Imported(1, 0, 0, ())
+    assert import_labels(*parts_of(queue), path, "Ann") == Imported(1, 0, 0, ())
     (answer,) = queue.ledger.history(3)
     assert answer.value == 1.0
 
@@ -200,7 +200,7 @@ def test_a_label_under_two_names_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("id,disease,label\npatient-3,ill,healthy\n", encoding="utf-8")
     with pytest.raises(ValueError, match="'label', which may also be called 'disease'"):
-        import_labels(*about(queue), path, "Ann")
+        import_labels(*parts_of(queue), path, "Ann")
 
 
 def test_a_study_whose_label_is_called_as_a_written_column_keeps_its_exports(
@@ -210,7 +210,7 @@ def test_a_study_whose_label_is_called_as_a_written_column_keeps_its_exports(
     queue.ledger.answer(3, 1.0, "Ann")
     path = tmp_path / "labels.csv"
     export_labels(queue, path)
-    assert import_labels(*about(queue), path, "Ann") == Imported(0, 1, 0, ())
+    assert import_labels(*parts_of(queue), path, "Ann") == Imported(0, 1, 0, ())
 
 
 def test_a_file_without_a_label_is_told_both_names(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
         "patient-9,ill,",
         "patient-1,cannot tell,",
     ]
-    found = take(queue, tmp_path / "in.csv", lines, partial=True)
-    assert (found.recorded, len(found.refused)) == (2, 1)
+    imported = take(queue, tmp_path / "in.csv", lines, partial=True)
+    assert (imported.recorded, len(imported.refused)) == (2, 1)
     assert [
         (g.annotator, g.value) for row in (3, 1) for g in queue.ledger.history(row)
     ] == [
@@ -260,8 +260,8 @@ def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
 def test_a_dry_run_says_the_same_and_keeps_nothing(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
     lines = ["id,label", "patient-3,ill", "patient-3,ill", "patient-7,ill"]
-    found = take(queue, tmp_path / "in.csv", lines, dry_run=True)
-    assert (found.recorded, found.same, len(found.refused)) == (1, 1, 1)
+    imported = take(queue, tmp_path / "in.csv", lines, dry_run=True)
+    assert (imported.recorded, imported.same, len(imported.refused)) == (1, 1, 1)
     assert not queue.ledger.history(3)
 
 
@@ -281,31 +281,31 @@ def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
     queue = make_queue(tmp_path, rows=table_rows(ids))
     path = tmp_path / "tool.csv"
     path.write_text("id,row,label,annotator\n2,3,ill,1\n")
-    values = import_labels(*about(queue), path, "Ann")
+    values = import_labels(*parts_of(queue), path, "Ann")
     assert (
         "line 2: example '2' is row 1 of this site, but the line has row 3"
         in values.refused[0]
     )
-    assert import_labels(*about(queue), path, "Ann", by="row").recorded == 1
+    assert import_labels(*parts_of(queue), path, "Ann", by="row").recorded == 1
     assert queue.ledger.history(3)[0].value == 1.0
     path.write_text("row,label\n12,ill\n")
     assert (
         "this site has no row '12'"
-        in import_labels(*about(queue), path, "Ann", by="row").refused[0]
+        in import_labels(*parts_of(queue), path, "Ann", by="row").refused[0]
     )
 
 
 def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, DOSE)
-    found = take(
+    imported = take(
         queue, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3']
     )
-    assert found == Imported(2, 0, 0, ())
+    assert imported == Imported(2, 0, 0, ())
     assert [queue.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("in.txt", "id,label", "must end in .csv"),
         ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
@@ -316,12 +316,12 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
     ],
 )
 def test_a_file_that_is_no_list_of_labels_is_refused(
-    tmp_path: Path, name: str, content: str, said: str
+    tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     path = tmp_path / name
     path.write_text(content)
-    with pytest.raises(ValueError, match=said):
-        import_labels(*about(make_queue(tmp_path)), path, "Ann")
+    with pytest.raises(ValueError, match=message):
+        import_labels(*parts_of(make_queue(tmp_path)), path, "Ann")
 
 
 def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
@@ -337,39 +337,39 @@ def test_a_name_in_a_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, HEART)
     annotator = "Eve\n\x1b[2J" + "e" * 9999
     take(queue, tmp_path / "in.csv", ["id,label,annotator", f'patient-3,ill,"{annotator}"'])
-    (given,) = queue.ledger.history(3)
-    assert given.annotator.startswith("Eve [2Jeee")
-    assert given.annotator.isprintable()
-    assert len(given.annotator) == 200
+    (answer,) = queue.ledger.history(3)
+    assert answer.annotator.startswith("Eve [2Jeee")
+    assert answer.annotator.isprintable()
+    assert len(answer.annotator) == 200
 
 
 def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
     with pytest.raises(ValueError, match=r"none\.csv cannot be read"):
-        import_labels(*about(queue), tmp_path / "none.csv", "Ann")
+        import_labels(*parts_of(queue), tmp_path / "none.csv", "Ann")
     (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
     with pytest.raises(ValueError, match=r"in\.csv is not in UTF-8"):
-        import_labels(*about(queue), tmp_path / "in.csv", "Ann")
+        import_labels(*parts_of(queue), tmp_path / "in.csv", "Ann")
 
 
 def test_capitals_in_a_header_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("ID,Label\npatient-3,ill\n")
-    assert import_labels(*about(make_queue(tmp_path)), path, "Ann").recorded == 1
+    assert import_labels(*parts_of(make_queue(tmp_path)), path, "Ann").recorded == 1
 
 
 def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) -> None:
     queue, path = make_queue(tmp_path, asked=()), tmp_path / "none.csv"
     assert export_tasks(queue, path) == 0
-    assert import_labels(*about(queue), path, "Ann") == Imported(0, 0, 0, ())
+    assert import_labels(*parts_of(queue), path, "Ann") == Imported(0, 0, 0, ())
 
 
 def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
     long = "9" * 5000
-    found = take(queue, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
-    assert "is row 3 of this site, but the line has row 999" in found.refused[0]
-    assert len(found.refused[0]) < 300
+    imported = take(queue, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
+    assert "is row 3 of this site, but the line has row 999" in imported.refused[0]
+    assert len(imported.refused[0]) < 300
 
 
 @pytest.mark.parametrize("kind", ["csv", "slips"])
@@ -380,9 +380,9 @@ def test_labels_are_read_from_no_pipe_and_no_endless_file(
     tool = LabelingTool() if kind == "slips" else None
     (tmp_path / f"pipe.{kind}").symlink_to(os.devnull)  # a pipe would block
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
-        import_labels(*about(queue), tmp_path / f"pipe.{kind}", "Ann", tool=tool)
+        import_labels(*parts_of(queue), tmp_path / f"pipe.{kind}", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
     with (tmp_path / f"long.{kind}").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(ValueError, match=rf"long\.{kind} has more than 1 MiB"):
-        import_labels(*about(queue), tmp_path / f"long.{kind}", "Ann", tool=tool)
+        import_labels(*parts_of(queue), tmp_path / f"long.{kind}", "Ann", tool=tool)

@@ -86,7 +86,7 @@ def test_a_person_changes_their_answer_and_the_last_one_counts(open_ledger: Open
     ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     assert ledger.answer(2, 0, "ann").state == "answered"
-    assert [given.value for given in ledger.history(2)] == [1.0, 0.0]
+    assert [answer.value for answer in ledger.history(2)] == [1.0, 0.0]
     assert close(ledger)[0].value == 0.0
 
 
@@ -115,7 +115,7 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(
     )
     ledger.answer(5, 1, "ann")
     ledger.requests.close(
-        RUN, "1/query", lambda found: [found[0]._replace(is_validation=True)]
+        RUN, "1/query", lambda labels: [labels[0]._replace(is_validation=True)]
     )
     ledger.answer(5, 2, "ann")
     assert close(ledger, "2/query") == [Label(5, 2.0, 1, 2.5, 0.25, True)]
@@ -128,7 +128,7 @@ def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(
     ledger.answer(2, 1, "ann")
     outcome = ledger.answer(2, 0, "bob")
     assert outcome.state == "conflict" and outcome.value is None
-    assert [(given.annotator, given.value) for given in outcome.answers] == [
+    assert [(answer.annotator, answer.value) for answer in outcome.answers] == [
         ("ann", 1.0),
         ("bob", 0.0),
     ]

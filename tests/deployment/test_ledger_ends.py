@@ -89,7 +89,7 @@ def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
     again = ledger.take_back("ann")
     assert again is not None and (again.row, again.state) == (4, "open")
     assert ledger.take_back("ann") is None
-    assert [given.kind for given in ledger.history(4)] == ["answer", "taken back"]
+    assert [answer.kind for answer in ledger.history(4)] == ["answer", "taken back"]
 
 
 def test_an_answer_that_has_entered_training_is_not_taken_back(open_ledger: Open) -> None:

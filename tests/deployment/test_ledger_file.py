@@ -198,7 +198,7 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
     for row in range(20, 40):
         ledger.withdraw(row, "bob")
     assert wait_for_child(child) == 0
-    assert [given.annotator for row in range(3) for given in ledger.history(row)] == 3 * [
+    assert [answer.annotator for row in range(3) for answer in ledger.history(row)] == 3 * [
         "ann"
     ]
     ledger.requests.apply_withdrawals()

@@ -120,8 +120,8 @@ def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path)
 def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> None:
     ledger = fill_ledger(tmp_path)
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-    found = {name for (name,) in ledger._tables.read(sql)}
-    assert found - MARKED.keys() == {"memory", "undo", "secret", "label", "contribution"}
+    tables = {name for (name,) in ledger._tables.read(sql)}
+    assert tables - MARKED.keys() == {"memory", "undo", "secret", "label", "contribution"}
     for table, columns in MARKED.items():
         there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
         # these lines are signed separately

@@ -31,8 +31,8 @@ LIMIT, EACH = 3.0, 0.5
 def noisy(path: Path, **chosen: Any) -> Leader:
     """Return a site with an epsilon limit of 3, for a run of six releases of 0.5."""
     agreed = agreement("strategy=ahfal", f"privacy.epsilon={EACH}", "cycles=6", "budget=1")
-    about = {"epsilon": LIMIT, **chosen}
-    return Leader(folder(path, agreed, brought=range(9), **about))
+    settings = {"epsilon": LIMIT, **chosen}
+    return Leader(folder(path, agreed, brought=range(9), **settings))
 
 
 def share(cycle: int) -> Request:

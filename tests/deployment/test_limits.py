@@ -20,10 +20,10 @@ from tests.deployment.hosts import (
     RUN,
     SECOND,
     Leader,
-    about,
     agreement,
     folder,
     keep,
+    make_request,
     order_picks,
 )
 from tests.keys import key_of
@@ -71,7 +71,7 @@ def test_more_questions_than_the_agreement_has_are_refused_with_both_numbers(
     leader: Leader,
 ) -> None:
     order_picks(leader)
-    why = expect_refusal(leader, about("ask", "0/query", **{**ASK, "allowed": 12}))
+    why = expect_refusal(leader, make_request("ask", "0/query", **{**ASK, "allowed": 12}))
     assert (
         "requests 12 labels from site north, but the agreement allows 3 in 0/query" in why
     )
@@ -101,7 +101,7 @@ def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
 
 def test_a_number_of_labels_that_is_none_is_refused(leader: Leader) -> None:
     order_picks(leader)
-    why = expect_refusal(leader, about("ask", "0/query", **{**ASK, "allowed": True}))
+    why = expect_refusal(leader, make_request("ask", "0/query", **{**ASK, "allowed": True}))
     assert "asks for True labels; it is a whole number, 0 or more" in why
 
 
@@ -110,10 +110,12 @@ def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     leader.round(0, leader.first_model())
     first: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 2}
-    assert "allows 1 in 0/query" in expect_refusal(leader, about("ask", "0/query", **first))
+    assert "allows 1 in 0/query" in expect_refusal(
+        leader, make_request("ask", "0/query", **first)
+    )
     second: dict[str, Value] = {"step": "0/query-1", "cycle": 0, "allowed": 3}
     assert "allows 2 in 0/query-1" in expect_refusal(
-        leader, about("ask", "0/query-1", **second)
+        leader, make_request("ask", "0/query-1", **second)
     )
     leader.ledger.close()
 
@@ -123,14 +125,14 @@ def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> 
     order_picks(leader)
     for output in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
         assert "is for step" in expect_refusal(
-            leader, about("ask", "0/query", **{**ASK, **output})
+            leader, make_request("ask", "0/query", **{**ASK, **output})
         )
     assert leader.ledger.tasks() == []
 
 
 def test_a_deadline_is_a_time_of_day(leader: Leader) -> None:
     order_picks(leader)
-    request = about("ask", "0/query", **ASK, deadline="soon")
+    request = make_request("ask", "0/query", **ASK, deadline="soon")
     why = expect_refusal(leader, request)
     assert "to ask: deadline is 'soon', which is not a time" in why
 
@@ -186,7 +188,7 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     share = 2  # of 18 examples, as if each site had the same number
     leader.initial(share)
     leader.round(0, leader.first_model())
-    more = about("ask", "0/query", step="0/query", cycle=0, allowed=3)
+    more = make_request("ask", "0/query", step="0/query", cycle=0, allowed=3)
     assert (
         "requests 3 labels from site north, but the agreement allows 2"
         in expect_refusal(leader, more)
@@ -201,7 +203,7 @@ def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> Non
     agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
     leader = Leader(folder(tmp_path, agreed))
     output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
-    why = expect_refusal(leader, about("ask", "0/query", **output))
+    why = expect_refusal(leader, make_request("ask", "0/query", **output))
     assert (
         "requests 22 labels from site north, but the agreement allows 21 in 0/query" in why
     )
@@ -380,7 +382,7 @@ def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> Non
 
     key = key_of("0/train/0/0/deliver")
     body = delivery_body("own", {})
-    order = leader.order(about("hello", "0/hello"), key=key, body=body)
+    order = leader.order(make_request("hello", "0/hello"), key=key, body=body)
     assert "but FedAvg declares relays of nothing only" in str(leader.send(order).refused)
 
 
@@ -591,7 +593,7 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
 @pytest.mark.parametrize("run", ["zzz", "", "9" * 10, "0000000001-" + 16 * "A", "x" * 500])
 def test_a_run_with_a_name_that_says_no_time_is_refused(leader: Leader, run: str) -> None:
     """The name would sort after all others and block later runs."""
-    reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
+    reply = leader.send(leader.order(make_request("hello", "0/hello"), run=run))
     assert "is not a valid run name" in str(reply.refused)
     assert leader.ledger.orders.newest_run() is None
 
@@ -603,7 +605,7 @@ def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -
     leader.host = host
     for ahead, is_taken in ((90_000, False), (80_000, True)):
         run = f"{int(1e9) + ahead:010x}-" + 16 * "a"
-        reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
+        reply = leader.send(leader.order(make_request("hello", "0/hello"), run=run))
         assert (reply.refused is None) is is_taken
         if not is_taken:
             assert "wrong by more than a day" in str(reply.refused)
@@ -615,7 +617,7 @@ def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
     site, output = folder(tmp_path, runs=2), []
     for run in (RUN, SECOND, LATER[0]):
         leader = Leader(site, run=run)
-        output.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
+        output.append(leader.send(leader.order(make_request("hello", "0/hello"))).refused)
         leader.ledger.close()
     assert output[:2] == [None, None]
     assert "has taken part in 2 runs of this study, and its limit is 2" in str(output[2])

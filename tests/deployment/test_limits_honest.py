@@ -149,7 +149,7 @@ LONG = (
 def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) -> None:
     classes = 0 if "leverage" in name else 3
     recipe = Recipe("hospitals", **{**SMALL, **STUDIES[name]})
-    world = federation(tmp_path, recipe, rows(classes=classes, each=16))
+    world = federation(tmp_path, recipe, rows(classes=classes, per_site=16))
     assert world.program().go()
     assert [event for event in world.events if event["event"] == "refused"] == []
     assert all(ledger.requests.asked for ledger in world.ledgers.values()) or classes == 0

@@ -132,7 +132,7 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
         assert all(bool(value.isfinite().all()) for value in total.values())
         taken += int(total["sites"]) == 3
         there.transport.close()
-        site.told.clear()
+        site.sent.clear()
     assert taken < MANY // 10
     assert set(there.refusals) <= {"b"}
 
@@ -164,4 +164,4 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
     there.transport.alive["b"] = as_a
     assert float(there.ask().sum(Asker().plain)["sites"]) == 2
     assert there.refusals["b"] == "a message signed by site b is in the name of site a"
-    assert a.told
+    assert a.sent

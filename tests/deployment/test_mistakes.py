@@ -49,7 +49,7 @@ ADMIT = ("coordinate", "admit", "study")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((*SITE, "--data", "nowhere.csv"), "nowhere.csv"),
         ((*SITE, "--data", "nothing.csv"), "nothing.csv"),
@@ -116,15 +116,15 @@ ADMIT = ("coordinate", "admit", "study")
     ],
 )
 def test_a_wrong_choice_is_told_and_makes_no_folder(
-    words: tuple[str, ...], said: str, command: Said
+    words: tuple[str, ...], message: str, command: Said
 ) -> None:
-    refused(command(*words), said)
+    refused(command(*words), message)
     assert not Path("new").exists()
 
 
 @pytest.mark.parametrize("init", [INIT, SITE])
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("target", "message"),
     [
         ("north", "already the folder of a site"),
         ("study", "already the folder of a coordinator"),
@@ -133,9 +133,9 @@ def test_a_wrong_choice_is_told_and_makes_no_folder(
     ],
 )
 def test_no_folder_is_made_where_there_is_something(
-    init: tuple[str, ...], place: str, said: str, command: Said
+    init: tuple[str, ...], target: str, message: str, command: Said
 ) -> None:
-    refused(command(*init[:2], place, *init[3:]), said)
+    refused(command(*init[:2], target, *init[3:]), message)
     assert not (Path("north/coordinator.json").exists() or Path("study/site.toml").exists())
 
 
@@ -187,10 +187,10 @@ def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
         if words in COORDINATE
         else ("study", "coordinator", "site init")
     )
-    for place in ("nowhere", "rows.csv"):
-        done = command(*[place if word == "X" else word for word in words])
-        refused(done, f"{place} is not the folder of a")
-        assert f"make one with: fallow {init} {place}" in done[2]
+    for target in ("nowhere", "rows.csv"):
+        done = command(*[target if word == "X" else word for word in words])
+        refused(done, f"{target} is not the folder of a")
+        assert f"make one with: fallow {init} {target}" in done[2]
     done = command(*[wrong if word == "X" else word for word in words])
     refused(done, f"{wrong} is the folder of a {kind}; give the folder of a")
 
@@ -244,7 +244,7 @@ LABEL, EXPORT = (
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("data =", "dat =", "site.toml: dat is not a setting; did you mean 'data'"),
         ("[labels]", "[lables]", "lables is not a setting; did you mean 'labels'"),
@@ -272,15 +272,15 @@ LABEL, EXPORT = (
     ],
 )
 def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
-    old: str, new: str, said: str, command: Said
+    old: str, new: str, message: str, command: Said
 ) -> None:
     edited(Path("north/site.toml"), old, new)
     for words in (STATUS, START, LABEL):
-        refused(command(*words), said)
+        refused(command(*words), message)
 
 
 @pytest.mark.parametrize(
-    ("change", "words", "said", "code"),
+    ("change", "words", "message", "code"),
     [
         (
             lambda: edited(Path("north/study.toml"), "seed = 0", "seed = 1"),
@@ -323,12 +323,12 @@ def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
     ],
 )
 def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
-    change: Change, words: list[tuple[str, ...]], said: str, code: int, command: Said
+    change: Change, words: list[tuple[str, ...]], message: str, code: int, command: Said
 ) -> None:
     shutil.copytree("north", "before")
     change()
     for line in words:
-        refused(command(*line), said, code)
+        refused(command(*line), message, code)
     shutil.copytree("before", "north", dirs_exist_ok=True)
     ledger = SiteFolder.open("north").open_ledger()
     assert [question.row for question in ledger.tasks(state="open")] == [2, 3]
@@ -336,7 +336,7 @@ def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
 
 
 @pytest.mark.parametrize(
-    ("change", "said", "code"),
+    ("change", "message", "code"),
     [
         (
             lambda: edited(Path("study/study.toml"), "seed = 0", "seed = 1"),
@@ -384,9 +384,9 @@ def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
     ],
 )
 def test_what_was_changed_or_lost_at_the_coordinator_is_said_before_flower_starts(
-    change: Change, said: str, code: int, command: Said
+    change: Change, message: str, code: int, command: Said
 ) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     change()
-    refused(command("coordinate", "start", "study"), said, code)
+    refused(command("coordinate", "start", "study"), message, code)
     assert not Path("study/flower").exists()

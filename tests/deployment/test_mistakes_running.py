@@ -47,7 +47,7 @@ def labels() -> dict[int, list[float | None]]:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((*IMPORT, "nowhere.csv"), "nowhere.csv cannot be read"),
         ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
@@ -69,9 +69,9 @@ def labels() -> dict[int, list[float | None]]:
     ],
 )
 def test_a_file_of_labels_that_is_none_is_named(
-    words: tuple[str, ...], said: str, command: Said
+    words: tuple[str, ...], message: str, command: Said
 ) -> None:
-    refused(command(*words), said)
+    refused(command(*words), message)
     assert labels() == {2: [], 3: []}
 
 
@@ -80,7 +80,7 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Sa
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
     assert "2 asked of 1 at most; no more labels are requested" in command(*STATUS)[1]
     with closing(open_once()) as ledger:
-        ledger.requests.close(RUN, "0/query", lambda found: found)
+        ledger.requests.close(RUN, "0/query", lambda rows: rows)
         ask(ledger, (0,), cycle=1)
         assert ledger.tasks(cycle=1) == []
     assert labels() == {2: [1.0], 3: [0.0]}
@@ -102,9 +102,9 @@ def test_labels_on_a_full_disk_are_all_taken_or_none(size: int, command: Said) -
 
 
 @pytest.mark.parametrize("size", [0, 100, 300, 1000])
-@pytest.mark.parametrize("place", ["site", "coordinate"])
+@pytest.mark.parametrize("folder", ["site", "coordinate"])
 def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
-    place: str, size: int, command: Said
+    folder: str, size: int, command: Said
 ) -> None:
     words = {
         "site": (
@@ -131,11 +131,11 @@ def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
             "--example",
             "rows.csv",
         ),
-    }[place]
+    }[folder]
     with full_disk(size):
         refused(command(*words), "free some space, make the folder writable", code=1)
     assert command(*words)[0] == 0
-    done = command(place, "status", "new")
+    done = command(folder, "status", "new")
     assert (done[0], done[2]) == (0, "")
 
 
@@ -167,7 +167,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
 
     def notify(event: Event) -> None:
         world.label(event)
-        if event["event"] == when and len(world.said(when)) == 1:
+        if event["event"] == when and len(world.list_events(when)) == 1:
             full.__enter__()
 
     try:
@@ -203,7 +203,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (STATUS, "make the folder writable"),
         ((*IMPORT, "labels.csv"), "make the folder writable"),
@@ -247,7 +247,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
     ],
 )
 def test_a_folder_that_is_read_only_is_said(
-    words: tuple[str, ...], said: str, command: Said, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], message: str, command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # import modules now, because user nobody could not read them later
     assert command(*words[:2], "--help")[0] == 0
@@ -259,7 +259,7 @@ def test_a_folder_that_is_read_only_is_said(
             command(*words)
     with read_only(Path.cwd()) as copy:
         monkeypatch.chdir(copy)
-        refused(command(*words), said, code=1)
+        refused(command(*words), message, code=1)
 
 
 # -- concurrent processes ------------------------------------------------------------------
@@ -328,11 +328,11 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
     def notify(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
-            Control(world.place / "control").tell("stop")
+            Control(world.coordinator_folder / "control").tell("stop")
 
     while not world.program(notify, clock=lambda: now[0]).go():
         now[0] += 86400.0 * 30
-    assert {event["why"] for event in world.said("labeled")} == {"deadline"}
+    assert {event["why"] for event in world.list_events("labeled")} == {"deadline"}
     assert world.records()[0]["labeled_per_site"] == {
         "basel": [4],
         "chur": [4],

@@ -88,13 +88,13 @@ def coordinator(begun: Said, tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def tell(folder: Path, updated: float, **about: object) -> None:
+def tell(folder: Path, updated: float, **sites: object) -> None:
     counts = {"asked": 120, "answered": 98, "declined": 10, "open": 11, "conflicts": 1}
     north = {"online": True, "awaited": THEN, "seen": THEN, "labels": counts}
     south = {"online": False, "awaited": None}
-    said = {"state": "running", "phase": "labeling", "cycle": 2, "refusals": []}
-    said |= {"updated": utc(updated), "sites": {"north": north, "south": south}}
-    write_json(folder / "live.json", said | about)
+    state = {"state": "running", "phase": "labeling", "cycle": 2, "refusals": []}
+    state |= {"updated": utc(updated), "sites": {"north": north, "south": south}}
+    write_json(folder / "live.json", state | sites)
 
 
 def test_a_coordinator_that_hangs_is_not_well_when_the_clock_is_set_back(
@@ -185,8 +185,8 @@ def test_the_command_serves_until_ctrl_c(site: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().split()[3]
-        place = address.removesuffix("/healthz")
-        with urllib.request.urlopen(f"{place}/metrics") as answer:  # noqa: S310 - this machine
+        base = address.removesuffix("/healthz")
+        with urllib.request.urlopen(f"{base}/metrics") as answer:  # noqa: S310 - this machine
             samples = parse(answer.read())
         process.send_signal(signal.SIGINT)
         process.wait(30)

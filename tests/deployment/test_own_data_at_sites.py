@@ -104,8 +104,8 @@ def test_status_shows_the_box_and_why_where_there_is_none(
     output = status(folder)
     assert "Your data: chur-rows.csv and chur-test.csv" in output
     assert "missing cells: " in output
-    told = json.loads(status(folder, "--json"))
-    assert told["data"]["read"] == 32
+    status_of_site = json.loads(status(folder, "--json"))
+    assert status_of_site["data"]["read"] == 32
     (tmp_path / "chur-rows.csv").unlink()
     assert "which does not exist; restore" in " ".join(status(folder).split())
 
@@ -120,7 +120,7 @@ def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
     assert world.program(pages=True).go()
     facts = describe_own_data(world.sites["chur"])
     assert facts["columns"][1]["missing"] > 0
-    kept = [file for file in world.place.rglob("*") if file.is_file()]
+    kept = [file for file in world.coordinator_folder.rglob("*") if file.is_file()]
     assert {"report.html", "study.json"} <= {file.name for file in kept}
     assert not {"data.json"} & {file.name for file in kept}
     for file in kept:
@@ -128,5 +128,7 @@ def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
         assert b"chur-rows" not in content, file
         assert b"missing_at" not in content, file
         assert b"duplicates" not in content, file
-    assert "x1 (mg, cells may be empty)" in (world.place / CARD).read_text(encoding="utf-8")
+    assert "x1 (mg, cells may be empty)" in (world.coordinator_folder / CARD).read_text(
+        encoding="utf-8"
+    )
     world.close()

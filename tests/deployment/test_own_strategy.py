@@ -154,9 +154,9 @@ def over_https(
     """Yield the coordinator's transport, with a connected node for each site."""
     tls = new_tls(world.folder / "tls")
     study = world.agreement.digest
-    said: list[Event] = []
+    events: list[Event] = []
     listening = Listening("127.0.0.1:0", tls, None)
-    transport = HttpsTransport(listening, study, world.keys.sites, said.append).start()
+    transport = HttpsTransport(listening, study, world.keys.sites, events.append).start()
     with ExitStack() as stack:
         stack.callback(transport.close)
         assert transport.wait_until_there(20.0)
@@ -175,7 +175,7 @@ def run_study(world: Federation, hostile: list[Changes]) -> None:
     program: list[bool] = []
     with over_https(world, processes) as transport:
         coordinator = Program(
-            world.place,
+            world.coordinator_folder,
             world.agreement,
             transport,
             world.keys,
@@ -196,8 +196,8 @@ def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
     policy = install_strategy(tmp_path / "installed", STRATEGY, monkeypatch)
     with closing(planted(tmp_path, RECIPE, waits=WAITS, policy=policy)) as world:
         run_study(world, HOSTILE)
-        refusals = [(event["key"], event["why"]) for event in world.said("refused")]
-        assert {event["site"] for event in world.said("refused")} == {SITES[2]}
+        refusals = [(event["key"], event["why"]) for event in world.list_events("refused")]
+        assert {event["site"] for event in world.list_events("refused")} == {SITES[2]}
     assert refusals == [
         ("0/query/0", "swell is above 1, which is impossible for a fraction"),
         ("1/query/0", "boats is 1000000, and the site has 27 rows"),
@@ -221,8 +221,8 @@ def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
     ]
     with closing(planted(tmp_path, recipe, policy=policy)) as world:
         run_study(world, hostile)
-        reasons = [event["why"] for event in world.said("implausible")]
-        assert world.said("refused") == []
+        reasons = [event["why"] for event in world.list_events("implausible")]
+        assert world.list_events("refused") == []
     for field, why in zip(("swell", "boats", "keel"), reasons, strict=True):
         assert f"is impossible: {field} is " in why
         assert why.endswith("it is requested again")

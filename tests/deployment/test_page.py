@@ -66,8 +66,8 @@ def test_an_answer_is_kept_and_leads_to_the_next_sample(tmp_path: Path) -> None:
     text = browser.send("/answer", value="1")
     assert "Saved: “ill” for example “patient-3”" in text
     assert "Example patient-1 2 of 3" in text and "1 of 3 done" in text
-    (given,) = queue.ledger.history(3)
-    assert (given.annotator, given.value) == ("Ann", 1.0)
+    (answer,) = queue.ledger.history(3)
+    assert (answer.annotator, answer.value) == ("Ann", 1.0)
 
 
 def test_samples_that_were_passed_over_come_again_after_the_others(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_undoing_a_correction_twice_by_a_double_click_keeps_what_was_said_first(
     browser.send("/undo")
     assert "The labels of this example have changed" in browser.post("/undo", form)
     (question,) = queue.ledger.tasks()
-    assert [given.value for given in question.answers] == [1.0]
+    assert [answer.value for answer in question.answers] == [1.0]
 
 
 def test_undo_does_not_reach_into_training(tmp_path: Path) -> None:
@@ -258,11 +258,11 @@ def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(
     text = browser.post("/answer", {**old, "value": "0"})
     assert "You have labeled this example 'ill' since this page was loaded" in text
     assert "'healthy' was not saved" in text and "Example patient-3" in text
-    assert [given.value for given in queue.ledger.history(3)] == [1.0]
+    assert [answer.value for answer in queue.ledger.history(3)] == [1.0]
     assert "Corrected: example “patient-3” is now “healthy”" in browser.send(
         "/answer", value="0"
     )
-    assert [given.value for given in queue.ledger.history(3)] == [1.0, 0.0]
+    assert [answer.value for answer in queue.ledger.history(3)] == [1.0, 0.0]
 
 
 def test_an_answer_to_a_question_that_has_expired_is_refused_in_words(
@@ -333,9 +333,9 @@ def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(
     browser.get()
     assert '<figure class="small">' in browser.shown.text
     assert '<img src="/picture/3" width="8" height="8"' in browser.shown.text
-    found = browser.request("GET", "/picture/3")
-    assert found.headers["content-type"] == "image/png"
-    assert found.content == (tmp_path / "scan-3.png").read_bytes()
+    response = browser.request("GET", "/picture/3")
+    assert response.headers["content-type"] == "image/png"
+    assert response.content == (tmp_path / "scan-3.png").read_bytes()
     (tmp_path / "scan-3.png").unlink()
     assert "scan-3.png cannot be displayed" in browser.get("/picture/3")
 

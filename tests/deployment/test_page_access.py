@@ -128,7 +128,7 @@ def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"row=3&" + b"x" * 70_000, "the form is too long"),
         (b"row=%ff&seen=&value=1", "the form cannot be read"),
@@ -139,12 +139,12 @@ def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
     ],
 )
 def test_a_form_that_is_none_is_refused_in_words(
-    tmp_path: Path, body: bytes, said: str
+    tmp_path: Path, body: bytes, message: str
 ) -> None:
     browser = enter(make_queue(tmp_path))
     headers = {"origin": f"http://{browser.access.hosts[0]}"}
-    found = browser.request("POST", "/answer", content=body, headers=headers)
-    assert found.status_code == 400 and said in browser.text
+    response = browser.request("POST", "/answer", content=body, headers=headers)
+    assert response.status_code == 400 and message in browser.text
 
 
 def test_somebody_says_who_they_are_before_they_label(tmp_path: Path) -> None:

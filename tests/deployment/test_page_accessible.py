@@ -69,8 +69,8 @@ def test_axe_finds_no_violation_on_any_page(
             details.evaluate("it => { it.open = true }")
         page.screenshot(path=tmp_path / f"{name}-{scheme}.png", full_page=True)
         page.evaluate(script)
-        if found := page.evaluate(VIOLATIONS):
-            violations[name] = found
+        if problems := page.evaluate(VIOLATIONS):
+            violations[name] = problems
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         assert page.evaluate("document.documentElement.lang") == language
 

@@ -28,7 +28,8 @@ def page_of(chromium: Any, width: int, address: str, **more: Any) -> tuple[Any, 
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(
-        "console", lambda said: wrong.append(said.text) if said.type == "error" else None
+        "console",
+        lambda message: wrong.append(message.text) if message.type == "error" else None,
     )
     page.goto(address)
     page.wait_for_url("**/")
@@ -70,8 +71,8 @@ def test_three_samples_are_labeled_by_the_keyboard_alone(
         page.screenshot(path=tmp_path / f"done-{width}.png", full_page=True)
         assert fits(page) and wrong == []
         page.context.close()
-    found = {question.row: question.answers[0].value for question in queue.ledger.tasks()}
-    assert found == {3: 0.0, 1: None, 4: 1.0}
+    labels = {question.row: question.answers[0].value for question in queue.ledger.tasks()}
+    assert labels == {3: 0.0, 1: None, 4: 1.0}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -50,8 +50,8 @@ def texts_in_code() -> Iterator[str]:
                         yield str(argument.value)
     for file in (HERE / "templates").glob("*.html"):
         source = file.read_text(encoding="utf-8")
-        for _, _, found in templates().extract_translations(source):  # type: ignore[attr-defined]
-            yield from (found,) if isinstance(found, str) else filter(None, found)
+        for _, _, text in templates().extract_translations(source):  # type: ignore[attr-defined]
+            yield from (text,) if isinstance(text, str) else filter(None, text)
 
 
 def test_every_text_has_a_translation_and_every_translation_a_text() -> None:
@@ -70,8 +70,8 @@ def test_translations_have_the_placeholders_of_their_text() -> None:
             wanted = sorted(PLACEHOLDER.findall(text))
             if ">Esc<" in text or ">Enter<" in text:  # names of keys differ
                 wanted.sort()
-            found = sorted(PLACEHOLDER.findall(translated))
-            assert found == wanted, (language, text)
+            placeholders = sorted(PLACEHOLDER.findall(translated))
+            assert placeholders == wanted, (language, text)
             assert translated.strip() == translated or text in ",.", (language, text)
 
 
@@ -169,8 +169,8 @@ def test_no_page_shows_a_text_that_has_no_translation(
 ) -> None:
     """All texts are in brackets in the pseudo-language: words outside them are names."""
     table = {
-        text: {**found, "xx": text if text in ",." else f"⟦{text}⟧"}
-        for text, found in load_translations().items()
+        text: {**translations, "xx": text if text in ",." else f"⟦{text}⟧"}
+        for text, translations in load_translations().items()
     }
     monkeypatch.setattr(languages, "load_translations", lambda: table)
     monkeypatch.setitem(LANGUAGES, "xx", "Pseudo")

@@ -34,7 +34,7 @@ def brightness_and_contrast(page: Any) -> str:
     return str(page.evaluate(f"{STYLE}.filter"))
 
 
-def said(page: Any) -> str:
+def read_settings(page: Any) -> str:
     return str(page.locator("#looks").inner_text())
 
 
@@ -68,7 +68,7 @@ def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
         page, wrong = page_of(chromium, width, access.address)
         sent: list[str] = []
         page.on("request", lambda request: sent.append(request.url))
-        assert said(page) == PLAIN
+        assert read_settings(page) == PLAIN
 
         page.keyboard.press("+")
         page.keyboard.press("=")  # the same key without Shift
@@ -89,25 +89,25 @@ def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
         for key in (".", ".", ",", "<", "<", ">"):
             page.keyboard.press(key)
         assert brightness_and_contrast(page) == "brightness(110%) contrast(90%)"
-        assert said(page) == "Zoom 156 %, brightness 110 %, contrast 90 %."
+        assert read_settings(page) == "Zoom 156 %, brightness 110 %, contrast 90 %."
         assert fits(page)
         page.screenshot(path=tmp_path / f"look-{width}.png", full_page=True)
 
         page.keyboard.press("Escape")
         assert transform(page) == brightness_and_contrast(page) == ""
-        assert said(page) == PLAIN
+        assert read_settings(page) == PLAIN
         assert [url for url in sent if "/state" not in url] == []
         assert page.evaluate("localStorage.length + sessionStorage.length") == 0
 
         page.keyboard.press("+")
         press(page, "2")  # a label, zoomed in or not
         assert page.locator("h1").inner_text() == "Example scan-1.png"
-        assert said(page) == PLAIN  # the next image starts with default settings
+        assert read_settings(page) == PLAIN  # the next image starts with default settings
         press(page, "ArrowRight")
         assert page.locator("h1").inner_text() == "Example scan-4.png"
         assert wrong == []
         page.context.close()
-    assert [given.value for given in queue.ledger.history(3)] == [1.0]
+    assert [answer.value for answer in queue.ledger.history(3)] == [1.0]
 
 
 @browser_test
@@ -140,7 +140,7 @@ def test_every_function_has_a_button_with_a_name(
         click("More contrast")
         assert brightness_and_contrast(page) == "brightness(110%) contrast(90%)"
         click("Reset")
-        assert said(page) == PLAIN and transform(page) == ""
+        assert read_settings(page) == PLAIN and transform(page) == ""
         assert wrong == []
         page.context.close()
     assert not queue.ledger.history(3)
@@ -189,10 +189,10 @@ def test_letters_and_signs_in_the_field_of_a_number_are_no_keys(
         page.locator("#value:focus").wait_for()
         page.keyboard.type("+2.5")
         assert page.locator("#value").input_value() == "+2.5"
-        assert said(page) == PLAIN
+        assert read_settings(page) == PLAIN
         page.keyboard.press("Escape")  # only leaves the field
         page.keyboard.press(".")
-        assert said(page) == "Zoom 100 %, brightness 110 %, contrast 100 %."
+        assert read_settings(page) == "Zoom 100 %, brightness 110 %, contrast 100 %."
         assert wrong == []
         page.context.close()
 

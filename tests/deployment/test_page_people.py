@@ -70,7 +70,7 @@ def test_conflicts_say_who_said_what_and_are_decided_there(tmp_path: Path) -> No
     assert "already resolved. Nothing was changed" in cy.post(
         "/resolve", {**form, "value": "0"}
     )
-    assert [given.annotator for given in queue.ledger.history(3)] == ["Ann", "Bo", "Cy"]
+    assert [answer.annotator for answer in queue.ledger.history(3)] == ["Ann", "Bo", "Cy"]
 
 
 def test_only_an_adjudicator_decides_and_sees_who_chose_what(tmp_path: Path) -> None:

@@ -39,17 +39,17 @@ class Asked(Exception):
 
 def until_asked(folder: Path, **world: Any) -> Federation:
     """Return a federation with a trained model that waits for labels in cycle 0."""
-    found = federation(folder, **world)
+    study = federation(folder, **world)
 
     def notify(event: Event) -> None:
-        cycles = found.ledgers[SITE].cycles()
+        cycles = study.ledgers[SITE].cycles()
         if event["event"] == "labels" and max(cycles, default=-1) >= 0:
             raise Asked
-        found.label(event)
+        study.label(event)
 
     with pytest.raises(Asked):
-        found.program(notify).go()
-    return found
+        study.program(notify).go()
+    return study
 
 
 def queue_of(world: Federation) -> LabelQueue:

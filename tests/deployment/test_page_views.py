@@ -237,8 +237,8 @@ def test_images_on_which_people_disagree_are_looked_at_each_for_itself(
         first.locator("img").hover()
         page.keyboard.press("+")
         assert "scale(1.25)" in str(first.locator("img").get_attribute("style"))
-        said = [output.inner_text() for output in page.locator("output").all()]
-        assert said[0].startswith("Zoom 125 %") and said[1].startswith("Zoom 156 %")
+        outputs = [output.inner_text() for output in page.locator("output").all()]
+        assert outputs[0].startswith("Zoom 125 %") and outputs[1].startswith("Zoom 156 %")
         assert fits(page)
         assert wrong == []
         page.context.close()

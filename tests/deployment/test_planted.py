@@ -113,17 +113,17 @@ LONG = (
 """Studies whose kinds of messages occur in other studies too."""
 
 
-def found(world: Federation, wire: Wire) -> list[str]:
+def find_traces(world: Federation, wire: Wire) -> list[str]:
     """Return the planted values that occur in any message."""
     ledger = world.ledgers[PLANTED]
-    return wire.found(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
+    return wire.find_traces(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
 
 
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
     world, wire = run_study(tmp_path, STUDIES[name])
     assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"
-    assert found(world, wire) == []
+    assert find_traces(world, wire) == []
     world.close()
 
 
@@ -135,7 +135,7 @@ def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     world = planted(tmp_path, recipe, names=SITES[1:])
     wire = tap_sites(world)
     assert world.program(people(world)).go()
-    assert found(world, wire) == ["row in (18,) of 0/train/0/0"]
+    assert find_traces(world, wire) == ["row in (18,) of 0/train/0/0"]
     world.close()
 
 
@@ -146,7 +146,7 @@ def test_what_a_method_should_not_send_is_found(
     policy = install_leaky(tmp_path / "installed", monkeypatch)
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
     world, wire = run_study(tmp_path, {"strategy": leaky}, policy)
-    seen = found(world, wire)
+    seen = find_traces(world, wire)
     assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
     assert not any(
         line.startswith("row" if what == "labels" else "labels") for line in seen
@@ -176,8 +176,8 @@ def test_a_refusal_tells_nothing_of_folders(tmp_path: Path) -> None:
     tables.read(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(RuntimeError, match=f"{PLANTED} .*free some space"):
         world.program(people(world)).go()
-    refusals = [e["why"] for e in world.said("refused") if e["site"] == PLANTED]
+    refusals = [e["why"] for e in world.list_events("refused") if e["site"] == PLANTED]
     assert refusals
     assert not any(FOLDER in why or str(tmp_path) in why for why in refusals)
-    assert wire.found([], []) == []
+    assert wire.find_traces([], []) == []
     world.close()

@@ -68,7 +68,7 @@ def test_a_new_folder_of_a_coordinator_is_its_owners_alone(
 
 def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    Control(world.place / "control").tell("advance")
+    Control(world.coordinator_folder / "control").tell("advance")
     assert world.program(pages=True).go()
     for ledger in world.ledgers.values():
         ledger.backup()
@@ -84,7 +84,7 @@ def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> No
         "live.json",
         "coordinator.lock",
     } <= written
-    for folder in (world.place, *(site.path for site in world.sites.values())):
+    for folder in (world.coordinator_folder, *(site.path for site in world.sites.values())):
         assert open_to_others(folder) == {}, folder.name
     world.close()
 
@@ -92,9 +92,9 @@ def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> No
 def test_a_coordinator_starts_by_tightening_an_open_folder(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     assert world.program().go()
-    loosen(world.place)
+    loosen(world.coordinator_folder)
     assert world.program().go()
-    assert open_to_others(world.place) == {}
+    assert open_to_others(world.coordinator_folder) == {}
     world.close()
 
 

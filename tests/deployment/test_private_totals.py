@@ -148,7 +148,7 @@ def test_a_site_refuses_a_delta_above_one_divided_by_its_examples(tmp_path: Path
         federation(
             tmp_path,
             Recipe("hospitals", **{**PRIVATE, "training": loose}),
-            rows(NAMES[:3], classes=3, each=200),
+            rows(NAMES[:3], classes=3, per_site=200),
         )
 
 

@@ -35,8 +35,11 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
 
     assert world.program(notify, clock=lambda: now[0]).go()
     assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
-    assert [event["why"] for event in world.said("labeled")] == ["deadline", "deadline"]
-    assert len(world.said("labels")) == 8  # 0, 30, 60 and 90 seconds are below 100
+    assert [event["why"] for event in world.list_events("labeled")] == [
+        "deadline",
+        "deadline",
+    ]
+    assert len(world.list_events("labels")) == 8  # 0, 30, 60 and 90 seconds are below 100
     assert world.records()[-1]["labeled_per_site"]["chur"] == [0]
 
 
@@ -47,7 +50,9 @@ def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Pa
     def notify(event: Event) -> None:
         if event["event"] == "labels":
             world.away = {"chur"} if event["step"] != "1/query" else set()
-            Control(world.place / "control").tell("advance") if world.away else None
+            Control(world.coordinator_folder / "control").tell(
+                "advance"
+            ) if world.away else None
             answered[0] += 1
         world.label(event)
 
@@ -64,11 +69,14 @@ def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
 
     def notify(event: Event) -> None:
         world.label(event)
-        if len(world.said("labels")) in (3, 6):
-            Control(world.place / "control").tell("advance")
+        if len(world.list_events("labels")) in (3, 6):
+            Control(world.coordinator_folder / "control").tell("advance")
 
     assert world.program(notify).go()
-    assert [event["why"] for event in world.said("labeled")] == ["advance", "advance"]
+    assert [event["why"] for event in world.list_events("labeled")] == [
+        "advance",
+        "advance",
+    ]
     assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
 
 
@@ -76,11 +84,11 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
     world = tiny(tmp_path)
     first: dict[str, int] = {}
 
-    def who(site: str, row: int) -> float | None:
+    def annotate(site: str, row: int) -> float | None:
         is_hard = first.setdefault(site, row) == row
         return None if is_hard else world.truth(site, row)
 
-    world.who = who
+    world.annotate = annotate
     assert world.program().go()
     assert world.bought(-1) == dict.fromkeys(NAMES[:3], 3)
     assert world.records()[0]["labeled"] == 9
@@ -99,12 +107,12 @@ def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) 
         world.label(event)
         if event["event"] == "labels":
             now[0] += {1: 60.0, 2: 60.0, 3: -90_000.0}.get(
-                len(world.said("labels")), 50_000.0
+                len(world.list_events("labels")), 50_000.0
             )
 
     assert world.program(notify, clock=lambda: now[0]).go()
-    assert len(world.said("clock")) == 1
-    assert "deadline" in [event["why"] for event in world.said("labeled")]
+    assert len(world.list_events("clock")) == 1
+    assert "deadline" in [event["why"] for event in world.list_events("labeled")]
 
 
 def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
@@ -143,7 +151,7 @@ def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
         0: 3,
         1: 3,
     }
-    assert any("chur" in event["sites"] for event in world.said("missing"))
+    assert any("chur" in event["sites"] for event in world.list_events("missing"))
 
 
 def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
@@ -158,7 +166,7 @@ def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
 
     with pytest.raises(RuntimeError, match=r"missing: davos.*start again"):
         world.program(notify).go()
-    live = read_live(world.place)
+    live = read_live(world.coordinator_folder)
     assert live is not None and live["state"] == "failed"
     assert "davos" in str(live["why"])
     world.transport.down.clear()
@@ -171,7 +179,7 @@ def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
     world.agreement = replace(world.agreement, seed=5)  # sites have another agreement
     with pytest.raises(RuntimeError, match="has agreed to study"):
         world.program().go()
-    live = read_live(world.place)
+    live = read_live(world.coordinator_folder)
     assert live is not None and live["refusals"]
     assert {line["site"] for line in live["refusals"]} <= set(NAMES[:3])
 
@@ -183,7 +191,7 @@ def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Eve
     def notify(event: Event) -> None:
         world.label(event)
         if when(event):
-            Control(world.place / "control").tell("stop")
+            Control(world.coordinator_folder / "control").tell("stop")
 
     return notify
 
@@ -195,7 +203,7 @@ def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None
     world = tiny(tmp_path / "a", seed=3)
     whole = tiny(tmp_path / "b", seed=3)
     assert not world.program(run_until(world, lambda event: event["event"] == kind)).go()
-    live = read_live(world.place)
+    live = read_live(world.coordinator_folder)
     assert live is not None and live["state"] == "stopped"
     assert world.program().go()
     assert whole.program().go()
@@ -208,9 +216,9 @@ def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None
 
 def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    assert not is_running(world.place)
-    with only_one(world.place / "coordinator.lock"):
-        assert is_running(world.place)
+    assert not is_running(world.coordinator_folder)
+    with only_one(world.coordinator_folder / "coordinator.lock"):
+        assert is_running(world.coordinator_folder)
         with pytest.raises(StorageError, match="coordinator is already running"):
             world.program().go()
 

@@ -80,14 +80,14 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
 ) -> None:
     table(tmp_path / "example.csv")
     (tmp_path / "real.toml").write_text('strategy = "margin"\n')
-    about = ["--recipe", "real.toml", "--example", "example.csv", "--label", "disease"]
+    options = ["--recipe", "real.toml", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south"]
-    code, out, err = fallow("coordinate", "init", "study", *about, *sites)
+    code, out, err = fallow("coordinate", "init", "study", *options, *sites)
     assert (code, err) == (0, "")
     assert "Secure aggregation is on (privacy.secure_sum)" in out
     assert "below privacy.min_new_labels" not in out
     few = ["--set", "initial=4", "--set", "budget=3"]
-    code, out, err = fallow("coordinate", "init", "few", *about, *sites, *few)
+    code, out, err = fallow("coordinate", "init", "few", *options, *sites, *few)
     assert (code, err) == (0, "")
     assert (
         "a cycle is 9 labels of all sites together, below privacy.min_new_labels = 10"
@@ -99,11 +99,11 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     assert recipe.privacy.secure_sum
 
     plain = ["--set", "privacy.secure_sum=false"]
-    code, _, err = fallow("coordinate", "init", "plain", *about, *sites, *plain)
+    code, _, err = fallow("coordinate", "init", "plain", *options, *sites, *plain)
     assert code != 0
     assert 'agree to that with training = "closed-form:shown=parts"' in err
 
-    code, _, err = fallow("coordinate", "init", "two", *about, "--sites", "north,south")
+    code, _, err = fallow("coordinate", "init", "two", *options, "--sites", "north,south")
     assert code != 0
     assert "set privacy.secure_sum = true (three sites or more)" in err
 
@@ -112,15 +112,15 @@ def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
     fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    about = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
-    about += ["--sites", "east,north,south", "--set", "training=robust"]
-    code, _, err = fallow("coordinate", "init", "study", *about)
+    options = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    options += ["--sites", "east,north,south", "--set", "training=robust"]
+    code, _, err = fallow("coordinate", "init", "study", *options)
     assert code == 2
     assert "robust does not support secure aggregation" in err
     assert "set privacy.secure_sum=false" in err
     assert not (tmp_path / "study").exists()
     code, out, _ = fallow(
-        "coordinate", "init", "s", *about, "--set", "privacy.secure_sum=false"
+        "coordinate", "init", "s", *options, "--set", "privacy.secure_sum=false"
     )
     assert code == 0
     assert "Secure aggregation" not in out
@@ -173,17 +173,17 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     table(tmp_path / "example.csv")
     details = ("--example", "example.csv", "--host", "hub.example", *INIT)
     _, out, _ = fallow("coordinate", "init", "study", *details)
-    for said in (
+    for message in (
         "study.toml",
         "--address hub.example:9092",
         "fallow coordinate admit study",
         "fallow coordinate start study",
     ):
-        assert said in out
+        assert message in out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--sites", "north,north"), "name each site once"),
         (
@@ -196,13 +196,13 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     ],
 )
 def test_a_study_that_cannot_be_leaves_no_folder(
-    words: tuple[str, ...], said: str, fallow: Said, tmp_path: Path
+    words: tuple[str, ...], message: str, fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     details = ("--recipe", "demo", "--example", "example.csv", "--label", "disease", *words)
     code, _, err = fallow("coordinate", "init", "study", *details)
     assert code == 2
-    assert said in err
+    assert message in err
     assert not (tmp_path / "study").exists()
 
 
@@ -232,7 +232,7 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"name": "sout"}, "did you mean 'south'"),
         ({"study": "0" * 32}, "another version of the study"),
@@ -256,13 +256,13 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
     ],
 )
 def test_what_is_wrong_with_a_join_file_is_said(
-    change: dict[str, object], said: str, begun: Said, tmp_path: Path
+    change: dict[str, object], message: str, begun: Said, tmp_path: Path
 ) -> None:
     file = tmp_path / "south" / "join.json"
     write_json(file, json.loads(file.read_bytes()) | change)
     code, _, err = begun("coordinate", "admit", "study", "south/join.json")
     assert code == 2
-    assert said in " ".join(err.split())
+    assert message in " ".join(err.split())
     assert CoordinatorFolder.open(tmp_path / "study").admitted == {}
 
 
@@ -280,8 +280,8 @@ def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
 ) -> None:
     names = np.array(["\ud800", "b"] * 2)
     np.savez(tmp_path / "example.npz", x=np.ones((4, 2)), y=names)
-    about = ("--recipe", "demo", "--sites", "a,b", "--example", "example.npz")
-    code, _, err = fallow("coordinate", "init", "study", *about)
+    options = ("--recipe", "demo", "--sites", "a,b", "--example", "example.npz")
+    code, _, err = fallow("coordinate", "init", "study", *options)
     assert code == 2
     assert "schema.classes" in err and "leave it out" in err
     assert not (tmp_path / "study").exists()
@@ -314,8 +314,8 @@ def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
     }
     for name, sentence in sentences.items():
         named = [name if word == "FILE" else word for word in options]
-        about = ("--example", "example.csv", "--transport", "https", *INIT, *named)
-        code, _, err = fallow("coordinate", "init", "study", *about)
+        study_options = ("--example", "example.csv", "--transport", "https", *INIT, *named)
+        code, _, err = fallow("coordinate", "init", "study", *study_options)
         assert code == 2
         assert sentence in " ".join(err.split())
         assert not (tmp_path / "study").exists()
@@ -494,7 +494,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("phase", "said"),
+    ("phase", "message"),
     [
         (
             "registering sites",
@@ -504,7 +504,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
     ],
 )
 def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
-    phase: str, said: str, begun: Said, tmp_path: Path
+    phase: str, message: str, begun: Said, tmp_path: Path
 ) -> None:
     waiting = {**WAITING, "can_advance": False}
     live = {**LIVE, "phase": phase, "waiting": waiting}
@@ -512,7 +512,7 @@ def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
     with only_one(tmp_path / "study" / "coordinator.lock"):
         code, _, err = begun("coordinate", "advance", "study")
     assert code == 2
-    assert said in err
+    assert message in err
 
 
 def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
@@ -547,10 +547,10 @@ def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None
 
 def test_who_is_admitted_is_told_to_a_program(begun: Said) -> None:
     code, out, _ = begun("coordinate", "admit", "study", "north/join.json", "--json")
-    told = json.loads(out)
+    event = json.loads(out)
     assert code == 0
-    assert [item["site"] for item in told["admitted"]] == ["north"]
-    assert told["missing"] == ["south"] and not told["restart"]
+    assert [item["site"] for item in event["admitted"]] == ["north"]
+    assert event["missing"] == ["south"] and not event["restart"]
     assert begun("coordinate", "admit", "study", "south/join.json", "--quiet") == (
         0,
         "",
@@ -657,7 +657,7 @@ def test_a_guideline_that_cannot_be_shown_is_refused(
     table(tmp_path / "example.csv")
     if content is not None:
         (tmp_path / "guide.txt").write_bytes(content)
-    about = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
-    code, _, err = fallow("coordinate", "init", "study", *about)
+    options = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
+    code, _, err = fallow("coordinate", "init", "study", *options)
     assert code == 2 and why in err
     assert not (tmp_path / "study").exists()

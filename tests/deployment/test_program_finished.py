@@ -41,10 +41,12 @@ def test_a_finished_study_is_a_study_like_any_other(
     assert last["labeled_per_class"] is None  # the coordinator does not receive it
     assert set(last["per_site"]) == set(NAMES[:3])
     assert 0 < last["accuracy"] <= 1
-    page = write_report([finished.place], tmp_path / "page.html").read_text()
+    page = write_report([finished.coordinator_folder], tmp_path / "page.html").read_text()
     assert "What left each site" in page
     rows_file = next(finished.folder.glob("basel-test.csv"))
-    n = predict_file(finished.place, rows_file, out=tmp_path / "predicted.csv").rows
+    n = predict_file(
+        finished.coordinator_folder, rows_file, out=tmp_path / "predicted.csv"
+    ).rows
     assert n == int((finished.data.groups_test == 0).sum())  # type: ignore[union-attr]
 
 
@@ -55,7 +57,7 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
     ours = tmp_path / "ours.csv"
     theirs = tmp_path / "theirs.csv"
     count = predict_at(finished.folder / "basel", rows_file, ours)[1]
-    assert count == predict_file(finished.place, rows_file, out=theirs)[1]
+    assert count == predict_file(finished.coordinator_folder, rows_file, out=theirs)[1]
     assert ours.read_text() == theirs.read_text()
 
 
@@ -69,13 +71,13 @@ def test_a_sites_model_is_loaded_exported_and_cited(
     session = onnxruntime.InferenceSession(file)
     (probabilities,) = session.run(None, {"examples": x.float().numpy()})
     assert abs(probabilities - loaded.predict_proba(x)).max() < 1e-5
-    from_coordinator = fl.load_model(finished.place)
+    from_coordinator = fl.load_model(finished.coordinator_folder)
     assert (from_coordinator.predict_proba(x) == loaded.predict_proba(x)).all()
     command = ["export-model", str(folder), "--onnx", str(tmp_path / "again.onnx")]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert (tmp_path / "again.onnx").read_bytes() == file.read_bytes()
-    for place in (folder, finished.place):
-        cited = CliRunner().invoke(app, ["cite", str(place)])
+    for folder_or_file in (folder, finished.coordinator_folder):
+        cited = CliRunner().invoke(app, ["cite", str(folder_or_file)])
         assert "@software{fallow," in cited.output
 
 
@@ -126,7 +128,7 @@ def test_what_people_told_is_among_what_left_each_site(finished: Federation) -> 
 
 
 def test_the_page_of_a_finished_study_stands_still(finished: Federation) -> None:
-    page = (finished.place / "report.html").read_text()
+    page = (finished.coordinator_folder / "report.html").read_text()
     assert "The run is finished." in page
     assert 'http-equiv="refresh"' not in page
     for site in NAMES[:3]:
@@ -136,10 +138,12 @@ def test_the_page_of_a_finished_study_stands_still(finished: Federation) -> None
 def test_the_page_of_an_open_study_looks_again(
     finished: Federation, tmp_path: Path
 ) -> None:
-    live = read_live(finished.place)
+    live = read_live(finished.coordinator_folder)
     copy = tmp_path / "open"
     copy.mkdir()
-    (copy / "study.json").write_bytes((finished.place / "study.json").read_bytes())
+    (copy / "study.json").write_bytes(
+        (finished.coordinator_folder / "study.json").read_bytes()
+    )
     (copy / "live.json").write_text(json.dumps({**(live or {}), "state": "running"}))
     page = write_report([copy]).read_text()
     assert '<meta http-equiv="refresh" content="30">' in page
@@ -147,10 +151,10 @@ def test_the_page_of_an_open_study_looks_again(
 
 
 def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
-    before = (finished.place / CARD).read_bytes()
+    before = (finished.coordinator_folder / CARD).read_bytes()
     sent = len(finished.transport.delivered)
     assert finished.program().go()
-    assert (finished.place / CARD).read_bytes() == before
+    assert (finished.coordinator_folder / CARD).read_bytes() == before
     assert len(finished.transport.delivered) == sent
 
 
@@ -181,15 +185,15 @@ def test_after_the_end_labels_are_exported(finished: Federation, tmp_path: Path)
 
 
 def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> None:
-    card = (finished.place / CARD).read_text()
-    for said in (
+    card = (finished.coordinator_folder / CARD).read_text()
+    for fact in (
         INTENDED,
         "Labels of basel: 7",
         "entropy",
         "No noise was added",
         "of davos:",
     ):
-        assert said in card
+        assert fact in card
     for site in NAMES[:3]:
         assert INTENDED in (finished.folder / site / CARD).read_text()
         assert (finished.folder / site / "model.safetensors").exists()
@@ -209,7 +213,7 @@ def test_the_card_of_a_site_says_how_the_model_does_on_its_own_rows(
 
 
 def test_the_live_state_names_every_site(finished: Federation) -> None:
-    live = read_live(finished.place)
+    live = read_live(finished.coordinator_folder)
     assert live is not None
     assert live["state"] == "finished"
     for site in live["sites"].values():

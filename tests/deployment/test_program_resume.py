@@ -80,14 +80,19 @@ class Left:
 
 
 def read_left(world: Federation) -> Left:
-    place = world.program().run_folder
-    files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
+    run_folder = world.program().run_folder
+    files = [
+        *world.coordinator_folder.rglob("*.safetensors"),
+        *world.folder.glob("*/model.safetensors"),
+    ]
     weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
-    left = [json.loads(row) for row in (place / "records.jsonl").read_text().splitlines()]
+    left = [
+        json.loads(row) for row in (run_folder / "records.jsonl").read_text().splitlines()
+    ]
     kept = [{k: v for k, v in row.items() if k != "seconds"} for row in left]
-    assert (world.place / CARD).exists()
-    assert not list(world.place.rglob("*.part"))
-    with sqlite3.connect(place / "journal.sqlite") as db:
+    assert (world.coordinator_folder / CARD).exists()
+    assert not list(world.coordinator_folder.rglob("*.part"))
+    with sqlite3.connect(run_folder / "journal.sqlite") as db:
         steps = [step for (step,) in db.execute("SELECT step FROM finished ORDER BY step")]
         assert db.execute("SELECT count(*) FROM exchange").fetchone() == (0,)
     db.close()

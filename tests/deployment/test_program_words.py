@@ -48,7 +48,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "line"),
     [
         (
             {"event": "refused", "site": "a", "why": "no rows"},
@@ -91,13 +91,13 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_event_is_one_line_or_none(event: Event, said: str, tmp_path: Path) -> None:
+def test_an_event_is_one_line_or_none(event: Event, line: str, tmp_path: Path) -> None:
     paper = StringIO()
     lines = CoordinatorLines(Console(file=paper, width=200), tiny(tmp_path).agreement)
     lines(event)
     lines(event)
-    assert said in paper.getvalue()
-    assert len(paper.getvalue().splitlines()) == bool(said)
+    assert line in paper.getvalue()
+    assert len(paper.getvalue().splitlines()) == bool(line)
 
 
 def test_sites_that_go_while_a_run_ends_are_no_news(tmp_path: Path) -> None:

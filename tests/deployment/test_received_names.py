@@ -93,7 +93,7 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
 ) -> None:
     """This includes frozen models used as encoders, and wrong digests."""
 
-    def never(*given: Any, **fields: Any) -> Any:
+    def never(*args: Any, **fields: Any) -> Any:
         raise AssertionError("something was imported or built")
 
     fancy = {"strategy": Spec(f"{MODULE}:Fancy"), "features": Spec(f"{MODULE}:Net")}
@@ -319,9 +319,9 @@ def test_no_name_reaches_pythons_import_but_through_the_gate(
     asked: list[str] = []
     whole = builtins.__import__
 
-    def watch(name: str, *given: Any, **more: Any) -> Any:
+    def watch(name: str, *args: Any, **more: Any) -> Any:
         asked.append(name)
-        return whole(name, *given, **more)
+        return whole(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", watch)
     assert init(tmp_path).exit_code != 0

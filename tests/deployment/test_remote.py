@@ -70,7 +70,7 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
     total = there.ask().sum(Asker().plain)
     assert float(total["sites"]) == 3
     assert 10.0 <= there.transport.seconds < 15.0
-    assert [e for e in there.said if e["event"] == "missing"] == [
+    assert [e for e in there.events if e["event"] == "missing"] == [
         {
             "event": "missing",
             "sites": ["b"],

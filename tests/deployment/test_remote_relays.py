@@ -51,10 +51,10 @@ class Passing:
 
     @client.sum("totals over sites of what was passed on", returns={"x": Real()})
     def total(self, view: View) -> Answer:
-        held = [
+        models = [
             kept["w"] for name, kept in view.memory.items() if name.startswith("model/")
         ]
-        return {"x": torch.stack(held).sum()}
+        return {"x": torch.stack(models).sum()}
 
 
 def brought(there: Any) -> dict[str, dict[str, torch.Tensor]]:
@@ -156,9 +156,15 @@ def letter(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:
     return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
 
 
-def order_to_b(**letters: Any) -> Instruction:
+def order_to_b(**peer_messages: Any) -> Instruction:
     return Instruction(
-        "s", RUN, "b", key_of("0/query/0/deliver"), 2, None, delivery_body("model", letters)
+        "s",
+        RUN,
+        "b",
+        key_of("0/query/0/deliver"),
+        2,
+        None,
+        delivery_body("model", peer_messages),
     )
 
 

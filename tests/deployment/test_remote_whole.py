@@ -24,7 +24,7 @@ def comes_back(there: Federation, site: str) -> None:
     there.transport.down.add(site)
 
     def notify(event: Event) -> None:
-        there.said.append(event)
+        there.events.append(event)
         if event["event"] == "waiting":
             there.transport.down.clear()
 

@@ -20,7 +20,7 @@ COUNTS = {"asked": 120, "answered": 98, "declined": 10, "open": 11, "conflicts":
 THEN = "2026-11-22T02:44:46+00:00"
 
 
-def about(**more: Any) -> dict[str, Any]:
+def make_status(**more: Any) -> dict[str, Any]:
     site = {
         "online": True,
         "awaited": None,
@@ -56,7 +56,7 @@ def page(folder: Path, scores: dict[str, float | None] | None, **more: Any) -> P
     rewrite(
         root, lambda row, cell: {"per_site": scores and (scores if row["cycle"] else early)}
     )
-    (root / "live.json").write_text(json.dumps(about(**more)))
+    (root / "live.json").write_text(json.dumps(make_status(**more)))
     return write_report([root])
 
 
@@ -85,7 +85,7 @@ def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("site", "state", "said"),
+    ("site", "state", "text"),
     [
         ({}, "running", "connected"),
         ({"awaited": THEN}, "running", "busy since 22 Nov 02:44"),
@@ -95,10 +95,10 @@ def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
     ],
 )
 def test_whether_a_site_is_there_is_one_column(
-    site: dict[str, Any], state: str, said: str, tmp_path: Path
+    site: dict[str, Any], state: str, text: str, tmp_path: Path
 ) -> None:
-    one = {"basel": about()["sites"]["basel"] | site}
-    assert f'<td class="word">{said}</td>' in sites(
+    one = {"basel": make_status()["sites"]["basel"] | site}
+    assert f'<td class="word">{text}</td>' in sites(
         page(tmp_path, None, sites=one, state=state).read_text()
     )
 
@@ -167,7 +167,7 @@ STATE = {"online": True, "seen": THEN, "labels": COUNTS}
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "text"),
     [
         ({"sites": []}, r"sites is \[\]; it must be a table"),
         ({"sites": {"basel": 7}}, "sites.basel is 7; it must be a table"),
@@ -204,11 +204,11 @@ STATE = {"online": True, "seen": THEN, "labels": COUNTS}
     ],
 )
 def test_a_state_that_no_coordinator_wrote_is_refused_with_its_part(
-    part: dict[str, Any], said: str, tmp_path: Path
+    part: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "live.json").write_text(json.dumps(about(**part)))
+    (tmp_path / "live.json").write_text(json.dumps(make_status(**part)))
     with pytest.raises(
-        ValueError, match=rf"live\.json is not the state of a run \(.*{said}"
+        ValueError, match=rf"live\.json is not the state of a run \(.*{text}"
     ):
         read_live(tmp_path)
     assert read_last(tmp_path) is None  # a restarted coordinator writes the state again
@@ -226,7 +226,7 @@ def test_all_that_a_state_may_say_is_read(
         "can_advance": True,
         "is_of_all": False,
     }
-    result = about(
+    result = make_status(
         refusals=[COUNTED],
         absent=[{"site": "bern", "what": "round 1 of cycle 0", "at": THEN}],
         left={"bern": THEN},

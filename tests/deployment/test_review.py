@@ -18,7 +18,15 @@ from fallow.deployment.site.rows import read_rows
 from fallow.experiment.event_log import EventLog
 from fallow.strategies import AHFAL
 from tests.deployment.agreed import TABLE, table
-from tests.deployment.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
+from tests.deployment.hosts import (
+    ASK,
+    CLOSE,
+    Leader,
+    agreement,
+    folder,
+    make_request,
+    order_picks,
+)
 from tests.deployment.remotes import federation
 from tests.deployment.worlds import NAMES, tiny
 from tests.keys import key_of
@@ -34,7 +42,7 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     leader: Leader,
 ) -> None:
     """The instruction is of the first of two runs and arrives during the second."""
-    late = leader.order(about("hello", "0/hello"), run=name_run(1e9))
+    late = leader.order(make_request("hello", "0/hello"), run=name_run(1e9))
     leader.run = name_run(1.5e9)
     order_picks(leader)
     memory = leader.ledger.store.load_states("north").keys()
@@ -47,7 +55,7 @@ def test_runs_that_begin_in_one_second_are_taken_in_their_order(leader: Leader) 
     runs = [name_run(1.5e9 + eighth / 8) for eighth in range(8)]
     assert runs == sorted(runs)
     for run in runs:
-        begun = leader.send(leader.order(about("hello", "0/hello"), run=run))
+        begun = leader.send(leader.order(make_request("hello", "0/hello"), run=run))
         assert not begun.refused
     assert len(set(runs)) == 8
 
@@ -110,9 +118,9 @@ def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None
     first = result.remote.sites[0]
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
     for site, signing in result.signing.items():
-        signing.told["0/train/1/score/0"] = answers[site]
+        signing.sent["0/train/1/score/0"] = answers[site]
     result.remote.waits = Timeouts(result.remote.waits.timeout, quorum=2)
-    asked = {site: about("score", "0/train/1") for site in result.remote.sites}
+    asked = {site: make_request("score", "0/train/1") for site in result.remote.sites}
     assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
 
 
@@ -179,11 +187,11 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
 def test_a_refusal_names_no_folder_of_the_site(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def report_damage(*about: object) -> None:
+    def report_damage(*args: object) -> None:
         raise leader.ledger._tables.damage_error("a page")
 
     monkeypatch.setattr(leader.ledger.orders, "find_position", report_damage)
-    refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
+    refused = str(leader.send(leader.order(make_request("hello", "0/hello"))).refused)
     assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
     assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()
 
@@ -226,7 +234,9 @@ def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path
 
     (row,) = list_finishes()
     assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
-    (world.place / "model-card.md").unlink()  # killed before writing its last file
+    (
+        world.coordinator_folder / "model-card.md"
+    ).unlink()  # killed before writing its last file
     assert world.program().go()
     assert list_finishes() == [row]
-    assert "finish (keep)" in (world.place / "model-card.md").read_text()
+    assert "finish (keep)" in (world.coordinator_folder / "model-card.md").read_text()

@@ -107,7 +107,7 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     assert there.revoked == {GONE}
     assert there.keys_after() == set()
     assert GONE in there.ended
-    (line,) = without(read_live(there.world.place) or {})
+    (line,) = without(read_live(there.world.coordinator_folder) or {})
     assert line.startswith(f"The study proceeds without {GONE} since")
     last = there.world.records()[-1]
     assert sorted(last["per_site"]) == ["basel", "chur"]
@@ -134,7 +134,11 @@ def test_a_study_with_secure_sums_goes_on_without_a_revoked_site(
     assert there.program().go()
     assert there.revoked == {GONE}
     assert there.keys_after() == set()
-    assert [line for line in without(read_live(there.world.place) or {}) if GONE in line]
+    assert [
+        line
+        for line in without(read_live(there.world.coordinator_folder) or {})
+        if GONE in line
+    ]
 
 
 def test_a_closed_form_study_goes_on_without_a_revoked_site(tmp_path: Path) -> None:
@@ -159,7 +163,7 @@ def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
     def stop_in_round(event: Event) -> None:
         there.notify(event)
         if event["event"] == "round" and event["cycle"] == 1:
-            Control(there.world.place / "control").tell("stop")
+            Control(there.world.coordinator_folder / "control").tell("stop")
 
     assert not there.program(stop_in_round).go()
     there.revoked.add(GONE)
@@ -175,7 +179,7 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
     def stop_later(event: Event) -> None:
         there.notify(event)
         if event["event"] == "round" and event["cycle"] == 1:
-            Control(there.world.place / "control").tell("stop")
+            Control(there.world.coordinator_folder / "control").tell("stop")
 
     assert not there.program(stop_later).go()
     there.revoked = set()  # its new keys were admitted
@@ -190,10 +194,14 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
 
 def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    world.place.mkdir(exist_ok=True)
-    live = StatusFile(world.place / "live.json")
+    world.coordinator_folder.mkdir(exist_ok=True)
+    live = StatusFile(world.coordinator_folder / "live.json")
     transport = WatchedTransport(
-        world.transport, live, Control(world.place / "control"), lambda: {GONE}, {GONE}
+        world.transport,
+        live,
+        Control(world.coordinator_folder / "control"),
+        lambda: {GONE},
+        {GONE},
     )
     transport.send({GONE: b"order", "basel": b"order"})
     transport.receive(100.0)
@@ -209,9 +217,9 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
 def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:
     agreed = tiny(tmp_path / "a", LONGER).agreement
     journal = EventLog()
-    about: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
+    arguments: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
     with pytest.raises(RunHalted, match="a study starts with all its sites"):
-        revoke(journal, agreed, {}, key=key_of("0/hello/0"), **about)
+        revoke(journal, agreed, {}, key=key_of("0/hello/0"), **arguments)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
     with pytest.raises(
         RunHalted, match="2 of 3 sites would be left, but the study needs 3"
@@ -221,7 +229,7 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
             tiny(tmp_path / "b", masked).agreement,
             {},
             key=key_of("0/query/0"),
-            **about,
+            **arguments,
         )
     assert load_left(journal) == {}
 
@@ -268,8 +276,8 @@ def test_the_command_says_where_the_study_needs_the_site(command: Said) -> None:
 
 
 def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(command: Said) -> None:
-    said = "'sout' is not a site of this study; its sites are north, south; did you mean 'south'"
-    refused(command(*REVOKE, "sout"), said)
+    message = "'sout' is not a site of this study; its sites are north, south; did you mean 'south'"
+    refused(command(*REVOKE, "sout"), message)
     refused(command(*REVOKE, "south"), "south is not admitted, so it has no key to revoke")
 
 

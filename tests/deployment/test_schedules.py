@@ -127,12 +127,12 @@ class Coordinator:
     fate: Fate
     notify: Callable[[Event], None]
     lives: int = 0
-    said: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def go(self) -> Any:
         while True:
             self.lives += 1
-            assert self.lives < LIVES, self.said[-5:]
+            assert self.lives < LIVES, self.events[-5:]
             journal = EventLog(self.path)
             try:
                 return self._life(journal)
@@ -167,7 +167,7 @@ class Coordinator:
         return journal.load_step(f"{agreed.recipe.cycles}/train")
 
     def tell(self, event: Event) -> None:
-        self.said.append(event)
+        self.events.append(event)
         self.fate.strike()
         self.notify(event)
 
@@ -188,7 +188,7 @@ class Weather:
     def __init__(self, folder: Path, recipe: Recipe, quorum: int | None = None) -> None:
         sites = ("basel", "chur", "davos")
         waits = Timeouts(timeout=60.0, patience=1e9, quorum=quorum)
-        self.world = federation(folder, recipe, rows(sites, each=12), waits)
+        self.world = federation(folder, recipe, rows(sites, per_site=12), waits)
         self.parts, self.folder, self.numbers = (
             build_study(self.world.agreement),
             folder,
@@ -266,10 +266,10 @@ def weather(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     values.world.close()
 
 
-def check_same(found: Left, expected: Left, schedule: int) -> None:
-    assert found.labels == expected.labels, schedule
+def check_same(result: Left, expected: Left, schedule: int) -> None:
+    assert result.labels == expected.labels, schedule
     for name in ("w", "stats"):
-        assert torch.equal(found.model[name], expected.model[name]), schedule
+        assert torch.equal(result.model[name], expected.model[name]), schedule
 
 
 def test_every_schedule_ends_where_an_undisturbed_run_ends(
@@ -281,9 +281,9 @@ def test_every_schedule_ends_where_an_undisturbed_run_ends(
     assert all(len(labels) >= 5 for labels in calm.labels.values())
     lives = deaths = 0
     for seed in range(1, schedules + 1):
-        found = weather.study(seed, STORM, 3)
-        check_same(found, calm, seed)
-        lives, deaths = lives + found.lives - 1, deaths + found.deaths
+        result = weather.study(seed, STORM, 3)
+        check_same(result, calm, seed)
+        lives, deaths = lives + result.lives - 1, deaths + result.deaths
     assert min(lives, deaths) > schedules  # faults did occur
 
 

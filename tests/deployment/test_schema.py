@@ -127,7 +127,7 @@ def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         ({"shape": [True, 2.0]}, "schema.shape.0 is True; it must be a whole number"),
         ({"shape": [3.0]}, "schema.shape.0 is 3.0; it must be a whole number"),
@@ -136,16 +136,16 @@ def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
     ],
 )
 def test_a_number_of_a_schema_is_neither_a_truth_nor_a_text(
-    part: dict[str, Any], said: str
+    part: dict[str, Any], message: str
 ) -> None:
     details = {"kind": "arrays", "task": "regression", "shape": [3]}
     assert schema_from(details).shape == (3,)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         schema_from({**details, **part})
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         ({"low": True}, "low is True; it must be a number or none"),
         ({"high": "120"}, "high is '120'; it must be a number or none"),
@@ -156,10 +156,10 @@ def test_a_number_of_a_schema_is_neither_a_truth_nor_a_text(
     ],
 )
 def test_a_column_of_a_schema_is_taken_as_it_is_declared(
-    part: dict[str, Any], said: str
+    part: dict[str, Any], message: str
 ) -> None:
     details = {"kind": "table", "task": "regression", "label": "disease"}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         schema_from({**details, "columns": [{"name": "age", **part}]})
 
 

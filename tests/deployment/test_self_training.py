@@ -37,7 +37,7 @@ POOL = f"0/train/0/{2 * len(CALLS) + 1}"
 
 def study(folder: Path, **settings: Any) -> Federation:
     recipe = Recipe("hospitals", **{**UNLABELED, **settings})
-    return federation(folder, recipe, rows(NAMES[:3], classes=3, each=66))
+    return federation(folder, recipe, rows(NAMES[:3], classes=3, per_site=66))
 
 
 def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
             return None  # "cannot tell"
         return world.truth(site, row) if site == "basel" else None
 
-    world.who = answer
+    world.annotate = answer
     messages = listen(world)
     assert world.program().go()
     assert skipped
@@ -96,7 +96,7 @@ def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_sam
     tmp_path: Path,
 ) -> None:
     recipe = replace(RECIPE, training=UNLABELED["training"], initial=20)
-    data = rows(NAMES[:3], classes=3, each=66)
+    data = rows(NAMES[:3], classes=3, per_site=66)
     deadly = (POOL, f"0/train/0/{2 * len(CALLS) + 3}")
     deaths = check(tmp_path, deadly, recipe, data)
     assert set(deadly) == set(deaths)

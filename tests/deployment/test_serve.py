@@ -36,7 +36,7 @@ from fallow.transport.envelope import Instruction, open_reply, sign_message
 from fallow.transport.factory import Handle, SiteNode
 from fallow.transport.peer_messages import request_body
 from tests.deployment.agreed import agreed, table
-from tests.deployment.hosts import RUN, about
+from tests.deployment.hosts import RUN, make_request
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
@@ -99,7 +99,7 @@ def progress(study: str) -> bytes:
 
 
 def hello(study: str) -> bytes:
-    body = request_body(about("hello", "0/hello"), {})
+    body = request_body(make_request("hello", "0/hello"), {})
     order = Instruction(study, RUN, "north", key_of("0/hello/0"), 1, body=body)
     return sign_message(SECRET, order)
 
@@ -330,7 +330,7 @@ def run_site_command(*words: str | Path) -> str:
 
 def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
     write_agreement(tmp_path / "study.toml", agreed())
-    about: dict[str, str | Path] = {
+    study_options: dict[str, str | Path] = {
         "--study": tmp_path / "study.toml",
         "--name": "north",
         "--address": "127.0.0.1:1",
@@ -338,7 +338,7 @@ def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
         "--digest": agreed().digest[:8],
     }
     options: list[str | Path] = []
-    for option, value in about.items():
+    for option, value in study_options.items():
         options += [option, value]
     shown = run_site_command("init", tmp_path / "SITE", *options)
     for words in (

@@ -31,10 +31,10 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
     heads = ("part", "verb", "reveals", "seen by")
     line = ("annotators and scores", "deviation", LONG, "coordinator, each contribution")
     show_table(options.console(), "What leaves this site", heads, [line], whole=2)
-    told = capsys.readouterr().out.splitlines()
-    assert max(map(len, told)) <= 100
-    assert "annotators and scores  deviation" in told[2]  # names are not broken
-    assert " ".join(told).count("weighted") == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "annotators and scores  deviation" in lines[2]  # names are not broken
+    assert " ".join(lines).count("weighted") == 4
 
 
 def list_reveals(world: Federation) -> dict[str, str]:

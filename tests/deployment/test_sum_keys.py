@@ -101,13 +101,13 @@ def test_a_site_adds_to_a_sum_with_keys_that_their_sites_signed(asked: Sum) -> N
 def test_a_site_signs_its_own_key_for_this_sum_alone(asked: Sum) -> None:
     site = asked.leader.site
     signature = bytes(torch.as_tensor(asked.own[SIGNED]).tolist())
-    about: dict[str, Any] = {
+    context: dict[str, Any] = {
         "study": site.agreement.digest,
         "run": RUN,
         "site": SITE,
         "masked": ABOUT,
     }
-    check_sum_key(site.keys.verify, signature, key=asked.own["key"], **about)
+    check_sum_key(site.keys.verify, signature, key=asked.own["key"], **context)
     others: tuple[dict[str, Any], ...] = (
         {"study": "0" * 32},
         {"run": SECOND},
@@ -118,7 +118,7 @@ def test_a_site_signs_its_own_key_for_this_sum_alone(asked: Sum) -> None:
     for other in others:
         with pytest.raises(ValueError, match="is not signed by that site"):
             check_sum_key(
-                site.keys.verify, signature, key=asked.own["key"], **{**about, **other}
+                site.keys.verify, signature, key=asked.own["key"], **{**context, **other}
             )
 
 

@@ -95,10 +95,10 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     tell = teller(tmp_path, [0.0], [])
     tell(asking("0/query", north=NORTH, south=NORTH | {"open": 2, "conflicts": 1}))
     tell(CUT_SHORT)
-    said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open labeling tasks"
+    message = "closed at the coordinator's request ('fallow coordinate advance'); 5 open labeling tasks"
     again = teller(tmp_path, [0.0], [])  # restarted with the same state
     again(CUT_SHORT)
-    assert said in describe_standing(read_live(tmp_path) or {})
+    assert message in describe_standing(read_live(tmp_path) or {})
     columns = read_columns(tmp_path)
     assert [columns[site]["Open"] for site in ("north", "south")] == ["0", "0"]
     assert columns["south"]["Conflicts"] == "1"  # these can still be decided
@@ -113,9 +113,9 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
 
     def notify(event: Event) -> None:
         if event["event"] == "labels":
-            Control(world.place / "control").tell("advance")
+            Control(world.coordinator_folder / "control").tell("advance")
         if event["event"] == "labeled":
-            pages.append((world.place / "report.html").read_text())
+            pages.append((world.coordinator_folder / "report.html").read_text())
         world.label(event)
 
     assert world.program(notify, pages=True).go()
@@ -159,13 +159,13 @@ def test_what_only_shows_a_run_and_cannot_be_written_is_named_and_ends_none(
     name: str, event: str, tmp_path: Path
 ) -> None:
     world = tiny(tmp_path)
-    blocked(world.place / name)
+    blocked(world.coordinator_folder / name)
     assert world.program(pages=True).go()
     assert world.records()[-1]["accuracy"] is not None
-    why = world.said(event)[0]["why"]
+    why = world.list_events(event)[0]["why"]
     assert f"{name} cannot be written" in why
     assert "the run continues" in why
-    assert event == "page" or len(world.said(event)) == 1
+    assert event == "page" or len(world.list_events(event)) == 1
 
 
 def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
 
     def notify(event: Event) -> None:
         if event["event"] == "labels" and event["step"] not in pages:
-            pages[event["step"]] = (world.place / "report.html").read_text()
+            pages[event["step"]] = (world.coordinator_folder / "report.html").read_text()
         world.label(event)
 
     assert world.program(notify, pages=True).go()

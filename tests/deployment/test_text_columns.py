@@ -62,9 +62,9 @@ def test_named_columns_of_an_example_are_texts(tmp_path: Path) -> None:
     columns = (Column("note", text=True), Column("age", may_be_empty=True))
     assert schema.columns == columns
     assert schema.features == ("age", "age_missing", *name_buckets("note"))
-    told: list[str] = []
-    assert schema_of(example, "y", notify=told.append).columns == columns[1:]
-    assert told[0].endswith(
+    notes: list[str] = []
+    assert schema_of(example, "y", notify=notes.append).columns == columns[1:]
+    assert notes[0].endswith(
         "(40 different texts in 40 rows); name it with --text 'note' to use it"
     )
     with pytest.raises(ValueError, match="no column 'notes'; did you mean 'note'"):
@@ -132,7 +132,12 @@ def open_clinics(folder: Path, recipe: Recipe) -> Federation:
             folder / name, folder / "study.toml", name=name, data=str(rows), test=str(tests)
         )
     return Federation(
-        folder, agreed, SCHEMA.example, secret, sites, who=lambda site, row: float(row % 2)
+        folder,
+        agreed,
+        SCHEMA.example,
+        secret,
+        sites,
+        annotate=lambda site, row: float(row % 2),
     )
 
 

@@ -110,13 +110,13 @@ def test_no_line_of_a_log_of_a_whole_study_has_a_cell_or_a_label(
     lines = CoordinatorLines(Console(file=StringIO()), world.agreement, log=log)
     for event in world.events:
         lines(event)
-    told = capsys.readouterr().out
-    assert len(told.splitlines()) > 10
-    assert all(json.loads(line)["study"] == "hospitals" for line in told.splitlines())
+    output = capsys.readouterr().out
+    assert len(output.splitlines()) > 10
+    assert all(json.loads(line)["study"] == "hospitals" for line in output.splitlines())
     cells = [
         cell for line in open_rows(world.sites["basel"]) for cell in line if "." in cell
     ]
-    assert not [word for word in (*cells, *CLASSES) if word in told]
+    assert not [word for word in (*cells, *CLASSES) if word in output]
 
 
 def open_rows(site: SiteFolder) -> list[list[str]]:
@@ -176,7 +176,7 @@ def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) ->
 
 
 def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -> None:
-    sign_again(world, audit, lambda found: found.update(role="coordinator"))
+    sign_again(world, audit, lambda line: line.update(role="coordinator"))
     with pytest.raises(ValueError, match="of the coordinator, but the key is that of site"):
         verify_audit(audit, read_key(key_of(world)))
 
@@ -184,12 +184,12 @@ def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found.pop("files"),
-        lambda found: found["files"].pop("audit.csv"),
-        lambda found: found["files"].update({"audit.csv": 7}),
-        lambda found: found.update(files=[], role="site"),
-        lambda found: found.update(role="somebody"),
-        lambda found: found.update(made={"a": ["b"]}),
+        lambda record: record.pop("files"),
+        lambda record: record["files"].pop("audit.csv"),
+        lambda record: record["files"].update({"audit.csv": 7}),
+        lambda record: record.update(files=[], role="site"),
+        lambda record: record.update(role="somebody"),
+        lambda record: record.update(made={"a": ["b"]}),
     ],
 )
 def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
@@ -306,7 +306,7 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
 
 
 def test_a_coordinator_notes_each_answer_as_it_arrives(world: Federation) -> None:
-    arrivals = list(read_arrivals(world.place / ARRIVALS))
+    arrivals = list(read_arrivals(world.coordinator_folder / ARRIVALS))
     assert {arrival.site for arrival in arrivals} == {"basel", "chur"}
     assert {arrival.what for arrival in arrivals} == {"received"}
     assert all(arrival.n_bytes > 0 and arrival.run and arrival.time for arrival in arrivals)

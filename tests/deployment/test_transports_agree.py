@@ -31,12 +31,15 @@ LONG = 600.0  # seconds; a busy machine takes minutes
 
 def left_by(study: Real) -> dict[str, Any]:
     """Return the records, labeling tasks, labels and tensors of a study."""
-    place = study.office.path / study.alike.program().cell.folder(Path())
-    files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
+    run_folder = study.office.path / study.alike.program().cell.folder(Path())
+    files = {
+        str(file.relative_to(run_folder)): file
+        for file in run_folder.rglob("*.safetensors")
+    }
     files |= {name: study.folder / name / "model.safetensors" for name in study.sites}
     tensors = {name: flatten(load_tree(file, file.parent)) for name, file in files.items()}
     return {
-        "records": records(place, study.office.agreement.code),
+        "records": records(run_folder, study.office.agreement.code),
         "asked": asked(study.sites),
         "labels": study.labels(),
         "tensors": {name: tensors[name] for name in sorted(tensors)},
@@ -56,7 +59,7 @@ def flatten(tree: Any) -> Any:
 
 def tensors_alike(study: Real) -> dict[str, Any]:
     """Return the same tensors of the study in one process."""
-    path = study.alike.place / study.alike.program().cell.folder(Path())
+    path = study.alike.coordinator_folder / study.alike.program().cell.folder(Path())
     files = {str(file.relative_to(path)): file for file in path.rglob("*.safetensors")}
     sites = study.alike.sites
     files |= {name: study.alike.folder / name / "model.safetensors" for name in sites}

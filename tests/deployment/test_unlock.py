@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
-from tests.deployment.hosts import RUN, SECOND, Leader, about, folder
+from tests.deployment.hosts import RUN, SECOND, Leader, folder, make_request
 
 pytest.importorskip("cryptography")
 FAR = "00ffffffff-" + 16 * "f"  # the year 2106
@@ -24,7 +24,7 @@ def lock_out(path: Path) -> Leader:
 
 
 def hello(leader: Leader) -> str | None:
-    return leader.send(leader.order(about("hello", "0/hello"), counted=None)).refused
+    return leader.send(leader.order(make_request("hello", "0/hello"), counted=None)).refused
 
 
 def unlock(leader: Leader, answer: str, *more: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from fallow.core.version import __version__
 from fallow.transport.envelope import Reply, open_instruction, sign_message
-from tests.deployment.hosts import Leader, about
+from tests.deployment.hosts import Leader, make_request
 from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.deployment.worlds import tiny
 from tests.privacy.federation import Asker
@@ -24,12 +24,15 @@ NEXT = f"{__version__.split('.')[0]}.{int(__version__.split('.')[1]) + 1}.0"
 def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
     leader: Leader, version: str
 ) -> None:
-    order = leader.order(about("hello", "0/hello"), version=version)
+    order = leader.order(make_request("hello", "0/hello"), version=version)
     assert leader.send(order).refused == (
         f"the coordinator has Fallow {version} and site north {__version__}: their results may differ; "
         "install one version everywhere"
     )
-    assert leader.send(leader.order(about("hello", "0/hello"), version=FIX)).refused is None
+    assert (
+        leader.send(leader.order(make_request("hello", "0/hello"), version=FIX)).refused
+        is None
+    )
 
 
 def of_version(there: Federation, site: str, version: str) -> None:
@@ -41,7 +44,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
         honest(blob)
         key = open_instruction(signing.public, blob).key
         return sign_message(
-            signing.secret, Reply(RUN, site, key, signing.told[str(key)], version=version)
+            signing.secret, Reply(RUN, site, key, signing.sent[str(key)], version=version)
         )
 
     there.transport.alive[site] = handle
@@ -61,7 +64,7 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
     of_version(there, "b", FIX)
     ask = there.ask()
     assert [float(ask.sum(Asker().plain)["sites"]) for _ in range(2)] == [4, 4]
-    (output,) = [event for event in there.said if event["event"] == "version"]
+    (output,) = [event for event in there.events if event["event"] == "version"]
     assert (
         output["site"] == "b"
         and f"site b has Fallow {FIX} and the coordinator" in output["why"]

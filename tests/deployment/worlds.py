@@ -39,11 +39,11 @@ WAITS = Timeouts(timeout=30.0, patience=60.0, deadline=3600.0)
 EventHandler = Callable[[Event], None]
 
 
-def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
+def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, per_site: int = 24) -> Dataset:
     """Return examples with unscaled features, of which a third are test examples."""
     draw = np.random.default_rng(0)
     group = np.concatenate(
-        [np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))]
+        [np.full(per_site + 3 * (len(sites) - i), i) for i in range(len(sites))]
     )
     y = draw.integers(0, max(classes, 2), len(group))
     x = (
@@ -72,12 +72,12 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     )
 
 
-def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
+def ward(sites: tuple[str, ...] = NAMES[:3], per_site: int = 32) -> Dataset:
     """Return examples with empty cells, of which a third are test examples."""
     draw = np.random.default_rng(3)
-    n = len(sites) * each
+    n = len(sites) * per_site
     y = draw.integers(0, 2, n)
-    group = np.repeat(np.arange(len(sites)), each)
+    group = np.repeat(np.arange(len(sites)), per_site)
     # x0, x1, x2, kind=a, kind=b, kind=c, two missing-value indicators
     x = np.zeros((n, 8), dtype=np.float32)
     x[:, :3] = 3 * draw.normal(size=(n, 3)) + 4 * y[:, None] + 7
@@ -134,11 +134,11 @@ def split_tests(
     )
 
 
-def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
+def photos(sites: tuple[str, ...] = NAMES[:3], per_site: int = 20) -> Dataset:
     """Return small color images with two classes, of which a third are test examples."""
     draw = np.random.default_rng(1)
-    y = np.arange(len(sites) * each) % 2
-    group = np.repeat(np.arange(len(sites)), each)
+    y = np.arange(len(sites) * per_site) % 2
+    group = np.repeat(np.arange(len(sites)), per_site)
     x = draw.normal(size=(len(y), 3, 8, 8)) + 0.8 * y[:, None, None, None]
     x[:, :, 1:] += x[:, :, :-1]
     test = np.arange(len(y)) % 3 == 2
@@ -165,7 +165,7 @@ def schema_for(data: Dataset) -> Schema:
 class Federation:
     """Run real sites in one process over a loopback transport.
 
-    ``who``: function that returns the label of a row of a site, or None for "cannot tell"
+    ``annotate``: function that returns the label of a row of a site, or None for "cannot tell"
     (default: the true label). ``away``: sites whose annotators do not answer. ``annotators``:
     their names at every site.
     """
@@ -177,7 +177,7 @@ class Federation:
     sites: dict[str, SiteFolder]
     faults: Faults = Faults()
     away: set[str] = field(default_factory=set)
-    who: Callable[[str, int], float | None] | None = None
+    annotate: Callable[[str, int], float | None] | None = None
     annotators: tuple[str, ...] = ("Ann",)
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -188,7 +188,7 @@ class Federation:
         )
 
     @property
-    def place(self) -> Path:
+    def coordinator_folder(self) -> Path:
         return self.folder / "coordinator"
 
     def host(self, site: str) -> Callable[[bytes], bytes]:
@@ -220,11 +220,11 @@ class Federation:
                 for question in self.ledgers[site].tasks(state="open"):
                     for name in self.annotators[: question.needed]:
                         self.ledgers[site].answer(
-                            question.row, self.told(site, question.row), name
+                            question.row, self.label_of(site, question.row), name
                         )
 
-    def told(self, site: str, row: int) -> float | None:
-        return self.who(site, row) if self.who else self.truth(site, row)
+    def label_of(self, site: str, row: int) -> float | None:
+        return self.annotate(site, row) if self.annotate else self.truth(site, row)
 
     def program(self, notify: EventHandler | None = None, **more: Any) -> Program:
         details: dict[str, Any] = {
@@ -234,7 +234,7 @@ class Federation:
             **more,
         }
         return Program(
-            self.place,
+            self.coordinator_folder,
             self.agreement,
             self.transport,
             self.keys,
@@ -255,7 +255,7 @@ class Federation:
         return {site: sum(label.cycle == cycle for label in own) for site, own in labels}
 
     def records(self) -> list[dict[str, Any]]:
-        (cell,) = read_study(self.place).cells
+        (cell,) = read_study(self.coordinator_folder).cells
         return [dict(record) for record in cell.records]
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class Federation:
         sites = {name: SiteFolder.open(folder / name) for name in self.sites}
         return Federation(folder, self.agreement, self.data, self.secret, sites)
 
-    def said(self, event: str) -> list[Event]:
+    def list_events(self, event: str) -> list[Event]:
         return [result for result in self.events if result["event"] == event]
 
 

@@ -26,16 +26,16 @@ def divide_by_contrast(patches: np.ndarray, contrast: float) -> np.ndarray:
     return normalized
 
 
-def pool_parts(said: np.ndarray, grid: int) -> np.ndarray:
+def pool_parts(responses: np.ndarray, grid: int) -> np.ndarray:
     """Average parts of maps (n, h, w, filters) -> (n, filters * grid * grid)."""
-    n, h, w, filters = said.shape
-    found = np.zeros((n, filters, grid, grid))
+    n, h, w, filters = responses.shape
+    pooled = np.zeros((n, filters, grid, grid))
     for i in range(grid):
         for j in range(grid):
             high = slice(i * h // grid, -(-(i + 1) * h // grid))
             wide = slice(j * w // grid, -(-(j + 1) * w // grid))
-            found[:, :, i, j] = said[:, high, wide].mean((1, 2))
-    return found.reshape(n, -1)
+            pooled[:, :, i, j] = responses[:, high, wide].mean((1, 2))
+    return pooled.reshape(n, -1)
 
 
 def draw_directions(encoder: Convolution, d: int) -> np.ndarray:

@@ -127,7 +127,7 @@ def moments_of_columns() -> Answer:
 
 
 def moments_of_colors() -> Answer:
-    x = torch.rand(60, 3, 5, 5, generator=stream(0, "colours"), dtype=torch.float64) * 255
+    x = torch.rand(60, 3, 5, 5, generator=stream(0, "colors"), dtype=torch.float64) * 255
     return {
         "rows": 60.0,
         "columns": x.mean((2, 3)).sum(0),
@@ -159,7 +159,7 @@ def test_moments_of_rows_are_taken() -> None:
 
 def test_what_a_chosen_gamma_leads_to_is_taken() -> None:
     encoder = Fourier(features=16, gamma="auto")
-    found = encoder.usual(fit_encoder(encoder, [TABLE]))
-    encoder.check_state((5,), found)
+    typical = encoder.usual(fit_encoder(encoder, [TABLE]))
+    encoder.check_state((5,), typical)
     with pytest.raises(Refusal, match="the fitted state of"):
-        encoder.check_state((5,), {n: part for n, part in found.items() if n != "gamma"})
+        encoder.check_state((5,), {n: part for n, part in typical.items() if n != "gamma"})

@@ -160,19 +160,19 @@ def jobs(
 
 def some_cells(names: Iterable[str], few: Collection[str]) -> list[ParameterSet]:
     """Return all values on a test device or with ``-m soak``, else ``few``."""
-    found = []
+    cells = []
     for name in names:
         marks: list[pytest.MarkDecorator] = []
         if name not in few and not ALL_CELLS:
             marks.append(pytest.mark.soak)
-        found.append(pytest.param(name, marks=marks))
-    return found
+        cells.append(pytest.param(name, marks=marks))
+    return cells
 
 
-def in_single(given: Sequence[Job]) -> list[Job]:
+def in_single(many_jobs: Sequence[Job]) -> list[Job]:
     """Return the same jobs in single precision."""
     made = []
-    for job in given:
+    for job in many_jobs:
         y = job.y
         if y.is_floating_point():
             y = y.float()
@@ -193,10 +193,10 @@ def in_single(given: Sequence[Job]) -> list[Job]:
     return made
 
 
-def with_pools(given: Sequence[Job], pools: Sequence[int] = POOLS) -> list[Job]:
+def with_pools(many_jobs: Sequence[Job], pools: Sequence[int] = POOLS) -> list[Job]:
     """Return the same jobs with pool examples, class counts and a second received model."""
     made = []
-    for at, (job, m) in enumerate(zip(given, pools, strict=True)):
+    for at, (job, m) in enumerate(zip(many_jobs, pools, strict=True)):
         draw = stream(0, "pool rows", at)
         u = torch.randn(m, *job.x.shape[1:], generator=draw, dtype=torch.float64)
         counts = torch.bincount(job.y, minlength=CLASSES).double()
@@ -231,16 +231,18 @@ def over_rounds(
     executor: Any,
     method: LocalTraining,
     training_config: TrainingConfig,
-    given: Sequence[Job],
+    many_jobs: Sequence[Job],
     rounds: int,
 ) -> list[list[Fitted]]:
     """Train each site from its own model over rounds, without averaging."""
     history: list[list[Fitted]] = []
     for r in range(rounds):
-        last = history[-1] if history else [Fitted(job.start, job.own, 0) for job in given]
+        last = (
+            history[-1] if history else [Fitted(job.start, job.own, 0) for job in many_jobs]
+        )
         now = [
             replace(job, start=was.sent, streams=streams(at, r), own=was.own)
-            for at, (job, was) in enumerate(zip(given, last, strict=True))
+            for at, (job, was) in enumerate(zip(many_jobs, last, strict=True))
         ]
         history.append(executor.fit(method, training_config, r, now))
     return history

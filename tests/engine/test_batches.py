@@ -117,18 +117,20 @@ def test_a_site_without_rows_mixes_nothing() -> None:
 
 
 def by_rows(pools: bool = False) -> list[Job]:
-    given = jobs(linear, weighted=True)
-    return sorted(with_pools(given) if pools else given, key=lambda job: -len(job.y))
+    many_jobs = jobs(linear, weighted=True)
+    return sorted(
+        with_pools(many_jobs) if pools else many_jobs, key=lambda job: -len(job.y)
+    )
 
 
 def joined(size: int = 4, mix: float | None = None) -> list[Batch]:
     return together(by_rows(pools=mix is not None), size, mix)
 
 
-def together(given: list[Job], size: int = 4, mix: float | None = None) -> list[Batch]:
-    data, first, active_jobs = Joined.of(given), 0, []
-    for place, job in enumerate(given):
-        active_jobs.append(ActiveJob(job, place, first, Patience(None)))
+def together(many_jobs: list[Job], size: int = 4, mix: float | None = None) -> list[Batch]:
+    data, first, active_jobs = Joined.of(many_jobs), 0, []
+    for position, job in enumerate(many_jobs):
+        active_jobs.append(ActiveJob(job, position, first, Patience(None)))
         first += len(job.y)
     return list(data.batches(data.lines(Frame.of(active_jobs, size), FIRST), mix))
 
@@ -147,12 +149,12 @@ def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
 
 
 def test_a_last_batch_is_filled_with_a_row_of_the_same_site_that_weighs_nothing() -> None:
-    given = by_rows()
+    many_jobs = by_rows()
     padded = 0
     for b in joined():
         for k in range(len(b.x)):
             for row in b.x[k][b.weight[k] == 0]:
-                assert bool((given[k].x == row).all(1).any())
+                assert bool((many_jobs[k].x == row).all(1).any())
                 padded += 1
     assert padded == sum(-n % 4 for n in RAGGED)
 
@@ -214,9 +216,9 @@ def test_a_crop_is_a_window_of_the_image_padded_with_zeros(pad: int) -> None:
             for i in range(2 * pad + 1)
             for j in range(2 * pad + 1)
         }
-        found = [at for at, window in windows.items() if torch.equal(window, cut)]
-        assert found
-        offsets.add(found[0])
+        matches = [at for at, window in windows.items() if torch.equal(window, cut)]
+        assert matches
+        offsets.add(matches[0])
     assert len(offsets) > 2
 
 

@@ -148,9 +148,9 @@ STOPPING = {
 def test_every_kind_of_training_config_is_carried_out_as_by_the_loop(
     training_config: TrainingConfig,
 ) -> None:
-    given = jobs(norm, NORM_ROWS)
-    theirs = loop(norm).fit(FedAvg(), training_config, 0, given)
-    check_same(device(norm).fit(FedAvg(), training_config, 0, given), theirs)
+    many_jobs = jobs(norm, NORM_ROWS)
+    theirs = loop(norm).fit(FedAvg(), training_config, 0, many_jobs)
+    check_same(device(norm).fit(FedAvg(), training_config, 0, many_jobs), theirs)
 
 
 def test_nothing_is_changed_that_a_job_brought() -> None:
@@ -273,21 +273,21 @@ def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
 
 
 def test_rows_are_copied_again_only_where_they_are_others_or_were_changed() -> None:
-    held = DeviceCopies(torch.device("meta"))
+    copies = DeviceCopies(torch.device("meta"))
     x = torch.ones(3, 2)
-    first = held.copy_of("a", "x", x)
-    assert held.copy_of("a", "x", x) is first
-    assert held.copy_of("b", "x", x) is not first
-    assert held.copy_of("a", "x", x.clone()) is not first
-    again = held.copy_of("a", "x", x)
+    first = copies.copy_of("a", "x", x)
+    assert copies.copy_of("a", "x", x) is first
+    assert copies.copy_of("b", "x", x) is not first
+    assert copies.copy_of("a", "x", x.clone()) is not first
+    again = copies.copy_of("a", "x", x)
     x[0] = 2
-    assert held.copy_of("a", "x", x) is not again
+    assert copies.copy_of("a", "x", x) is not again
 
 
 def test_rows_to_test_on_are_dropped_with_the_last_who_looks_at_them() -> None:
-    held = DeviceCopies(torch.device("meta"))
+    copies = DeviceCopies(torch.device("meta"))
     x = torch.ones(3, 2)
-    assert held.copy_of_tests(x) is held.copy_of_tests(x)
+    assert copies.copy_of_tests(x) is copies.copy_of_tests(x)
     seen = weakref.ref(x)
     del x
     assert seen() is None
@@ -320,12 +320,12 @@ class Greedy(nn.Module):
 
 def greedy(*, always: bool) -> tuple[Device, list[Job], list[str]]:
     model = drawn(Greedy(always=always))
-    told: list[str] = []
+    notes: list[str] = []
     layout = Layout.of(model)
     start = layout.flatten(model)
-    given = [replace(job, start=start) for job in jobs(linear, (4, 4, 4, 4, 4))]
+    many_jobs = [replace(job, start=start) for job in jobs(linear, (4, 4, 4, 4, 4))]
     loss = row_loss("classification")
-    return Device(model, layout, loss, tell=told.append), given, told
+    return Device(model, layout, loss, tell=notes.append), many_jobs, notes
 
 
 def test_where_memory_is_short_half_of_the_sites_are_trained_at_a_time() -> None:
@@ -351,7 +351,7 @@ def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
 
 
 def test_pytorchs_own_error_for_gpus_is_known_too() -> None:
-    told: list[str] = []
+    notes: list[str] = []
     sizes: list[int] = []
     value = jobs(linear, (4, 4, 4, 4))
 
@@ -361,12 +361,12 @@ def test_pytorchs_own_error_for_gpus_is_known_too() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
         return [Fitted(job.start, {}, 0) for job in some]
 
-    sites = SitesInFlight("cuda", told.append)
-    found = sites.train(value, train, free=lambda: None)
-    assert len(found) == 4
+    sites = SitesInFlight("cuda", notes.append)
+    trained = sites.train(value, train, free=lambda: None)
+    assert len(trained) == 4
     assert sizes == [4, 2, 1, 1, 1, 1]
     assert sites.train(value[:1], train, free=lambda: None)  # it is remembered
-    assert len(told) == 2
+    assert len(notes) == 2
 
 
 def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:

@@ -42,7 +42,7 @@ def test_a_generator_decides_what_is_dropped_and_the_global_state_stays() -> Non
 
 def test_only_dropout_draws_batch_norm_keeps_its_statistics() -> None:
     model, layout, state = own()
-    held = {name: value.clone() for name, value in state.items()}
+    before = {name: value.clone() for name, value in state.items()}
     outcome = forward(model, layout, state, X, stream(0, "drop"))
     kept = torch.empty(7, 3).bernoulli_(0.5, generator=stream(0, "drop"))
     hidden = model.body[1](X) * kept / 0.5
@@ -51,7 +51,7 @@ def test_only_dropout_draws_batch_norm_keeps_its_statistics() -> None:
     unit = (hidden - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
     z = unit * norm.weight + norm.bias
     assert_close(outcome, model.head(z).detach())
-    assert all(torch.equal(state[name], held[name]) for name in held)
+    assert all(torch.equal(state[name], before[name]) for name in before)
     assert all(not module.training for module in model.modules())
 
 

@@ -25,10 +25,10 @@ from tests.engine.methods import Beside, LookAhead, Pupil, Stepping
 
 ADAM = TrainingConfig((TrainingStage(3),), 4, Optimizer("adam", 0.02))
 SGD = replace(ADAM, optimizer=Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01))
-each = pytest.mark.parametrize("training_config", [ADAM, SGD], ids=["adam", "sgd"])
+each_config = pytest.mark.parametrize("training_config", [ADAM, SGD], ids=["adam", "sgd"])
 
 
-@each
+@each_config
 @pytest.mark.parametrize("rows", [(11, 5, 0, 8, 1), (1,), (1, 1), (0, 0), (4, 8)], ids=str)
 def test_it_is_each_site_alone_by_torch(
     training_config: TrainingConfig, rows: tuple[int, ...]
@@ -43,7 +43,7 @@ def test_it_is_each_site_alone_by_torch(
         )
 
 
-@each
+@each_config
 def test_one_site_and_one_batch_of_all_rows_is_plain_descent_by_torch(
     training_config: TrainingConfig,
 ) -> None:
@@ -54,7 +54,7 @@ def test_one_site_and_one_batch_of_all_rows_is_plain_descent_by_torch(
     assert done.steps == 15
 
 
-@each
+@each_config
 def test_equal_sites_are_one_site(training_config: TrainingConfig) -> None:
     (job,) = jobs(regression, (11,))
     (alone,) = stacked(regression).fit(FedAvg(), training_config, 0, [job])
@@ -62,7 +62,7 @@ def test_equal_sites_are_one_site(training_config: TrainingConfig) -> None:
         agree(done.sent, alone.sent)
 
 
-@each
+@each_config
 def test_weights_do_not_depend_on_how_many_epochs_and_sites_are_done_together(
     training_config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,17 +76,17 @@ def test_weights_do_not_depend_on_how_many_epochs_and_sites_are_done_together(
 
 
 def test_many_epochs_of_one_round_end_at_the_mean_of_what_each_site_would_solve() -> None:
-    given = jobs(regression, (40, 25, 15))
-    given = [
-        replace(job, y=job.y + torch.sin(3 * job.x[:, 0])) for job in given
+    many_jobs = jobs(regression, (40, 25, 15))
+    many_jobs = [
+        replace(job, y=job.y + torch.sin(3 * job.x[:, 0])) for job in many_jobs
     ]  # not linear
     training_config = TrainingConfig(
         (TrainingStage(400),), 40, Optimizer("sgd", 0.2, momentum=0.5)
     )
-    made = stacked(regression).fit(FedAvg(), training_config, 0, given)
+    made = stacked(regression).fit(FedAvg(), training_config, 0, many_jobs)
     n = torch.tensor([40.0, 25.0, 15.0], dtype=torch.float64)
     mean = (n / n.sum()) @ torch.stack([done.sent["w"] for done in made])
-    solved = [torch.linalg.lstsq(affine(job.x), job.y).solution for job in given]
+    solved = [torch.linalg.lstsq(affine(job.x), job.y).solution for job in many_jobs]
     assert_close(mean, (n / n.sum()) @ torch.stack(solved), rtol=0, atol=1e-8)
 
 
@@ -135,7 +135,7 @@ def test_a_frozen_bias_stays_where_it_is() -> None:
 def test_images_are_rows_and_float32_stays_float32() -> None:
     model = Linear((2, 3), 1)
     layout = Layout.of(model)
-    given = [
+    many_jobs = [
         replace(
             job,
             x=job.x.view(-1, 2, 3).float(),
@@ -145,7 +145,7 @@ def test_images_are_rows_and_float32_stays_float32() -> None:
         )
         for job in jobs(regression)
     ]
-    made = Stacked(model, layout, row_loss("regression")).fit(FedAvg(), ADAM, 0, given)
+    made = Stacked(model, layout, row_loss("regression")).fit(FedAvg(), ADAM, 0, many_jobs)
     assert all(done.sent["w"].dtype == torch.float32 for done in made)
     assert_close(
         made[0].sent["w"].double(),

@@ -30,8 +30,10 @@ def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
             w, b, objective=lambda f: weighted_mean(loss(f(b.x), b.y), b.weight)
         )
 
-    given = jobs(norm, ROWS, weighted=True)
-    ours, plain = (loop(norm).fit(m, CONFIG, 0, given) for m in (Stepping(by), FedAvg()))
+    many_jobs = jobs(norm, ROWS, weighted=True)
+    ours, plain = (
+        loop(norm).fit(m, CONFIG, 0, many_jobs) for m in (Stepping(by), FedAvg())
+    )
     for a, b in zip(ours, plain, strict=True):
         agree(a.sent, b.sent, atol=0)
 
@@ -77,10 +79,13 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
     )
     agree(with_teacher[0].sent, without[0].sent, atol=0)
     model = norm()
-    for x, said in batch_losses:
-        assert not said.requires_grad
+    for x, teacher_outputs in batch_losses:
+        assert not teacher_outputs.requires_grad
         assert_close(
-            said, predict(model, Layout.of(model), job.start, x), rtol=0, atol=1e-12
+            teacher_outputs,
+            predict(model, Layout.of(model), job.start, x),
+            rtol=0,
+            atol=1e-12,
         )
     assert len(batch_losses) == 4
 

@@ -20,7 +20,7 @@ OPTIMIZERS = [
     Optimizer("adam", 0.01, weight_decay=0.1, betas=(0.5, 0.7), eps=1e-4),
     Optimizer("adam", 0.01, betas=(0.0, 0.9)),
 ]
-each = pytest.mark.parametrize("opt", OPTIMIZERS, ids=str)
+each_optimizer = pytest.mark.parametrize("opt", OPTIMIZERS, ids=str)
 HEAD = torch.tensor([False, False, False, True, True])
 
 
@@ -41,7 +41,7 @@ def theirs(opt: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, opt.learning_rate, opt.momentum, 0, opt.weight_decay)
 
 
-@each
+@each_optimizer
 def test_steps_are_those_of_torch(opt: Optimizer) -> None:
     at = begin(opt)
     parameter = at.w.clone().requires_grad_()
@@ -54,7 +54,7 @@ def test_steps_are_those_of_torch(opt: Optimizer) -> None:
     assert at.t.tolist() == [20.0]
 
 
-@each
+@each_optimizer
 def test_parts_in_turn_are_two_optimizers_of_torch(opt: Optimizer) -> None:
     at = count_by_parameter(begin(opt))
     body, head = at.w[:3].clone().requires_grad_(), at.w[3:].clone().requires_grad_()
@@ -67,7 +67,7 @@ def test_parts_in_turn_are_two_optimizers_of_torch(opt: Optimizer) -> None:
     assert_close(at.w, torch.cat([body, head]).detach(), rtol=0, atol=1e-13)
 
 
-@each
+@each_optimizer
 def test_outside_a_part_neither_parameters_nor_moments_move(opt: Optimizer) -> None:
     before = step(opt, begin(opt), gradients()[0], opt.learning_rate, None)
     after = step(opt, before, gradients()[1], opt.learning_rate, HEAD)
@@ -77,7 +77,7 @@ def test_outside_a_part_neither_parameters_nor_moments_move(opt: Optimizer) -> N
     assert not torch.equal(before.w[3:], after.w[3:])
 
 
-@each
+@each_optimizer
 def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(
     opt: Optimizer,
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(
             assert_close(ours[k], alone, rtol=0, atol=1e-14)
 
 
-@each
+@each_optimizer
 def test_a_step_leaves_the_slot_that_it_was_given(opt: Optimizer) -> None:
     at = step(opt, begin(opt), gradients()[0], opt.learning_rate, None)
     kept = [part.clone() for part in at]

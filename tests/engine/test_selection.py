@@ -139,10 +139,10 @@ class Wanting:
 
 
 def run(site_function: Callable[[], int]) -> tuple[SelectionDevice, list[str]]:
-    said: list[str] = []
-    ours = SelectionDevice(Placement(), said.append, lambda: said.append("gave back"))
+    notes: list[str] = []
+    ours = SelectionDevice(Placement(), notes.append, lambda: notes.append("gave back"))
     assert ours.run(site_function) == 7
-    return ours, said
+    return ours, notes
 
 
 def test_where_memory_is_short_it_is_tried_again_without_the_rows_of_training() -> None:
@@ -155,16 +155,16 @@ def test_where_memory_is_short_it_is_tried_again_without_the_rows_of_training() 
 
 def test_where_that_is_not_enough_the_processor_goes_on() -> None:
     wanting = Wanting(times=9)
-    ours, said = run(wanting)
+    ours, notes = run(wanting)
     assert wanting.places == [True, True, False]
-    assert said[:2] == ["gave back", "gave back"]
-    assert said[2] == (
+    assert notes[:2] == ["gave back", "gave back"]
+    assert notes[2] == (
         "device cpu has too little memory to compare the examples of a query: the CPU is used from "
         "now on, which takes longer and has the same result"
     )
     assert ours.run(wanting) == 7
     assert wanting.places[3:] == [False]
-    assert len(said) == 3
+    assert len(notes) == 3
 
 
 def test_a_device_that_fails_ends_the_run_with_the_way_to_go_on() -> None:

@@ -61,7 +61,7 @@ def device(make: Callable[[], nn.Module], precision: str = "float32") -> Device:
 
 
 def measure(
-    ours: Sequence[Fitted], theirs: Sequence[Fitted], given: Sequence[Job]
+    ours: Sequence[Fitted], theirs: Sequence[Fitted], many_jobs: Sequence[Job]
 ) -> float:
     """Return the largest differences of weights and statistics.
 
@@ -69,7 +69,7 @@ def measure(
     Raise for non-finite or non-float32 values.
     """
     apart = 0.0
-    for one, other, job in zip(ours, theirs, given, strict=True):
+    for one, other, job in zip(ours, theirs, many_jobs, strict=True):
         assert one.steps == other.steps
         assert one.sent["w"].dtype == torch.float32
         scales = {
@@ -96,12 +96,12 @@ def race(
     make: Callable[[], nn.Module],
     method: LocalTraining,
     training_config: TrainingConfig,
-    given: Sequence[Job],
+    many_jobs: Sequence[Job],
     rounds: int,
 ) -> float:
-    theirs = over_rounds(loop(make), method, training_config, given, rounds)
-    ours = over_rounds(device(make), method, training_config, in_single(given), rounds)
-    return max(measure(a, b, given) for a, b in zip(ours, theirs, strict=True))
+    theirs = over_rounds(loop(make), method, training_config, many_jobs, rounds)
+    ours = over_rounds(device(make), method, training_config, in_single(many_jobs), rounds)
+    return max(measure(a, b, many_jobs) for a, b in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=["sgd", "adam"])
@@ -138,7 +138,7 @@ def test_a_deep_network_stays_near_for_an_epoch(name: str) -> None:
 
 
 def test_products_in_fewer_digits_are_farther_away() -> None:
-    given = jobs(mlp, rows_of(mlp))
-    theirs = loop(mlp).fit(FedAvg(), CONFIG, 0, given)
-    ours = device(mlp, "bf16").fit(FedAvg(), CONFIG, 0, in_single(given))
-    assert measure(ours, theirs, given) > 10 * APART["sgd"]
+    many_jobs = jobs(mlp, rows_of(mlp))
+    theirs = loop(mlp).fit(FedAvg(), CONFIG, 0, many_jobs)
+    ours = device(mlp, "bf16").fit(FedAvg(), CONFIG, 0, in_single(many_jobs))
+    assert measure(ours, theirs, many_jobs) > 10 * APART["sgd"]

@@ -87,9 +87,9 @@ def test_it_is_the_loop_with_teachers_and_pools(
 
 
 def test_sites_without_a_pool_are_alone_what_they_are_beside_others() -> None:
-    given, training_config = with_pools(jobs(mlp)), replace(CONFIG, mix=2.0)
-    together = stack_of(mlp).fit(KCFU(), training_config, 1, given)
-    for job, done in zip(given, together, strict=True):
+    many_jobs, training_config = with_pools(jobs(mlp)), replace(CONFIG, mix=2.0)
+    together = stack_of(mlp).fit(KCFU(), training_config, 1, many_jobs)
+    for job, done in zip(many_jobs, together, strict=True):
         agree(done.sent, stack_of(mlp).fit(KCFU(), training_config, 1, [job])[0].sent)
 
 
@@ -111,10 +111,11 @@ def same_history(
     make: Callable[[], nn.Module],
     method: LocalTraining,
     training_config: TrainingConfig,
-    given: list[Job],
+    many_jobs: list[Job],
 ) -> None:
     ours, theirs = (
-        over_rounds(e(make), method, training_config, given, 2) for e in (stack_of, loop)
+        over_rounds(e(make), method, training_config, many_jobs, 2)
+        for e in (stack_of, loop)
     )
     for together, alone in zip(ours, theirs, strict=True):
         for a, b in zip(together, alone, strict=True):
@@ -128,19 +129,19 @@ def same_history(
 
 @pytest.mark.parametrize("rows", ORDERS, ids=str)
 def test_results_come_in_the_order_of_the_jobs(rows: tuple[int, ...]) -> None:
-    given = jobs(mlp, rows)
+    many_jobs = jobs(mlp, rows)
     for a, b in zip(
-        *(e(mlp).fit(FedAvg(), CONFIG, 0, given) for e in (stack_of, loop)), strict=True
+        *(e(mlp).fit(FedAvg(), CONFIG, 0, many_jobs) for e in (stack_of, loop)), strict=True
     ):
         agree(a.sent, b.sent)
 
 
 def test_training_ends_when_it_has_ended_at_every_site() -> None:
-    given, training_config = (
+    many_jobs, training_config = (
         jobs(linear, (5, 3)),
         replace(CONFIG, stages=(TrainingStage(9),), stop_at=0.0),
     )
-    done = stack_of(linear).fit(FedAvg(), training_config, 0, given)
+    done = stack_of(linear).fit(FedAvg(), training_config, 0, many_jobs)
     assert [one.steps for one in done] == [2, 1]  # of one epoch
 
 
@@ -149,12 +150,12 @@ def test_no_jobs_have_no_results() -> None:
 
 
 def test_sites_that_joined_later_train_beside_those_that_kept_something() -> None:
-    given = jobs(linear)
+    many_jobs = jobs(linear)
     training_config = CONFIGS["persist"]
-    first = loop(linear).fit(Beside(), training_config, 0, given)
+    first = loop(linear).fit(Beside(), training_config, 0, many_jobs)
     mixed = [
         replace(job, own=done.own) if at % 2 else job
-        for at, (job, done) in enumerate(zip(given, first, strict=True))
+        for at, (job, done) in enumerate(zip(many_jobs, first, strict=True))
     ]
     ours, theirs = (
         e(linear).fit(Beside(), training_config, 1, mixed) for e in (stack_of, loop)
@@ -243,10 +244,10 @@ def tied() -> nn.Module:
 
 
 def test_layers_may_be_used_twice_share_weights_and_take_rows_of_any_shape() -> None:
-    given = jobs(linear)
+    many_jobs = jobs(linear)
     start = Layout.of(tied()).flatten(tied())
-    given = [replace(job, start=start) for job in given]
-    ours, theirs = (e(tied).fit(FedAvg(), CONFIG, 0, given) for e in (stack_of, loop))
+    many_jobs = [replace(job, start=start) for job in many_jobs]
+    ours, theirs = (e(tied).fit(FedAvg(), CONFIG, 0, many_jobs) for e in (stack_of, loop))
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
 

@@ -94,5 +94,5 @@ class Stubborn(Plain):
         return state
 
     def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
-        most = int(view.counts.argmax())
-        return torch.eye(view.classes)[most].expand(len(rows), -1)
+        majority = int(view.counts.argmax())
+        return torch.eye(view.classes)[majority].expand(len(rows), -1)

@@ -55,41 +55,41 @@ def built(seed: int = 0, audit: Audit | None = None) -> Simulation:
     return result
 
 
-def truth(found: Simulation) -> dict[str, torch.Tensor]:
+def truth(simulation: Simulation) -> dict[str, torch.Tensor]:
     """Return the pool's classes, some of which the global model misclassifies."""
     hidden = {}
-    for name, site in found.members.items():
+    for name, site in simulation.members.items():
         right = site.parts.hidden[name][:POOL]
         wrong = torch.rand(POOL, generator=stream(5, "wrong", name)) < 0.3
         hidden[name] = torch.where(wrong, (right + 1) % 3, right)
     return hidden
 
 
-def true_accuracy(found: Simulation) -> float:
+def true_accuracy(simulation: Simulation) -> float:
     """Return the accuracy of the global model on all examples of all pools."""
     hits = []
-    for name, labels in truth(found).items():
-        hits.append(found.members[name].parts.hidden[name][:POOL] == labels)
+    for name, labels in truth(simulation).items():
+        hits.append(simulation.members[name].parts.hidden[name][:POOL] == labels)
     return float(torch.cat(hits).double().mean())
 
 
 def run_audited(
-    found: Simulation, audit: Audit, silent: dict[str, list[int]] | None = None
+    simulation: Simulation, audit: Audit, silent: dict[str, list[int]] | None = None
 ) -> Audited:
     """Query, draw, label and count once; ``silent`` examples get no label."""
     budget = dict.fromkeys(SITES, PICKS + 2)
-    seed = found.members["a"].parts.seed
+    seed = simulation.members["a"].parts.seed
     counts = audit.divide(budget, stream(seed, "audit", 0))
-    found.query({site: budget[site] - counts[site] for site in SITES})
-    audit.draw_rows(found.ask("audit"), budget, counts)
-    labels = truth(found)
-    for name, site in found.members.items():
+    simulation.query({site: budget[site] - counts[site] for site in SITES})
+    audit.draw_rows(simulation.ask("audit"), budget, counts)
+    labels = truth(simulation)
+    for name, site in simulation.members.items():
         rows = site.memory["picks"]["rows"].tolist()
         output = [row for row in rows if row not in (silent or {}).get(name, [])]
         site.buy([Label(row, float(labels[name][row]), 0) for row in output])
         site.forget(keep=("outlook",))
     unit = 2.5
-    return describe_tallies(audit.tally_errors(found.ask("audit"), unit), unit, None)
+    return describe_tallies(audit.tally_errors(simulation.ask("audit"), unit), unit, None)
 
 
 @pytest.fixture(scope="module")

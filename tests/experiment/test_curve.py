@@ -188,9 +188,11 @@ def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> 
 def test_a_rule_that_never_holds_changes_nothing() -> None:
     stopped = run_of(replace(RECIPE, stop=NEVER)).go()
     usual = run_of(replace(RECIPE, stop=None)).go()
-    assert [item["accuracy"] for item in stopped] == [each["accuracy"] for each in usual]
+    assert [item["accuracy"] for item in stopped] == [
+        record["accuracy"] for record in usual
+    ]
     assert len(usual) == 7
-    assert all("stopped" not in each for each in [*stopped, *usual])
+    assert all("stopped" not in record for record in [*stopped, *usual])
 
 
 def test_what_was_decided_holds_after_a_restart(tmp_path: Path) -> None:

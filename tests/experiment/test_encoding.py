@@ -52,21 +52,21 @@ def photos(rows: int = 80) -> Dataset:
 
 
 def begin_run(
-    recipe: Recipe, found: Dataset, kept: FeatureStore | None = None
+    recipe: Recipe, dataset: Dataset, kept: FeatureStore | None = None
 ) -> ExperimentRun:
     """Start a run whose sites see features."""
     journal = EventLog()
-    run = ExperimentRun(environment_of(recipe, 0, found, journal, kept=kept), journal)
+    run = ExperimentRun(environment_of(recipe, 0, dataset, journal, kept=kept), journal)
     run.initial()
     return run
 
 
-def seen_by_row(run: ExperimentRun, found: Dataset) -> torch.Tensor:
+def seen_by_row(run: ExperimentRun, dataset: Dataset) -> torch.Tensor:
     """Return the features of each example of a data set, in its order."""
     world = run.world
     assert isinstance(world, SimulatedEnvironment)
     assert world.features is not None
-    seen = torch.zeros(len(found.x), world.features.encoder.width((3, 9, 9)))
+    seen = torch.zeros(len(dataset.x), world.features.encoder.width((3, 9, 9)))
     for name, at in world.features.at.items():
         seen[at] = world.members[name].seen[:]
     return seen

@@ -105,10 +105,10 @@ QUICK: dict[str, Any] = {
 def test_the_training_loss_is_that_of_the_model_on_the_labeled_examples() -> None:
     world = fl.Federation("iris", fl.IID(), sites=3)
     run = fl.run(world, "random", training="fedavg", model="mlp", **QUICK)
-    held = world.rows()
+    true_rows = world.rows()
     shares = []
     for site, rows in run.labels.groupby("site"):
-        x = world.dataset.x[held[site]][rows["row"].tolist()]
+        x = world.dataset.x[true_rows[site]][rows["row"].tolist()]
         outputs = run.model(x)  # type: ignore[operator]
         shares += cross_entropy(
             outputs, torch.tensor(rows["value"].tolist()).long(), reduction="none"

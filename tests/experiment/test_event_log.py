@@ -32,10 +32,10 @@ def test_an_exchange_is_recalled_under_its_key_and_contents(journal: EventLog) -
     entry = {"answers": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
     assert journal.recall(key_of("0/train/0/0"), "digest") is None
     journal.record(key_of("0/train/0/0"), "digest", entry)
-    found = journal.recall(key_of("0/train/0/0"), "digest")
-    assert found is not None
-    assert torch.equal(found["answers"]["a"].pop("w"), torch.arange(3.0))
-    assert found == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
+    recalled = journal.recall(key_of("0/train/0/0"), "digest")
+    assert recalled is not None
+    assert torch.equal(recalled["answers"]["a"].pop("w"), torch.arange(3.0))
+    assert recalled == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
 
 
 def test_the_same_key_with_other_contents_is_refused(journal: EventLog) -> None:
@@ -57,8 +57,8 @@ def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: EventL
 
 
 def test_a_step_gives_what_a_resumed_run_will_read(journal: EventLog) -> None:
-    given = journal.finish("0/query", {"memo": {3: (1, 2.5)}})
-    assert given == journal.load_step("0/query") == {"memo": {"3": [1, 2.5]}}
+    returned = journal.finish("0/query", {"memo": {3: (1, 2.5)}})
+    assert returned == journal.load_step("0/query") == {"memo": {"3": [1, 2.5]}}
     assert journal.load_step("1/query") is None
 
 

@@ -53,11 +53,11 @@ class LabelCounter:
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        told = ask.each(self.count)
-        first = told[ask.cohort[0]]
+        counts = ask.each(self.count)
+        first = counts[ask.cohort[0]]
         train = torch.as_tensor(first["train"])
-        held = torch.as_tensor(first["held"])
-        self.seen.append((int(train), int(held)))
+        labeled = torch.as_tensor(first["held"])
+        self.seen.append((int(train), int(labeled)))
         return state
 
     def count(self, view: View) -> Answer:
@@ -108,5 +108,5 @@ def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> N
     recipe = replace(
         FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
     )
-    found = ExperimentRun(build_environment(recipe, 0, EventLog()), EventLog()).go()
-    assert found[-1]["labeled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10
+    record = ExperimentRun(build_environment(recipe, 0, EventLog()), EventLog()).go()
+    assert record[-1]["labeled"] == 3 * 20 and record[-1]["labels_validation"] == 3 * 10

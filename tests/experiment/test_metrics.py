@@ -61,12 +61,12 @@ def test_no_gap_when_a_half_was_never_scored() -> None:
 
 
 def test_imbalance_by_hand() -> None:
-    found = metrics_counts.imbalance([1, 3, 0, 4])
-    assert found.max_min == math.inf
-    assert found.minority_share == pytest.approx(1 / 8)
-    assert found.gini == pytest.approx(0.4375)  # mean |difference| / (2 * mean)
+    measured = metrics_counts.imbalance([1, 3, 0, 4])
+    assert measured.max_min == math.inf
+    assert measured.minority_share == pytest.approx(1 / 8)
+    assert measured.gini == pytest.approx(0.4375)  # mean |difference| / (2 * mean)
     p = np.array([1, 3, 4]) / 8
-    assert found.entropy == pytest.approx(-(p * np.log(p)).sum() / math.log(4))
+    assert measured.entropy == pytest.approx(-(p * np.log(p)).sum() / math.log(4))
 
 
 def test_kl_is_zero_when_sites_are_alike_and_log_n_when_they_share_nothing() -> None:

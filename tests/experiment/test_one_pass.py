@@ -256,10 +256,10 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
     new = tmp_path / "new.csv"
     np.savetxt(new, arrays["x_test"], delimiter=",", header="a,b,c", comments="")
     path = predict_file(setup.out, new).path
-    said = np.array(
+    predictions = np.array(
         [float(r["prediction"]) for r in csv.DictReader(path.read_text().splitlines())]
     )
-    assert np.mean((said - arrays["y_test"]) ** 2) < 2.5  # the noise has variance 1
+    assert np.mean((predictions - arrays["y_test"]) ** 2) < 2.5  # the noise has variance 1
 
 
 def test_trainer_is_a_short_form(recipe: Recipe) -> None:

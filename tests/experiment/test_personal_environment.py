@@ -107,8 +107,10 @@ def test_what_is_retained_validated_at_least_as_well_as_the_last_model(
     for name, site in world.members.items():
         best = site.memory["best"]
         guess = SiteView(site, 0).look(best, site.x[site.validation])[1].argmax(1)
-        held = world.oracle.hidden[name][site.validation]
-        assert float(best["score"]) == pytest.approx(float((guess == held).double().mean()))
+        labels = world.oracle.hidden[name][site.validation]
+        assert float(best["score"]) == pytest.approx(
+            float((guess == labels).double().mean())
+        )
         assert row["retained"][name] == int(best["turn"]) < 4
 
 
@@ -197,8 +199,8 @@ def test_a_method_that_predicts_in_its_own_way_is_scored_so() -> None:
     world, rows = run_recipe(training="tests.experiment.alone:Stubborn")
     assert world.tests is not None
     for name, site in world.members.items():
-        most = int(site.counts.argmax())
-        share = (world.dataset.y_test[world.tests[name]] == most).double().mean()
+        majority = int(site.counts.argmax())
+        share = (world.dataset.y_test[world.tests[name]] == majority).double().mean()
         assert scores_of_sites(rows[-1])[name] == pytest.approx(float(share))
 
 
@@ -216,8 +218,8 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
         if name in world.flipped:
             expected = 9 - true
         assert torch.equal(site.labels, expected[site.labeled])
-        held = SiteView(site, 0).validation_labels
-        assert torch.equal(held, expected[site.validation])
+        labels = SiteView(site, 0).validation_labels
+        assert torch.equal(labels, expected[site.validation])
 
 
 def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(

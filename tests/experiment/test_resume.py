@@ -145,8 +145,8 @@ def test_no_label_is_bought_twice_and_no_budget_is_exceeded(
     recipe = setup.recipe
     rows = Counter((site, row) for site, row, *_ in whole.ledger)
     assert max(rows.values()) == 1
-    held = json.loads((CELL.folder(setup.out) / "partition.json").read_text())
-    sizes = dict(zip(held["sites"], held["sizes"], strict=True))
+    partition = json.loads((CELL.folder(setup.out) / "partition.json").read_text())
+    sizes = dict(zip(partition["sites"], partition["sizes"], strict=True))
     first, later = (
         allocate_budget(share, recipe.budget_allocation, sizes)
         for share in (recipe.initial, recipe.budget_of(0))
@@ -220,10 +220,10 @@ def test_a_second_process_on_the_same_run_is_refused(
 
 
 def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
-    def held() -> None:
+    def hold_lock() -> None:
         with only_one(tmp_path / "lock"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert wait_for_child(start_child(held)) == KILLED
+    assert wait_for_child(start_child(hold_lock)) == KILLED
     with only_one(tmp_path / "lock", wait=False):
         pass

@@ -85,14 +85,14 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
         return open_dataset(*args, **settings)
 
     monkeypatch.setattr("fallow.data.open_dataset", read_counted)
-    held = DeviceCache()
+    cache = DeviceCache()
     recipe = Recipe("t", data="iris", rows=60)
-    seeds = [open_data(recipe, seed, cache=held) for seed in (0, 1)]
+    seeds = [open_data(recipe, seed, cache=cache) for seed in (0, 1)]
     assert len(reads) == 1
     assert not torch.equal(seeds[0].x, seeds[1].x)
     assert torch.equal(seeds[1].x, open_data(recipe, 1).x)
-    open_data(Recipe("t", data="wine"), 0, cache=held)
-    assert open_data(recipe, 0, cache=held).name == "iris"
+    open_data(Recipe("t", data="wine"), 0, cache=cache)
+    assert open_data(recipe, 0, cache=cache).name == "iris"
     assert len(reads) == 4
     monkeypatch.setattr(row_cache, "MOST_HELD", 100)
     large = DeviceCache()

@@ -171,8 +171,8 @@ def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:
 
 
 def test_a_parameter_is_a_number_or_a_text_whatever_the_setting() -> None:
-    given = {"budget": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
-    recipe = recipe_from(given, Recipe("mine"))
+    settings = {"budget": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
+    recipe = recipe_from(settings, Recipe("mine"))
     parameters = list_parameters(recipe)
     assert all(isinstance(value, str | int | float) for value in parameters.values())
     assert parameters["budget"] == "[0.1, 0.2]"

@@ -91,15 +91,15 @@ def test_a_notebook_is_valid_and_a_kernel_runs_it(study: fl.Study) -> None:
     ]
     assert len(kinds) == 6
     assert "image/png" in kinds[2]
-    assert all("text/html" in kinds[place] for place in (0, 1, 3, 4, 5))
+    assert all("text/html" in kinds[number] for number in (0, 1, 3, 4, 5))
 
 
 def test_the_command_writes_a_notebook_beside_the_page(
     study: fl.Study, fallow: Command
 ) -> None:
     ended = fallow("report", str(study.folder), "--notebook", "a.ipynb", "--json")
-    about = json.loads(ended.out)
-    assert Path(about["notebook"]).is_file()
-    assert Path(about["report"]).is_file()
+    summary = json.loads(ended.out)
+    assert Path(summary["notebook"]).is_file()
+    assert Path(summary["report"]).is_file()
     refused = fallow("report", str(study.folder), "--notebook", "a.html")
     assert refused.says() == "a.html does not end in .ipynb; rename it"

@@ -48,7 +48,7 @@ EACH: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("ResNet8", (3, 32, 32), {}),
     ("ResNet8", (1, 28, 28), {"variant": "mnist"}),
 ]
-each = pytest.mark.parametrize(("name", "shape", "fields"), EACH)
+each_model = pytest.mark.parametrize(("name", "shape", "fields"), EACH)
 
 
 def gen(seed: int = 0) -> Generator:
@@ -102,7 +102,7 @@ def test_resnet8_for_cifar_carries_583_values_of_statistics() -> None:
     assert sum(b.numel() for b in model.buffers()) == 583
 
 
-@each
+@each_model
 @pytest.mark.parametrize("training", [True, False])
 def test_forward_is_the_head_of_the_embedding(
     name: str, shape: tuple[int, ...], fields: dict[str, Any], training: bool
@@ -114,7 +114,7 @@ def test_forward_is_the_head_of_the_embedding(
     assert_close(model(x), model.head(model.embed(x)))
 
 
-@each
+@each_model
 def test_a_pass_does_not_write_to_its_rows(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_pass_does_not_write_to_its_rows(
     assert torch.equal(x, rows(2, shape))
 
 
-@each
+@each_model
 def test_equal_generators_give_equal_weights(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
@@ -134,7 +134,7 @@ def test_equal_generators_give_equal_weights(
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
-@each
+@each_model
 def test_building_leaves_the_global_random_state_alone(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
@@ -143,7 +143,7 @@ def test_building_leaves_the_global_random_state_alone(
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@each
+@each_model
 def test_a_reset_sets_every_parameter_and_buffer(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_reset_sets_every_parameter_and_buffer(
     assert_close(model.state_dict(), fresh, rtol=0, atol=0)
 
 
-@each
+@each_model
 def test_a_model_runs_with_weights_from_outside(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:

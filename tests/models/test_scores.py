@@ -23,7 +23,7 @@ from fallow.models.scores import (
 )
 
 Score = Callable[[Tensor], Tensor]
-each = pytest.mark.parametrize("score", [entropy, margin, least_confidence])
+each_score = pytest.mark.parametrize("score", [entropy, margin, least_confidence])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_equal_logits_are_the_most_uncertain() -> None:
     )
 
 
-@each
+@each_score
 def test_a_constant_added_to_a_row_changes_nothing(score: Score) -> None:
     logits = torch.randn(
         6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
@@ -85,7 +85,7 @@ def test_a_constant_added_to_a_row_changes_nothing(score: Score) -> None:
     assert_close(score(logits + shift), score(logits))
 
 
-@each
+@each_score
 def test_the_order_of_the_classes_does_not_matter(score: Score) -> None:
     logits = torch.randn(
         6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
@@ -93,26 +93,26 @@ def test_the_order_of_the_classes_does_not_matter(score: Score) -> None:
     assert_close(score(logits.flip(1)), score(logits))
 
 
-@each
+@each_score
 def test_for_two_classes_a_larger_gap_is_more_certain(score: Score) -> None:
     gaps = torch.linspace(0, 8, 20)
     values = score(torch.stack([gaps, torch.zeros(20)], 1))
     assert (values.diff() < 0).all()
 
 
-@each
+@each_score
 def test_an_empty_pool_has_no_scores_and_the_dtype_is_kept(score: Score) -> None:
     assert score(torch.zeros(0, 3)).shape == (0,)
     assert score(torch.zeros(2, 3, dtype=torch.float64)).dtype == torch.float64
 
 
-@each
+@each_score
 def test_scores_stack(score: Score) -> None:
     logits = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(0))
     assert_close(torch.vmap(score)(logits), torch.stack([score(rows) for rows in logits]))
 
 
-@each
+@each_score
 def test_logits_without_a_row_axis_are_refused(score: Score) -> None:
     with pytest.raises(ValueError, match=r"shape \(n, c\), not \(3,\)"):
         score(torch.zeros(3))

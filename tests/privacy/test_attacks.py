@@ -123,8 +123,8 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
         part = (
             part + mask(s, secret, to_a, purpose, 4)[:3]
         )  # the mask that s would have canceled
-    held = torch.bincount(site.labels, minlength=3).double()
-    torch.testing.assert_close(decode(part, None, 3), held, rtol=0, atol=1e-10)
+    counts = torch.bincount(site.labels, minlength=3).double()
+    torch.testing.assert_close(decode(part, None, 3), counts, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("bound", [1e-3, 0.5, 1.0, 3.0, 1e6])
@@ -180,8 +180,8 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
         bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(
             answer["n"]
         )  # shares - 1/3
-        held = torch.bincount(federation.members[name].labels, minlength=3).double()
-        torch.testing.assert_close(bias + 1 / 3, held / held.sum())
+        counts = torch.bincount(federation.members[name].labels, minlength=3).double()
+        torch.testing.assert_close(bias + 1 / 3, counts / counts.sum())
         assert federation.members[name].spent == {}
 
 
@@ -214,8 +214,8 @@ def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> Non
     rest = asking(federation, cycle=1)
     rest.cohort = ("a", "b", "c")
     difference = everyone.sum(Asker().share)["counts"] - rest.sum(Asker().share)["counts"]
-    held = torch.bincount(federation.members["d"].labels, minlength=3).double()
-    torch.testing.assert_close(difference, held, rtol=0, atol=1e-10)
+    counts = torch.bincount(federation.members["d"].labels, minlength=3).double()
+    torch.testing.assert_close(difference, counts, rtol=0, atol=1e-10)
 
 
 def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
@@ -228,10 +228,12 @@ def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
         torch.stack([torch.as_tensor(part["counts"]) for part in first]).sum(0).double()
         / 2**40
     )
-    held = torch.bincount(federation.members["d"].labels, minlength=3).double()
-    torch.testing.assert_close(whole - rest, held, rtol=0, atol=1e-10)
+    counts = torch.bincount(federation.members["d"].labels, minlength=3).double()
+    torch.testing.assert_close(whole - rest, counts, rtol=0, atol=1e-10)
     alone = torch.as_tensor(channel.late[1]["d"]["counts"]).double() / 2**40
-    assert not torch.allclose(alone, held)  # the late contribution alone discloses nothing
+    assert not torch.allclose(
+        alone, counts
+    )  # the late contribution alone discloses nothing
 
 
 def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
@@ -242,5 +244,5 @@ def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
     rest = asking(federation, cycle=1)
     rest.cohort = ("a", "b", "c")
     difference = everyone.sum(Asker().share)["counts"] - rest.sum(Asker().share)["counts"]
-    held = torch.bincount(federation.members["d"].labels, minlength=3).double()
-    assert not torch.allclose(difference, held, atol=0.1)
+    counts = torch.bincount(federation.members["d"].labels, minlength=3).double()
+    assert not torch.allclose(difference, counts, atol=0.1)

@@ -31,10 +31,10 @@ def test_a_letter_with_a_changed_bit_does_not_open(at: int) -> None:
         decrypt(SECRET, bytes(changed), "a to b")
 
 
-@pytest.mark.parametrize("about", ["a to c", "", "a to b "])
-def test_a_letter_opens_as_no_other_letter(about: str) -> None:
+@pytest.mark.parametrize("change", ["a to c", "", "a to b "])
+def test_a_letter_opens_as_no_other_letter(change: str) -> None:
     with pytest.raises(ValueError, match=CLOSED):
-        decrypt(SECRET, LETTER, about)
+        decrypt(SECRET, LETTER, change)
 
 
 def test_another_site_cannot_open_it() -> None:

@@ -24,8 +24,10 @@ ONE = Privacy(epsilon=1.0)
 
 
 def counts(federation: Simulation) -> torch.Tensor:
-    held = [torch.bincount(s.labels, minlength=3) for s in federation.members.values()]
-    return torch.stack(held).sum(0).double()
+    true_counts = [
+        torch.bincount(s.labels, minlength=3) for s in federation.members.values()
+    ]
+    return torch.stack(true_counts).sum(0).double()
 
 
 @pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
@@ -43,8 +45,8 @@ def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -
     noise: list[float] = []
     for cycle in range(150):
         for name, answer in asking(federation, cycle=cycle).each(Asker().share).items():
-            held = torch.bincount(federation.members[name].labels, minlength=3)
-            noise += (torch.as_tensor(answer["counts"]) - held).tolist()
+            true_counts = torch.bincount(federation.members[name].labels, minlength=3)
+            noise += (torch.as_tensor(answer["counts"]) - true_counts).tolist()
     assert stats.kstest(noise, stats.laplace(scale=2 / 0.5).cdf).pvalue > 1e-4
     assert stats.kstest(noise, stats.laplace(scale=1 / 0.5).cdf).pvalue < 1e-4
 
@@ -140,10 +142,10 @@ def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
     channel = Losing(federation.channel)
     asking(federation, channel).sum(Asker().share)
     for name, answer in channel.seen[0][1].items():
-        held = torch.bincount(federation.members[name].labels, minlength=3).double()
+        true_counts = torch.bincount(federation.members[name].labels, minlength=3).double()
         share = torch.as_tensor(answer["share"])
         assert float(share.min()) >= 0 and float(share.sum()) == pytest.approx(1)
-        assert not torch.allclose(share, held / held.sum())
+        assert not torch.allclose(share, true_counts / true_counts.sum())
 
 
 def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -155,9 +157,9 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
     first.hide("a", {"name": "l"})
     first.close()
     again = EventLog(path)
-    found = again.load_releases("a")["0/query/0"]
-    assert found[:2] == line[:2]
-    assert torch.equal(torch.as_tensor(found.answer["x"]), torch.ones(2))
+    released = again.load_releases("a")["0/query/0"]
+    assert released[:2] == line[:2]
+    assert torch.equal(torch.as_tensor(released.answer["x"]), torch.ones(2))
     assert again.load_releases("b") == {} and again.load_secret("b") is None
     assert again.load_secret("a") == {"name": "l"}
     again._write("UPDATE privacy_spending SET key = '1/query/0'")

@@ -41,10 +41,10 @@ def two_sites() -> dict[str, Tensor]:
 
 def rows_of(x: Tensor, channel: Overheard, verb: str) -> Tensor:
     """Return a site's examples, scaled by the agreed values."""
-    told = {
+    reply = {
         k: torch.as_tensor(v) for k, v in channel.asked(verb)["a"].items() if k != "lead"
     }
-    return with_ones(x - told["mean"]) * told["unit"]
+    return with_ones(x - reply["mean"]) * reply["unit"]
 
 
 # -- by one site -----------------------------------------------------------------------
@@ -136,14 +136,14 @@ def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
     known = draws(d, d, name="known")
     q = haar(d, stream(0, "q"))
     grams = []
-    found = []
+    recovered = []
     for n in range(d + 1):  # masks are new, the rotation is not
         m = mix(torch.cat([x, known[:n]]) @ q, stream(n, "mask"), d)
         grams += [m.T @ m]
     for before, after in pairwise(grams):
         values, vectors = torch.linalg.eigh(after - before)
-        found += [vectors[:, -1] * values[-1].sqrt()]  # ± Qᵀ x
-    turned = torch.stack(found)
+        recovered += [vectors[:, -1] * values[-1].sqrt()]  # ± Qᵀ x
+    turned = torch.stack(recovered)
     signs = ((turned @ turned[0]) * (known @ known[0])).sign()
     guess = torch.linalg.solve(known, signs[:, None] * turned)
     assert_close(guess * (guess[0, 0] * q[0, 0]).sign(), q, rtol=0, atol=1e-10)
@@ -170,14 +170,16 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
 def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:
     sites = table()
     world, channel = run_query("fedsvd", sites)
-    told = world.members["b"].memory["rotation/a"]["q"]  # from site b to the coordinator
+    rotation = world.members["b"].memory["rotation/a"][
+        "q"
+    ]  # from site b to the coordinator
     at = {
         k: torch.as_tensor(v)
         for k, v in channel.asked("masked")["a"].items()
         if k != "lead"
     }
     for name in "acd":
-        m = channel.answered("masked")[name]["rows"] @ told.T / at["unit"]
+        m = channel.answered("masked")[name]["rows"] @ rotation.T / at["unit"]
         x = with_ones(sites[name] - at["mean"])
         assert_close(m.T @ m, x.T @ x, rtol=0, atol=1e-10)
 
@@ -185,8 +187,8 @@ def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> 
 def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
     sites = table()
     world, channel = run_query("gram", sites)
-    told = world.members["b"].memory["rotation/a"]["q"]
+    rotation = world.members["b"].memory["rotation/a"]["q"]
     parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
     z = torch.cat([rows_of(sites[name], channel, "gram") for name in "abcd"])
-    total = told @ matrix(torch.stack(parts).sum(0), K) @ told.T
+    total = rotation @ matrix(torch.stack(parts).sum(0), K) @ rotation.T
     assert_close(total, z.T @ z, rtol=0, atol=1e-12)

@@ -19,8 +19,8 @@ LABELS, DRAWS = 500, 2000
 
 def shares(counts: torch.Tensor) -> torch.Tensor:
     """Return the shares that `AHFAL.post` computes: (..., C) -> (..., C)."""
-    held = counts.clamp_min(0)
-    return held / held.sum(-1, keepdim=True)
+    true_counts = counts.clamp_min(0)
+    return true_counts / true_counts.sum(-1, keepdim=True)
 
 
 def spreads(counts: torch.Tensor) -> torch.Tensor:

@@ -135,7 +135,7 @@ def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
     )
     assert float(total["sites"]) == 3
     asked = [request.steps[-1].masked for request, _ in channel.seen]
-    attempts = [about.attempt for about in asked if about]
+    attempts = [sum_request.attempt for sum_request in asked if sum_request]
     assert attempts == ([0, 0] if exchange == 0 else [0, 0, 1, 1])
 
 
@@ -238,9 +238,9 @@ def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
         getattr(ask, kind)(Asker().plain)
 
 
-def request(ask: Ask, about: Masked, verb: str = "plain", **args: Any) -> Any:
+def request(ask: Ask, sum_request: Masked, verb: str = "plain", **args: Any) -> Any:
     """Request the contribution of site a alone."""
-    return ask._exchange("sum", verb, {"a": {}}, args, masked=about)
+    return ask._exchange("sum", verb, {"a": {}}, args, masked=sum_request)
 
 
 def test_one_key_masks_one_part_for_one_cohort() -> None:
@@ -282,8 +282,8 @@ def test_the_secret_is_gone_once_it_was_used() -> None:
     federation = protected(SECURE)
     asking(federation).sum(Asker().plain)
     for name, site in federation.members.items():
-        held = site.store.load_secret(name)
-        assert held is not None and "secret" not in held
+        secret = site.store.load_secret(name)
+        assert secret is not None and "secret" not in secret
         assert not any("secret" in memory for memory in site.memory)
 
 
@@ -321,14 +321,19 @@ def test_numbers_beyond_a_named_bound_wrap_around_and_cancel_in_the_total(
 @pytest.mark.parametrize("sites", [3, 10, 1000])
 @pytest.mark.parametrize("bound", [None, 1e-3, 1.0, 12345.6, 1e12, 1e30])
 def test_sums_at_the_bound_never_wrap_around(bound: float | None, sites: int) -> None:
-    most = limit(bound, sites)
+    bound_of_sum = limit(bound, sites)
     for sign in (1, -1):
         part = encode(
-            "a", "v", "x", torch.tensor(sign * most, dtype=torch.float64), bound, sites
+            "a",
+            "v",
+            "x",
+            torch.tensor(sign * bound_of_sum, dtype=torch.float64),
+            bound,
+            sites,
         )
         assert abs(sites * int(part)) < 2**63
         back = decode(torch.stack([part] * sites).sum(0), bound, sites)
-        assert float(back) == pytest.approx(sign * most * sites, rel=1e-9)
+        assert float(back) == pytest.approx(sign * bound_of_sum * sites, rel=1e-9)
     assert bits(bound, sites) <= 40
 
 

@@ -42,7 +42,7 @@ STATE = {
     "stats": torch.zeros(0, dtype=torch.float64),
 }
 SLACK = 1e-9
-"""Of sums of floating-point numbers, in the comparison of norms."""
+"""Rounding of sums of floating-point numbers, in the comparison of norms."""
 NOISY: dict[str, dict[str, Any]] = {"ClosedForm": {"delta": 1e-5}}
 """The fields by which a method releases anything at all."""
 
@@ -59,8 +59,10 @@ def distance(one: Release, other: Release) -> float:
 
 def methods() -> list[type]:
     """Return all algorithms that a study can name."""
-    found = [getattr(room, name) for room in ROOMS for name in room.__all__]
-    return [item for item in found if isinstance(getattr(item, "contract", None), Contract)]
+    classes = [getattr(room, name) for room in ROOMS for name in room.__all__]
+    return [
+        item for item in classes if isinstance(getattr(item, "contract", None), Contract)
+    ]
 
 
 def releasing() -> list[tuple[type, str]]:
@@ -142,9 +144,9 @@ def small_site(
 def released(site: LocalSite, verb: str) -> Release:
     method = site.method("query")
     view = SiteView(site, 0, method.contract.simulator_only)
-    found = getattr(method, verb)(view)
-    assert isinstance(found, Release)
-    return found
+    releases = getattr(method, verb)(view)
+    assert isinstance(releases, Release)
+    return releases
 
 
 def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
@@ -160,7 +162,7 @@ def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
     yield "corrected", {"validation": 0.5, "corrected": {0: 2.0, 1: 1.0}}, (4,)
 
 
-SHAPES = [(about, sizes) for _, about, sizes in shapes()]
+SHAPES = [(settings, sizes) for _, settings, sizes in shapes()]
 
 
 def list_labelings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
@@ -181,10 +183,12 @@ def neighbors(
                 yield (*purchases[:turn], changed, *purchases[turn + 1 :])
 
 
-def largest_change(found: dict[Any, Release]) -> float:
+def largest_change(releases_by_labels: dict[Any, Release]) -> float:
     """Return the largest distance over all neighbors."""
     return max(
-        distance(found[one], found[other]) for one in found for other in neighbors(one)
+        distance(releases_by_labels[one], releases_by_labels[other])
+        for one in releases_by_labels
+        for other in neighbors(one)
     )
 
 
@@ -239,18 +243,18 @@ def test_a_verb_that_releases_counts_is_asked_for_totals_or_answers_alone(
     assert not parameters, "add arguments of this verb to the search"
 
 
-@pytest.mark.parametrize(("about", "sizes"), SHAPES, ids=[name for name, *_ in shapes()])
+@pytest.mark.parametrize(("settings", "sizes"), SHAPES, ids=[name for name, *_ in shapes()])
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
 def test_one_label_changes_counts_by_no_more_than_is_declared(
-    method: Any, verb: str, about: dict[str, Any], sizes: tuple[int, ...]
+    method: Any, verb: str, settings: dict[str, Any], sizes: tuple[int, ...]
 ) -> None:
-    found = {
-        labels: released(small_site(build_noisy(method), labels, **about), verb)
+    releases = {
+        labels: released(small_site(build_noisy(method), labels, **settings), verb)
         for labels in list_labelings(sizes)
     }
-    declared = {release.sensitivity for release in found.values()}
+    declared = {release.sensitivity for release in releases.values()}
     assert len(declared) == 1, "the sensitivity itself would tell of the labels"
-    change = largest_change(found)
+    change = largest_change(releases)
     assert 0 < change <= declared.pop() + SLACK
 
 
@@ -297,14 +301,14 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
     others. Each release changes by no more than is declared, so both together cost twice
     its epsilon.
     """
-    about: dict[str, Any] = {"validation": 0.5}
+    settings: dict[str, Any] = {"validation": 0.5}
     counts: dict[Any, list[Release]] = {}
     sensitivity = 0.0
     for (labels,) in list_labelings((4,)):
         for second in map(float, range(CLASSES)):
-            before = released(small_site(build_noisy(method), [labels], **about), verb)
+            before = released(small_site(build_noisy(method), [labels], **settings), verb)
             after = small_site(
-                build_noisy(method), [labels], corrected={2: second}, **about
+                build_noisy(method), [labels], corrected={2: second}, **settings
             )
             counts[labels, second] = [before, released(after, verb)]
             sensitivity = before.sensitivity
@@ -327,7 +331,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
 ) -> None:
     recipe = Recipe("small", validation=share, privacy=Privacy(epsilon=0.5))
     by_class = is_stratified(recipe, CLASSES)
-    held = {
+    validation_rows = {
         tuple(
             label.is_validation
             for label in hold_back(
@@ -336,7 +340,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
         )
         for (values,) in list_labelings((n,))
     }
-    assert len(held) == 1
+    assert len(validation_rows) == 1
 
 
 def test_the_split_that_was_once_measured_is_as_it_should_be() -> None:

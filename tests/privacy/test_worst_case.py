@@ -84,7 +84,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
     epsilon: float | None,
 ) -> None:
     """Label the same examples first, once with other labels at two of four sites."""
-    held = []
+    validation_rows = []
     for flip in (0, 2):
         world, _ = simulate(
             validation=0.5,
@@ -97,9 +97,9 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
         )
         members = world.members
         first = [e for name, s in members.items() for e in s.store.load_labels(name)]
-        held.append([(e.row, e.is_validation) for e in first if e.cycle < 0])
-    assert [row for row, _ in held[0]] == [row for row, _ in held[1]]
-    assert (held[0] == held[1]) == (epsilon is not None)
+        validation_rows.append([(e.row, e.is_validation) for e in first if e.cycle < 0])
+    assert [row for row, _ in validation_rows[0]] == [row for row, _ in validation_rows[1]]
+    assert (validation_rows[0] == validation_rows[1]) == (epsilon is not None)
 
 
 def test_a_run_may_release_in_each_part_of_a_cycle() -> None:

@@ -99,8 +99,8 @@ def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
     mapped = read_request(WORLD, {"cycles": 1}, {}, ["random"]).recipe
     written = find_recipe(str(file))
     for recipe in (called, mapped, written):
-        found = (recipe.training.name, recipe.rounds, str(recipe.encoder))
-        assert found == (CLOSED_FORM, 1, "auto")
+        defaults = (recipe.training.name, recipe.rounds, str(recipe.encoder))
+        assert defaults == (CLOSED_FORM, 1, "auto")
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,18 @@ def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
 
 
 def counts_of(
-    recipe: Recipe, found: Dataset, seed: int
+    recipe: Recipe, dataset: Dataset, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return labels per site and class: a random tenth of each site, and all: (N, C)."""
-    kept = found.rows(recipe.rows or len(found.x), stream(seed, "rows", found.name))
+    kept = dataset.rows(recipe.rows or len(dataset.x), stream(seed, "rows", dataset.name))
     draw = stream(seed, "first labels")
-    bought, held = [], []
+    bought, labeled = [], []
     for rows in split_rows(recipe, kept, seed).values():
         y = kept.y[torch.from_numpy(rows)]
         drawn = torch.randperm(len(y), generator=draw)[: len(y) // 10]
         bought.append(torch.bincount(y[drawn], minlength=kept.n_classes).double())
-        held.append(torch.bincount(y, minlength=kept.n_classes))
-    return torch.stack(bought), torch.stack(held)
+        labeled.append(torch.bincount(y, minlength=kept.n_classes))
+    return torch.stack(bought), torch.stack(labeled)
 
 
 def low(strategy: AHFAL, counts: torch.Tensor) -> int:
@@ -85,18 +85,18 @@ def mean_low(strategy: AHFAL, alpha: float) -> float:
 
 @needs_files
 @pytest.mark.parametrize(
-    ("alpha", "least", "most"),
+    ("alpha", "least", "maximum"),
     [(0.1, 0, 2), (0.3, 2, 6), (0.5, 6, 10), (1.0, 8, 10), (10.0, 9, 10)],
 )
 def test_twelve_points_route_the_small_recipe_as_published_within_one(
-    alpha: float, least: int, most: int
+    alpha: float, least: int, maximum: int
 ) -> None:
     """Compare with the published 0-1, 5, 7-9, 9-10 and 10 of 10 classes.
 
     At 0.3 two fewer are below here, since the partition with exact margins is more skewed
     than the published one.
     """
-    assert least <= mean_low(AHFAL(), alpha) <= most
+    assert least <= mean_low(AHFAL(), alpha) <= maximum
 
 
 @needs_files
@@ -163,12 +163,12 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
 
 
 def after_queries(
-    bought: torch.Tensor, held: torch.Tensor, strategies: int
+    bought: torch.Tensor, labeled: torch.Tensor, strategies: int
 ) -> torch.Tensor:
     """Return labels after this many queries of 5 % by Eq. 4 with correct pseudo-labels."""
     for _ in range(strategies):
         picked = []
-        for mine, rows in zip(bought, held, strict=True):
+        for mine, rows in zip(bought, labeled, strict=True):
             n = int(rows.sum()) // 20
             picked.append(fill(n, AHFAL().weights(mine, mine, n), rows - mine.long()))
         bought = bought + torch.stack(picked)
@@ -179,8 +179,11 @@ def after_queries(
 def test_classes_fall_below_the_threshold_as_labels_accrue() -> None:
     """Check that more and more classes are routed to both models (AHFAL, Appendix E)."""
     below = [
-        [low(AHFAL(), after_queries(bought, held, strategies)) for strategies in range(4)]
-        for bought, held in mini(0.1)
+        [
+            low(AHFAL(), after_queries(bought, labeled, strategies))
+            for strategies in range(4)
+        ]
+        for bought, labeled in mini(0.1)
     ]
     mean = np.mean(below, axis=0)
     assert (np.diff(mean) >= 0).all() and mean[-1] > mean[0]

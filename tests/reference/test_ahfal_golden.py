@@ -34,25 +34,29 @@ EQ4 = {  # labels per class, budget, examples per pseudo-class -> budget per cla
     "G7": ((10, 10, 10), 7, (1, 1, 1), (1, 1, 1)),
     "G8": ((500,), 20, (100,), (20,)),
 }
-golden = pytest.mark.parametrize(("held", "n", "caps", "expected"), EQ4.values(), ids=EQ4)
+golden = pytest.mark.parametrize(
+    ("counts_at_site", "n", "caps", "expected"), EQ4.values(), ids=EQ4
+)
 Counts = tuple[int, ...]
 
 
-def eq4(held: Counts, n: int) -> Tensor:
-    """Return the class weights of a site with ``held`` labels per class."""
-    return AHFAL().weights(tensor(held, dtype=torch.float64), torch.zeros(len(held)), n)
+def eq4(counts_at_site: Counts, n: int) -> Tensor:
+    """Return the class weights of a site with ``counts_at_site`` labels per class."""
+    return AHFAL().weights(
+        tensor(counts_at_site, dtype=torch.float64), torch.zeros(len(counts_at_site)), n
+    )
 
 
 @golden
 def test_budgets_over_classes_are_the_golden_ones(
-    held: Counts, n: int, caps: Counts, expected: Counts
+    counts_at_site: Counts, n: int, caps: Counts, expected: Counts
 ) -> None:
-    assert fill(n, eq4(held, n), tensor(caps)).tolist() == list(expected)
+    assert fill(n, eq4(counts_at_site, n), tensor(caps)).tolist() == list(expected)
 
 
 @golden
 def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
-    held: Counts, n: int, caps: Counts, expected: Counts
+    counts_at_site: Counts, n: int, caps: Counts, expected: Counts
 ) -> None:
     label = torch.repeat_interleave(torch.arange(len(caps)), tensor(caps))
     draw = stream(0, "golden")
@@ -60,7 +64,7 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
         2, len(label), len(caps), generator=draw, dtype=torch.float64
     )
     local[torch.arange(len(label)), label] += 2
-    labels = [c for c, k in enumerate(held) for _ in range(k)]
+    labels = [c for c, k in enumerate(counts_at_site) for _ in range(k)]
     site = Table(
         local, common if labels else local, labels
     )  # G6: the global model is used instead
@@ -87,13 +91,13 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
 def test_before_capacities_the_budget_follows_equation_four(
     case: str, before: Counts
 ) -> None:
-    held, n, _, _ = EQ4[case]
-    assert apportion(n, eq4(held, n)).tolist() == list(before)
+    counts_at_site, n, _, _ = EQ4[case]
+    assert apportion(n, eq4(counts_at_site, n)).tolist() == list(before)
 
 
 def test_two_passes_of_redistribution_settle_the_large_example() -> None:
-    held, n, caps, expected = EQ4["G4"]
-    weight, room = eq4(held, n), tensor(caps)
+    counts_at_site, n, caps, expected = EQ4["G4"]
+    weight, room = eq4(counts_at_site, n), tensor(caps)
     quota = torch.minimum(apportion(n, weight), room)
     passes = 0
     while (missing := n - int(quota.sum())) > 0:
@@ -137,7 +141,8 @@ def test_the_same_sites_as_a_federation(tau: float, low: list[bool]) -> None:  #
         for p in P
     ]
     sites = {
-        name: Table(blank, blank, held) for name, held in zip("abc", labels, strict=True)
+        name: Table(blank, blank, counts_at_site)
+        for name, counts_at_site in zip("abc", labels, strict=True)
     }
     notes = world(sites, AHFAL(tau=tau)).query(1)["notes"]
     assert notes["low"] == low

@@ -118,8 +118,8 @@ def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any)
         }
         federation.buy(federation.picks(3, cycle), label=0, cycle=cycle)
         passes = [seen for seen in model.seen if seen[1] in pools]
-        most = AGAIN.get(type(strategy), 1)
-        assert max(Counter(passes).values(), default=0) <= most
+        allowed_passes = AGAIN.get(type(strategy), 1)
+        assert max(Counter(passes).values(), default=0) <= allowed_passes
 
 
 @pytest.mark.parametrize(("toggle", "passes"), [("always", 2), ("never", 1)])
@@ -140,7 +140,7 @@ def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -
     federation = world({"a": replace(site, labels=[1] * 6)}, FairFAL())
     view = SiteView(federation.members["a"], 0)
     bucket, q = torch.arange(40), 6
-    found = FairFAL(kappa=10.0).two_stage(view, bucket, 1, q, 0.0)
+    selected = FairFAL(kappa=10.0).two_stage(view, bucket, 1, q, 0.0)
 
     def gradients(which: Any, label: Tensor | None = None) -> Tensor:
         p = view.logits("global", which).softmax(1)
@@ -158,7 +158,7 @@ def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -
         return picks
 
     by_label = spread(gradients("labeled", view.labels))
-    assert found.tolist() == by_label != spread(gradients("labeled"))
+    assert selected.tolist() == by_label != spread(gradients("labeled"))
 
 
 # -- published values ------------------------------------------------------------------

@@ -38,15 +38,15 @@ def excess(
     x: Tensor, y: Tensor, rate: Tensor, n: int, seeds: int, *, weigh: bool = True
 ) -> list[float]:
     """Return the relative pool loss of least squares on n labels, for each seed."""
-    best, p, found = (x @ fitted(x, y) - y).square().sum(), rate / rate.sum(), []
+    best, p, excesses = (x @ fitted(x, y) - y).square().sum(), rate / rate.sum(), []
     for seed in range(seeds):
         made = start_clocks(p, stream(seed, "clocks"))
         rows = made.order[:n]
         struck = made.strikes(float(made.first[rows[-1]].log()), stream(seed, "strikes"))
         s = (struck / p)[rows].sqrt() if weigh else torch.ones_like(p[rows])
         theta = fitted(s[:, None] * x[rows], s * y[rows])
-        found.append(float((x @ theta - y).square().sum() / best))
-    return found
+        excesses.append(float((x @ theta - y).square().sum() / best))
+    return excesses
 
 
 def heavy_tailed(rows: int = 5000, d: int = 10) -> tuple[Tensor, Tensor]:
@@ -183,8 +183,8 @@ def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
         other = ran(recipe, runtime=runtime)
         for name in plain[1].members:
             rows = [
-                [line.row for line in found[2].load_labels(name)]
-                for found in (plain, other)
+                [line.row for line in result[2].load_labels(name)]
+                for result in (plain, other)
             ]
             assert rows[0] == rows[1]
         assert other[0][-1]["mse"] == pytest.approx(plain[0][-1]["mse"], rel=1e-7)

@@ -46,9 +46,9 @@ def records(name: str) -> tuple[Record, ...]:
         local_training_config=replace(full.local_training_config, stages=once),
     )
     journal = EventLog()
-    found = ExperimentRun(environment_of(recipe, 0, images(), journal), journal).go()
+    run_records = ExperimentRun(environment_of(recipe, 0, images(), journal), journal).go()
     journal.close()
-    return tuple(found)
+    return tuple(run_records)
 
 
 def bytes_of(name: str, verb: str, way: Literal["bytes", "bytes_down"] = "bytes") -> int:

@@ -71,7 +71,7 @@ def test_picks_are_those_of_the_reference(
     made = with_numbers({"a": table}, strategy)
     made.members["a"].x[len(pool) :] = labeled
     parts = {"train": labeled, "pool": pool}
-    theirs, found = algorithms.select_batch(
+    theirs, selected = algorithms.select_batch(
         n,
         [None],
         {k: TensorFeatureData(with_one(x)) for k, x in parts.items()},
@@ -83,7 +83,7 @@ def test_picks_are_those_of_the_reference(
         verbosity=0,
         **settings,
     )
-    assert found["selection_status"] is None
+    assert selected["selection_status"] is None
     assert made.picks(n)["a"] == theirs.tolist()
 
 

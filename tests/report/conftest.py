@@ -64,13 +64,13 @@ def _record(
     if strategy.startswith("bound:"):
         labeled = POOL
     scores = _scores(strategy, cycle, gen)
-    held = dict(zip(NAMES, _shares(gen, labeled), strict=True))
-    about = {"recipe": "tiny", "strategy": strategy, "training": "fedavg", "seed": seed}
+    shares = dict(zip(NAMES, _shares(gen, labeled), strict=True))
+    header = {"recipe": "tiny", "strategy": strategy, "training": "fedavg", "seed": seed}
     when = {"cycle": cycle, "round": round_, "point": "post_agg", "final": round_ == 2}
     labels = {"labeled": labeled, "labels_validation": 0, "pool": POOL}
     counts = {
-        "labeled_per_class": np.sum([*held.values()], 0).tolist(),
-        "labeled_per_site": held,
+        "labeled_per_class": np.sum([*shares.values()], 0).tolist(),
+        "labeled_per_site": shares,
     }
     spent = {"seconds": 1.5, "bytes_up": 1000, "bytes_down": 2000}
     ran = {
@@ -82,7 +82,7 @@ def _record(
     grown = {name: cost * (cycle + 1) for name, cost in spent.items()}
     asked = _note_query(strategy, cycle)
     return (
-        about | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
+        header | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
     )
 
 

@@ -63,8 +63,8 @@ def paired_text(paired: Path) -> str:
 
 def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text: str) -> None:
     parse_page(paired_text)
-    found = headings(paired_text)
-    assert found == [*ALWAYS[:5], *MORE, *ALWAYS[5:]]
+    sections = headings(paired_text)
+    assert sections == [*ALWAYS[:5], *MORE, *ALWAYS[5:]]
 
 
 def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text: str) -> None:

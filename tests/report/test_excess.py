@@ -82,8 +82,8 @@ def test_a_study_without_such_a_fit_has_no_table(tmp_path: Path) -> None:
 def test_holm_is_over_all_cycles_and_strategies() -> None:
     seeds = range(7)  # the exact test of 7 pairs can reach 1/64
     at = [(0, 1), (0, 2), (1, 1)]
-    base = {place: dict.fromkeys(seeds, 0.5) for place in at}
-    less = {place: {seed: 0.4 - seed / 100 for seed in seeds} for place in at}
+    base = {cycle: dict.fromkeys(seeds, 0.5) for cycle in at}
+    less = {cycle: {seed: 0.4 - seed / 100 for seed in seeds} for cycle in at}
     more = {at[0]: {seed: 0.6 + seed / 100 for seed in seeds}}
     alone = tally({"less": {at[0]: less[at[0]]}, "base": base}, "base")
     assert str(alone["less"]) == "1/0/0"

@@ -152,11 +152,11 @@ def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(
     root = make_study(strategies=("entropy",), reference=None)
     for file in root.glob("cells/*/*/partition.json"):
         file.unlink()
-    about = json.loads((root / "study.json").read_text())
+    study = json.loads((root / "study.json").read_text())
     per_class = read_study(root).cells[0].records[-1]["per_class"]
     assert per_class is not None
-    about["classes"] = [f"kind {i}" for i in range(len(per_class))]
-    (root / "study.json").write_text(json.dumps(about))
+    study["classes"] = [f"kind {i}" for i in range(len(per_class))]
+    (root / "study.json").write_text(json.dumps(study))
     figure = class_accuracy(read_study(root))
     assert figure is not None
     read_page = {tick.get_text() for axes in figure.axes for tick in axes.get_xticklabels()}
@@ -214,13 +214,17 @@ def test_an_earlier_page_survives_a_failed_one(study_dir: Path, tmp_path: Path) 
 
 
 def test_what_left_is_the_last_count_of_a_run(study_dir: Path) -> None:
-    found = {e.verb: e for e in exchanges(read_study(study_dir))}
-    assert (found["share"].kind, found["share"].amount, found["share"].sites) == (
+    exchange_by_verb = {e.verb: e for e in exchanges(read_study(study_dir))}
+    assert (
+        exchange_by_verb["share"].kind,
+        exchange_by_verb["share"].amount,
+        exchange_by_verb["share"].sites,
+    ) == (
         "sum",
         96,
         3,
     )
-    assert found["select"].exchanges == 2
+    assert exchange_by_verb["select"].exchanges == 2
 
 
 def read_page(root: Path) -> str:

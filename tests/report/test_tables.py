@@ -96,8 +96,8 @@ def test_where_trainings_differ_a_bound_says_whose_it_is(
 ) -> None:
     strategies = ("random", "random@training=closed-form", "bound:all-labels")
     root = make_study(strategies=strategies, reference=None, recipe={"data": "digits"})
-    found = tables.final_table(read_study(root))
-    assert [row.label for row in found.rows if row.is_bound] == ["all labels, FedAvg"]
+    table = tables.final_table(read_study(root))
+    assert [row.label for row in table.rows if row.is_bound] == ["all labels, FedAvg"]
 
 
 def test_upper_bounds_come_last_and_are_never_tested(study: StudyRecords) -> None:

@@ -149,10 +149,10 @@ def test_rows_that_were_added_behind_others_are_added_to_their_file(tmp_path: Pa
     more = Doubled()
     again = Doubled()
     store(tmp_path, grows=True).features(KEY, x[: BLOCK + 10], 4, Doubled())
-    found = store(tmp_path, grows=True).features(KEY, x, 4, more)
+    features = store(tmp_path, grows=True).features(KEY, x, 4, more)
     assert more.rows == [40]
-    assert isinstance(found, FeatureFile)
-    assert torch.equal(found.whole(), Doubled()(x))
+    assert isinstance(features, FeatureFile)
+    assert torch.equal(features.whole(), Doubled()(x))
     place_of(tmp_path)  # there is one file
     store(tmp_path, grows=True).features(KEY, x, 4, again)
     assert again.rows == []
@@ -253,13 +253,13 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 def test_progress_is_said_where_it_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     x = rows(3 * BLOCK)
-    store(tmp_path, notify=said.append).features(KEY, x, 4, Doubled())
-    assert said == []
+    store(tmp_path, notify=events.append).features(KEY, x, 4, Doubled())
+    assert events == []
     monkeypatch.setattr(features, "SLOW", -1.0)
-    store(tmp_path / "b", notify=said.append).features(KEY, x, 4, Doubled())
-    assert said[-1] == {"event": "encoding", "done": 3 * BLOCK, "rows": 3 * BLOCK}
+    store(tmp_path / "b", notify=events.append).features(KEY, x, 4, Doubled())
+    assert events[-1] == {"event": "encoding", "done": 3 * BLOCK, "rows": 3 * BLOCK}
 
 
 CHILD = """
@@ -300,7 +300,7 @@ def test_after_a_kill_the_work_goes_on_at_the_last_whole_block(
     done = [json.loads(line) for line in lines[1:]]
     assert after - 1 <= len(done) < 5
     again = Doubled()
-    found = store(tmp_path).features(KEY, rows(n), 4, again)
+    features = store(tmp_path).features(KEY, rows(n), 4, again)
     assert len(again.rows) == 5 - len(done)
-    assert isinstance(found, FeatureFile)
-    assert torch.equal(found.whole(), Doubled()(rows(n)))
+    assert isinstance(features, FeatureFile)
+    assert torch.equal(features.whole(), Doubled()(rows(n)))

@@ -24,11 +24,11 @@ def disk_calls(monkeypatch: pytest.MonkeyPatch) -> DiskCalls:
     replace = os.replace
 
     def watch_fsync(file: int) -> None:
-        about = os.fstat(file)
+        status = os.fstat(file)
         kind = "file"
-        if stat.S_ISDIR(about.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             kind = "folder"
-        seen.append((f"fsync {kind}", str(about.st_ino)))
+        seen.append((f"fsync {kind}", str(status.st_ino)))
         fsync(file)
 
     def watch_replace(old: Path, new: Path) -> None:

@@ -178,8 +178,8 @@ def picked(
     world: Simulation, budget: int | Mapping[str, int]
 ) -> dict[str, dict[str, Tensor]]:
     world.query(budget)
-    held = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
-    return {name: kept for name, kept in held.items() if len(kept.get("rows", ()))}
+    picks = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
+    return {name: kept for name, kept in picks.items() if len(kept.get("rows", ()))}
 
 
 def scores(sites: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ def certain(classes: Sequence[int], sharpness: Sequence[float], of: int = 3) -> 
     return logits
 
 
-def held(*counts: int) -> list[int]:
+def labels_with_counts(*counts: int) -> list[int]:
     """Return labels with these numbers per class."""
     return [c for c, n in enumerate(counts) for _ in range(n)]
 
@@ -138,7 +138,11 @@ def test_an_infinite_tau_scores_every_row_by_both_models_and_tau_zero_by_the_loc
 def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
     local = certain([0, 0, 1, 1], [3, 3.1, 2, 2.1])  # 1 is more uncertain than 0
     common = certain([1, 1, 0, 0], [0, 9, 9, 0])  # read for class 0 only
-    labels = {"a": held(5, 10, 5), "b": held(5, 5, 10), "c": held(5, 1, 14)}
+    labels = {
+        "a": labels_with_counts(5, 10, 5),
+        "b": labels_with_counts(5, 5, 10),
+        "c": labels_with_counts(5, 1, 14),
+    }
     sites = {name: Table(local, common, bought) for name, bought in labels.items()}
     federation = world(sites, AHFAL(balance="none"))
     assert federation.query(4)["notes"]["low"] == [True, False, False]
@@ -150,7 +154,7 @@ def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
 
 def test_equal_logits_belong_to_the_lowest_class() -> None:
     local = torch.cat([torch.zeros(3, 3, dtype=torch.float64), certain([2], [9])])
-    site = Table(local, local, held(9, 9, 0))
+    site = Table(local, local, labels_with_counts(9, 9, 0))
     assert world({"a": site}, AHFAL()).picks(1) == {
         "a": [3]
     }  # one label for class 2, regardless of confidence
@@ -169,20 +173,20 @@ def test_without_a_low_class_the_global_model_is_not_read() -> None:
 
 def test_classes_with_few_labels_get_the_budget_and_their_most_uncertain_rows() -> None:
     local = certain([0, 0, 1, 1, 2, 2], [1, 2, 4, 3, 6, 5])
-    site = Table(local, local, held(10, 1, 0))
+    site = Table(local, local, labels_with_counts(10, 1, 0))
     picks = world({"a": site}, AHFAL()).picks(4)  # weights .1, 1, 1: two and two
     assert picks == {"a": [3, 5, 2, 4]}  # round-robin, each class by descending score
 
 
 def test_what_a_class_cannot_give_goes_to_the_others() -> None:
     local = certain([0, 0, 0, 1], [1, 2, 3, 4])
-    site = Table(local, local, held(9, 0, 0))  # class 2 is never predicted
+    site = Table(local, local, labels_with_counts(9, 0, 0))  # class 2 is never predicted
     assert world({"a": site}, AHFAL()).picks(3) == {"a": [0, 3, 1]}
 
 
 def test_a_budget_below_the_number_of_missing_classes_goes_to_the_lowest_ids() -> None:
     local = certain([0, 1, 2, 3], [1, 1, 1, 1], of=4)
-    site = Table(local, local, held(5, 0, 0, 0))
+    site = Table(local, local, labels_with_counts(5, 0, 0, 0))
     assert world({"a": site}, AHFAL()).picks(2) == {"a": [1, 2]}
 
 
@@ -195,9 +199,9 @@ def test_a_pool_smaller_than_the_budget_is_bought_whole() -> None:
 
 def test_one_predicted_class_gives_the_whole_budget_by_score() -> None:
     local = certain([1] * 5, [5, 1, 4, 2, 3])
-    assert world({"a": Table(local, local, held(2, 2, 2))}, AHFAL()).picks(3) == {
-        "a": [1, 3, 4]
-    }
+    assert world({"a": Table(local, local, labels_with_counts(2, 2, 2))}, AHFAL()).picks(
+        3
+    ) == {"a": [1, 3, 4]}
 
 
 def test_a_world_of_one_class_works() -> None:
@@ -209,13 +213,19 @@ def test_a_world_of_one_class_works() -> None:
 def test_a_site_without_labels_spends_evenly_over_the_classes_it_predicts() -> None:
     common = certain([0, 0, 0, 1, 1, 1, 2, 2, 2], [1, 2, 3] * 3)
     unused = certain([0] * 9, [1] * 9)
-    sites = {"a": Table(unused, common), "b": Table(common, common, held(3, 3, 3))}
+    sites = {
+        "a": Table(unused, common),
+        "b": Table(common, common, labels_with_counts(3, 3, 3)),
+    }
     assert world(sites, AHFAL()).picks({"a": 6})["a"] == [0, 3, 6, 1, 4, 7]
 
 
 def test_target_deficit_buys_what_is_missing_from_the_mean_share() -> None:
     local = certain([0, 0, 0, 1, 1, 1], [1, 2, 3] * 2, of=2)
-    sites = {"a": Table(local, local, held(4, 0)), "b": Table(local, local, held(0, 4))}
+    sites = {
+        "a": Table(local, local, labels_with_counts(4, 0)),
+        "b": Table(local, local, labels_with_counts(0, 4)),
+    }
     picks = world(sites, AHFAL(balance="target_deficit")).picks(3)  # target 3.5 each of 7
     assert [row // 3 for row in picks["a"]] == [1, 1, 1]
     assert [row // 3 for row in picks["b"]] == [0, 0, 0]
@@ -234,7 +244,7 @@ def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_
     None
 ):
     same = certain([0] * 6, [2.0] * 6)
-    site = {"a": Table(same, same, held(1, 1, 1))}
+    site = {"a": Table(same, same, labels_with_counts(1, 1, 1))}
     drawn = [world(site, AHFAL(), seed).picks(3)["a"] for seed in (0, 0, 1, 2, 3)]
     assert drawn[0] == drawn[1]
     assert len({tuple(rows) for rows in drawn}) > 1
@@ -253,7 +263,9 @@ def test_a_row_without_a_number_is_picked_last_and_fills_no_class(
     damaged = sound.clone()
     damaged[[0, 2]] = math.nan  # argmax of NaN is class 0, which the site lacks
     models = {"local": sound, "common": sound, broken: damaged}
-    federation = world({"a": Table(**models, labels=held(0, 6, 3))}, AHFAL(balance=balance))
+    federation = world(
+        {"a": Table(**models, labels=labels_with_counts(0, 6, 3))}, AHFAL(balance=balance)
+    )
     picks = federation.picks(5)["a"]
     assert set(picks[:3]) == {1, 3, 4}
     assert set(picks[3:]) == {0, 2}
@@ -262,7 +274,7 @@ def test_a_row_without_a_number_is_picked_last_and_fills_no_class(
 
 def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle() -> None:
     nothing = torch.full((4, 3), math.nan, dtype=torch.float64)
-    sites = {"a": Table(nothing, torch.zeros(4, 3).double(), held(1, 1, 1))}
+    sites = {"a": Table(nothing, torch.zeros(4, 3).double(), labels_with_counts(1, 1, 1))}
     with pytest.raises(
         RuntimeError, match=r"AHFAL\.select failed at site a in cycle 2.*diverged"
     ):

@@ -93,11 +93,11 @@ def low_classes(strategy: AHFAL, y: np.ndarray, rule: Partition, seed: int) -> i
 
 
 @pytest.mark.parametrize(
-    ("alpha", "least", "most"),
+    ("alpha", "least", "maximum"),
     [(0.1, 0, 2), (0.3, 2, 5), (0.5, 6, 10), (1.0, 8, 10), (10.0, 9, 10)],
 )
 def test_twelve_points_split_the_classes_as_the_published_thresholds_do(
-    alpha: float, least: int, most: int
+    alpha: float, least: int, maximum: int
 ) -> None:
     """Compare with the published 0-1, 5, 7-9, 9-10 and 10 of 10 classes.
 
@@ -105,7 +105,7 @@ def test_twelve_points_split_the_classes_as_the_published_thresholds_do(
     """
     y = np.repeat(np.arange(10), 1000)
     low = [low_classes(AHFAL(), y, ExactDirichlet(alpha), seed) for seed in range(5)]
-    assert least <= np.mean(low) <= most
+    assert least <= np.mean(low) <= maximum
 
 
 def test_on_counts_twelve_is_below_the_spread_of_every_class_of_a_skewed_partition() -> (

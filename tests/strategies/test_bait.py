@@ -21,12 +21,12 @@ def rows(m: int, labels: int, d: int, seed: int = 0) -> LastLayer:
     return LastLayer(x[:m], x[m:], torch.arange(m))
 
 
-def plain(found: LastLayer, n: int, more: int, sigma: float) -> list[int]:
+def plain(layer: LastLayer, n: int, more: int, sigma: float) -> list[int]:
     """Select by the definition, with an inverse and a trace for every candidate."""
     scale = (
-        (found.labeled if len(found.labeled) else found.pool).square().sum(1).mean().sqrt()
+        (layer.labeled if len(layer.labeled) else layer.pool).square().sum(1).mean().sqrt()
     )
-    pool, labeled = found.pool / scale, found.labeled / scale
+    pool, labeled = layer.pool / scale, layer.labeled / scale
     fisher = pool.T @ pool + labeled.T @ labeled
     noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
 
@@ -76,10 +76,10 @@ def test_taking_back_changes_what_is_picked() -> None:
 
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_the_gain_is_the_fall_of_the_trace_and_the_loss_its_rise(sigma: float) -> None:
-    found = rows(20, 5, 3)
-    before = Reduction.of(found, sigma)
-    scale = found.labeled.square().sum(1).mean().sqrt()
-    pool, labeled = found.pool / scale, found.labeled / scale
+    layer = rows(20, 5, 3)
+    before = Reduction.of(layer, sigma)
+    scale = layer.labeled.square().sum(1).mean().sqrt()
+    pool, labeled = layer.pool / scale, layer.labeled / scale
     fisher = pool.T @ pool + labeled.T @ labeled
     noise = sigma**2 * torch.eye(4, dtype=torch.float64)
     m = torch.linalg.inv(labeled.T @ labeled + noise)
@@ -162,11 +162,11 @@ def test_what_is_read_after_picks_is_what_each_pick_leaves() -> None:
     for j in (4, 17, 51):
         forward.take(j)
         before = before.after(j)
-    found = forward.read_rows(torch.arange(60))
+    reduced = forward.read_rows(torch.arange(60))
     for name in ("m_phi", "r_m_phi"):
         largest = float(getattr(before, name).abs().max())
         torch.testing.assert_close(
-            getattr(found, name), getattr(before, name), rtol=0, atol=1e-9 * largest
+            getattr(reduced, name), getattr(before, name), rtol=0, atol=1e-9 * largest
         )
 
 
@@ -180,8 +180,8 @@ def test_more_than_there_is_takes_all_in_the_order_of_picking() -> None:
 
 def test_copies_of_one_row_are_different_picks() -> None:
     x = with_one(torch.ones(7, 3))
-    found = Reduction.of(LastLayer(x, x[:2], torch.arange(7)), 1e-3)
-    assert len(set(forward_backward(found, 4, 8).tolist())) == 4
+    reduction = Reduction.of(LastLayer(x, x[:2], torch.arange(7)), 1e-3)
+    assert len(set(forward_backward(reduction, 4, 8).tolist())) == 4
 
 
 def test_classes_are_refused_with_what_to_use_instead() -> None:

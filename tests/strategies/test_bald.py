@@ -78,7 +78,7 @@ def test_batch_norm_stays_in_evaluation_mode() -> None:
     model.reset(stream(0, "weights"))
     view = view_of(model, torch.randn(9, 3, 16, 16, generator=stream(0, "x")), BALD())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    held = {name: value.clone() for name, value in view.model("local").items()}
+    state = {name: value.clone() for name, value in view.model("local").items()}
     z, draw = view.embed("local"), view.stream("dropout")
     for member in BALD(passes=2).committee(view):
         assert_close(member, model.head(drop_features(z, draw)).detach())
@@ -86,7 +86,7 @@ def test_batch_norm_stays_in_evaluation_mode() -> None:
         torch.equal(before[name], value) for name, value in model.state_dict().items()
     )
     assert all(
-        torch.equal(held[name], value) for name, value in view.model("local").items()
+        torch.equal(state[name], value) for name, value in view.model("local").items()
     )
 
 

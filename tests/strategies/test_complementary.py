@@ -34,11 +34,14 @@ F64 = torch.float64
 
 
 def among_peers(
-    strategy: Any, labels: int = 8, peers: dict[str, bool] | None = None, held: int = 6
+    strategy: Any,
+    labels: int = 8,
+    peers: dict[str, bool] | None = None,
+    labels_of_peer: int = 6,
 ) -> Simulation:
     """Return site a of three, which receives models of b, c and d and averages b and d.
 
-    The first ``held`` examples of its pool are labeled for validation.
+    The first ``labels_of_peer`` examples of its pool are labeled for validation.
     """
     made = world(tables(labels=labels), strategy)
     site = made.members["a"]
@@ -57,7 +60,10 @@ def among_peers(
     )
     truth = site.parts.hidden["a"]
     site.buy(
-        [Label(row, float(truth[row]), cycle=0, is_validation=True) for row in range(held)]
+        [
+            Label(row, float(truth[row]), cycle=0, is_validation=True)
+            for row in range(labels_of_peer)
+        ]
     )
     return made
 
@@ -102,9 +108,11 @@ def naive_scores(view: SiteView, gamma: float) -> Tensor:
     mine = view.memory["average"]["w"]
     f_col = (shares[1] * models[1] + shares[2] * models[2]) / (shares[1] + shares[2])
     logits = {n: view.forward({"w": w, "stats": stats}, x) for n, w in enumerate(models)}
-    held = view.forward({"w": f_col, "stats": stats}, view.rows("validation")).argmax(1)
+    predicted = view.forward({"w": f_col, "stats": stats}, view.rows("validation")).argmax(
+        1
+    )
     count = [int((view.validation_labels == k).sum()) for k in range(c)]
-    hits = [int(((held == k) & (view.validation_labels == k)).sum()) for k in range(c)]
+    hits = [int(((predicted == k) & (view.validation_labels == k)).sum()) for k in range(c)]
     recall = {k: (hits[k] + 1) / (count[k] + 2) for k in range(c) if count[k]}
     s = [recall.get(k, sum(recall.values()) / len(recall)) for k in range(c)]
     m = [int((view.labels == k).sum()) + count[k] for k in range(c)]
@@ -172,7 +180,7 @@ def test_alone_it_is_entropy_times_class_need() -> None:
 def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_average() -> (
     None
 ):
-    made = among_peers(Complementary(), held=0)
+    made = among_peers(Complementary(), labels_of_peer=0)
     assert supply(view_of(made), gather_committee(view_of(made))).tolist() == [
         0.5,
         0.5,
@@ -180,8 +188,13 @@ def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_avera
     ]
     site = made.members["a"]
     site.buy([Label(row, 1.0, cycle=0, is_validation=True) for row in range(3)])
-    found = supply(view_of(made), gather_committee(view_of(made)))
-    assert found[0] == found[1] == found[2] and float(found[1]) in (0.2, 0.4, 0.6, 0.8)
+    supplied = supply(view_of(made), gather_committee(view_of(made)))
+    assert supplied[0] == supplied[1] == supplied[2] and float(supplied[1]) in (
+        0.2,
+        0.4,
+        0.6,
+        0.8,
+    )
 
 
 def test_a_class_that_peers_know_and_one_that_is_owned_are_needed_less() -> None:
@@ -201,10 +214,10 @@ def test_a_class_that_peers_know_and_one_that_is_owned_are_needed_less() -> None
 
 def test_the_prior_of_the_labels_is_divided_out_of_the_class_shares() -> None:
     logits = torch.tensor([[0.8, 0.2], [0.8, 0.2]]).double().log()
-    found = class_shares(logits, torch.tensor([3.0, 0.0]))
-    assert_close(found, torch.tensor([0.5, 0.5], dtype=F64))  # 0.8 / 4 and 0.2 / 1
+    shares = class_shares(logits, torch.tensor([3.0, 0.0]))
+    assert_close(shares, torch.tensor([0.5, 0.5], dtype=F64))  # 0.8 / 4 and 0.2 / 1
     removed = torch.cat([logits, torch.full((1, 2), torch.nan).double()])
-    assert_close(class_shares(removed, torch.tensor([3.0, 0.0])), found)
+    assert_close(class_shares(removed, torch.tensor([3.0, 0.0])), shares)
 
 
 def test_members_that_agree_do_not_disagree() -> None:

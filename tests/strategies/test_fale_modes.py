@@ -92,12 +92,12 @@ def test_scores_and_rank_are_those_of_all_rows_in_one_place(
 ) -> None:
     centered = with_ones(x - x.mean(0))
     expected, rank, condition = svd_leverage(centered)
-    found, ours = scored(shared(x, SIZES), strategy)
+    scores, ours = scored(shared(x, SIZES), strategy)
     assert ours == rank
-    assert bool((found >= 0).all() and (found <= 1).all())
-    assert float(found.sum()) == pytest.approx(rank, rel=max(1e-8, EPS * condition))
+    assert bool((scores >= 0).all() and (scores <= 1).all())
+    assert float(scores.sum()) == pytest.approx(rank, rel=max(1e-8, EPS * condition))
     torch.testing.assert_close(
-        found, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
+        scores, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
     )
 
 
@@ -115,8 +115,8 @@ def test_a_ridge_gives_the_same_scores_in_all_modes(strategy: FALE) -> None:
     x = stacked(table())
     z = with_ones((x - x.mean(0)) / x.std(0, correction=0))
     inverse = torch.linalg.inv(z.T @ z + 0.7 * torch.eye(6).double())
-    found, _ = scored(table(), replace(strategy, ridge=0.7))
-    torch.testing.assert_close(found, (z @ inverse * z).sum(1), rtol=0, atol=1e-12)
+    scores, _ = scored(table(), replace(strategy, ridge=0.7))
+    torch.testing.assert_close(scores, (z @ inverse * z).sum(1), rtol=0, atol=1e-12)
 
 
 @each_mode
@@ -132,12 +132,12 @@ def test_a_site_without_a_pool_does_not_matter(strategy: FALE) -> None:
 def test_rows_that_are_not_finite_are_left_out_of_scores(strategy: FALE) -> None:
     sites = table()
     sites["b"][[2, 7], 3] = torch.nan
-    found, _ = scored(sites, replace(strategy, drop_rows=True))
+    scores, _ = scored(sites, replace(strategy, drop_rows=True))
     good = ~stacked(sites).isnan().any(1)
-    assert bool(found[~good].isnan().all())
+    assert bool(scores[~good].isnan().all())
     x = stacked(sites)[good]
     expected, _, _ = svd_leverage(with_ones(x - x.mean(0)))
-    torch.testing.assert_close(found[good], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(scores[good], expected, rtol=0, atol=1e-12)
 
 
 def test_scores_are_the_same_behind_masks_of_sums() -> None:
@@ -151,8 +151,8 @@ def test_large_sites_are_masked_block_by_block(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("fallow.models.orthogonal.BLOCK", 10)
     x = draws(110, 3)
     expected, _, _ = svd_leverage(with_ones(x - x.mean(0)))
-    found, _ = scored({"a": x[:85], "b": x[85:]}, FEDSVD)  # a: blocks of 43 and 42 rows
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    scores, _ = scored({"a": x[:85], "b": x[85:]}, FEDSVD)  # a: blocks of 43 and 42 rows
+    torch.testing.assert_close(scores, expected, rtol=0, atol=1e-12)
 
 
 # -- equal selections ------------------------------------------------------------------
@@ -282,14 +282,14 @@ def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
     ask.journal = notes
     strategy.query(ask, dict.fromkeys("abcd", 4), {})
     answers = [answer for entry in notes.entries for answer in entry["answers"].values()]
-    held = [torch.as_tensor(v) for answer in answers for v in answer.values()]
+    received = [torch.as_tensor(v) for answer in answers for v in answer.values()]
     x = with_ones(stacked(sites) - stacked(sites).mean(0))
     z = x / x.norm(dim=0)
     secret = [stacked(sites), x, z]
     if strategy.rotate:
         q = rotation(world)
         secret += [q, q.T, x @ q, z @ q]
-    tables = [v for v in held if v.ndim == 2]
+    tables = [v for v in received if v.ndim == 2]
     assert len(tables) == (0 if strategy.mode == "gram" else 4)
     for seen in tables:
         for rows in (s for s in secret if s.shape[1] == seen.shape[1]):

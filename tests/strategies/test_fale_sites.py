@@ -67,8 +67,10 @@ def test_fewer_rows_than_columns_in_all_are_all_alike(mode: Any) -> None:
     notes = world.query({"a": 1, "b": 1, "c": 1})["notes"]
     assert notes["rank"] == 4 and notes["mass"] == pytest.approx(4)
     assert notes["warnings"][-1].startswith("3 labels for 4 directions")
-    held = [k["probability"] for s in world.members.values() for k in [s.memory["picks"]]]
-    torch.testing.assert_close(torch.cat(held), torch.full((3,), 0.25).double())
+    probabilities = [
+        k["probability"] for s in world.members.values() for k in [s.memory["picks"]]
+    ]
+    torch.testing.assert_close(torch.cat(probabilities), torch.full((3,), 0.25).double())
 
 
 # -- silent sites ----------------------------------------------------------------------
@@ -89,7 +91,7 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
     strategy: FALE, privacy: Privacy | None
 ) -> None:
     whole, n = picked(federation(table(), strategy), BUDGET), 0
-    said = []
+    messages = []
     while True:
         world = federation(table(), strategy, privacy=privacy)
         channel = Losing(world.channel, {n: ["b"]})
@@ -97,7 +99,7 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
             strategy.query(asking(world, channel), BUDGET, {})
         except RuntimeError as error:
             assert "run again with --resume when they are connected" in str(error)
-            said.append(n)
+            messages.append(n)
         else:
             if len(channel.seen) <= n:  # nothing else was lost
                 break
@@ -105,7 +107,7 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
             assert equal(whole, {name: k for name, k in kept.items() if len(k["rows"])})
             assert channel.seen[n][0].steps[-1].verb in NO_NUMBERS
         n += 1
-    assert len(said) >= 5
+    assert len(messages) >= 5
 
 
 # -- duplicate examples ----------------------------------------------------------------

@@ -56,8 +56,10 @@ CASES = {
 def masked(strategy: FALE, sites: Rows, n: int) -> dict[str, dict[str, Tensor]]:
     world = federation(sites, strategy, privacy=SECURE)
     strategy.query(asking(world), dict.fromkeys(sites, n), {})
-    held = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
-    return {name: kept for name, kept in held.items() if len(kept.get("rows", ()))}
+    picks_by_site = {
+        name: site.memory.get("picks", {}) for name, site in world.members.items()
+    }
+    return {name: kept for name, kept in picks_by_site.items() if len(kept.get("rows", ()))}
 
 
 @pytest.mark.parametrize("strategy", [AT_SITES, ANYWHERE], ids=["site", "federation"])
@@ -68,12 +70,12 @@ def test_skewed_federations_choose_behind_masks_what_they_choose_without(
     pytest.importorskip("cryptography")
     sites = CASES[case]
     plain = picked(federation(sites, strategy), dict.fromkeys(sites, 2))
-    found = masked(strategy, sites, 2)
-    assert plain.keys() == found.keys()
+    result = masked(strategy, sites, 2)
+    assert plain.keys() == result.keys()
     for name, kept in plain.items():
-        assert torch.equal(kept["rows"], found[name]["rows"])
+        assert torch.equal(kept["rows"], result[name]["rows"])
         torch.testing.assert_close(
-            kept["weight"], found[name]["weight"], rtol=1e-5, atol=1e-7
+            kept["weight"], result[name]["weight"], rtol=1e-5, atol=1e-7
         )
 
 

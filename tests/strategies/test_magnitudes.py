@@ -59,7 +59,7 @@ OURS = (
     "leave the site out",
 )
 
-"""What each sentence ends with: the way out."""
+"""Remedies, one of which ends each sentence."""
 
 
 def changed(change: Change) -> dict[str, Table]:

@@ -82,8 +82,8 @@ def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None
     for strategy in (OracleHistogram(), Entropy()):
         picks = world(sites, strategy).picks(20)
         for name, table in sites.items():
-            held = [*table.labels, *truth(table)[picks[name]].tolist()]
-            share = torch.tensor(held).bincount(minlength=3) / len(held)
+            labels_after = [*table.labels, *truth(table)[picks[name]].tolist()]
+            share = torch.tensor(labels_after).bincount(minlength=3) / len(labels_after)
             gaps[strategy, name] = float((share - goal).abs().sum() / 2)
     assert all(gaps[OracleHistogram(), name] <= gaps[Entropy(), name] for name in sites)
     assert sum(gaps[OracleHistogram(), name] for name in sites) < 0.1 * len(sites)

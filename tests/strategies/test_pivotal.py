@@ -206,9 +206,9 @@ def test_meetings_end_as_in_the_textbook(seed: int) -> None:
     taken = list(met.taken)
     if met.last >= 0 and met.left > 0.5:
         taken[met.last] = True
-    found = [at for at, is_taken in enumerate(taken) if is_taken]
-    assert found == plain_meetings(chances, numbers)
-    assert len(found) == round(sum(chances))
+    selected = [at for at, is_taken in enumerate(taken) if is_taken]
+    assert selected == plain_meetings(chances, numbers)
+    assert len(selected) == round(sum(chances))
 
 
 def test_what_is_left_is_the_part_of_a_whole_number() -> None:
@@ -346,9 +346,9 @@ def test_a_total_that_cannot_be_is_refused_with_the_site_that_said_it(
 
 
 def test_noise_is_refused() -> None:
-    said = noise_refusal("pivotal", ANYWHERE.contract)
-    assert said is not None
-    assert said.startswith("pivotal ")
+    message = noise_refusal("pivotal", ANYWHERE.contract)
+    assert message is not None
+    assert message.startswith("pivotal ")
 
 
 def test_two_bounds_with_one_row_between_them_tell_its_size() -> None:

@@ -145,13 +145,13 @@ def deep(strategy: Any, x: Tensor, labeled: int) -> tuple[Simulation, dict[str, 
     """
     made = one(strategy, x[:-labeled], x[-labeled:])
     site, model = made.members["a"], MLP((x.shape[1],), 1, hidden=(4,)).double()
-    layout, found = Layout.of(model), {}
+    layout, tensors = Layout.of(model), {}
     for name in ("local", "global"):
         model.reset(stream(0, name))
         site.memory[name] = layout.flatten(model)
-        found[name] = look(model, layout, site.memory[name], x)[0]
+        tensors[name] = look(model, layout, site.memory[name], x)[0]
     site.parts = replace(site.parts, model=model, layout=layout)
-    return made, found
+    return made, tensors
 
 
 @pytest.mark.parametrize("strategy", [CoreSet, BADGE, LCMD, BAIT, ACSFW])

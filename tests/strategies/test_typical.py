@@ -19,9 +19,9 @@ PLACES = 40 * torch.eye(8, dtype=torch.float64)
 def site_at(places: Sequence[int], sizes: Sequence[int], seed: int = 0) -> Table:
     """Return a site with examples around some of eight centers: 4 classes, 8 features."""
     parts = []
-    for place, size in zip(places, sizes, strict=True):
-        draw = stream(seed, "place", place)
-        parts.append(PLACES[place] + torch.randn(size, 8, generator=draw).double())
+    for center, size in zip(places, sizes, strict=True):
+        draw = stream(seed, "place", center)
+        parts.append(PLACES[center] + torch.randn(size, 8, generator=draw).double())
     x = torch.cat(parts)
     return Table(x[:, :4], x[:, 4:])
 

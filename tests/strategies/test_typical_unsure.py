@@ -31,13 +31,13 @@ def site_at(
     """
     local = []
     common = []
-    for place, size in enumerate(sizes):
-        draw = stream(seed, "place", place)
+    for cluster, size in enumerate(sizes):
+        draw = stream(seed, "place", cluster)
         noise = torch.randn(size, 8, generator=draw).double()
         middle = SURE
-        if place in unsure:
+        if cluster in unsure:
             middle = SURE / 8
-        local.append(PLACES[place] + noise[:, :4])
+        local.append(PLACES[cluster] + noise[:, :4])
         common.append(middle + noise[:, 4:] / 8)
     return Table(torch.cat(local), torch.cat(common), labels=[0] * labels)
 
@@ -114,7 +114,7 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
         masses.index_add_(0, places, unsure(table).float())
     wanted = share_plainly(masses, torch.tensor([3.0, 0.0, 0.0, 0.0]), n=9)
     # a center has several clusters, whose labels are shared one at a time
-    assert all(abs(counter[place] - wanted[place]) <= 1 for place in range(4))
+    assert all(abs(counter[cluster] - wanted[cluster]) <= 1 for cluster in range(4))
     assert counter[1] > counter[2] > counter[0]
 
 
@@ -130,8 +130,8 @@ def test_labels_are_shared_one_by_one() -> None:
     draw = stream(0, "masses")
     masses = 9 * torch.rand(7, generator=draw).double()
     labels = torch.randint(3, (7,), generator=draw).double()
-    found = share_labels(masses, labels, rows=torch.full((7,), 50.0), n=30)
-    assert found.tolist() == share_plainly(masses, labels, 30)
+    shares = share_labels(masses, labels, rows=torch.full((7,), 50.0), n=30)
+    assert shares.tolist() == share_plainly(masses, labels, 30)
 
 
 def test_no_cluster_gets_more_labels_than_it_has_rows() -> None:

@@ -37,8 +37,8 @@ def table_of(
 ) -> AdviceTable:
     """Return tasks of 10 classes with these gains over the reference, over three seeds."""
     rows = []
-    for task, found in gained.items():
-        for strategy, gain in {"chance": 0.0, **found}.items():
+    for task, gain_by_strategy in gained.items():
+        for strategy, gain in {"chance": 0.0, **gain_by_strategy}.items():
             for seed in range(3):
                 for labels in LABELS:
                     score = 0.5 + 0.01 * seed + 0.05 * math.log(labels) + gain
@@ -63,9 +63,9 @@ def test_the_strategy_that_gained_on_tasks_like_the_study_is_advised() -> None:
     first = outcome.of("mine")
     assert first is not None and [task for task, _ in first.tasks[:2]] == ["a", "b"]
     assert first.gain == pytest.approx(0.05, abs=0.002)
-    said = outcome.sentences
-    assert said[0] == "From 2 to 8 labels per class: mine, trained by solver."
-    assert said[1].startswith("mine compared with chance: +5.0 points [")
+    sentences = outcome.sentences
+    assert sentences[0] == "From 2 to 8 labels per class: mine, trained by solver."
+    assert sentences[1].startswith("mine compared with chance: +5.0 points [")
 
 
 def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said() -> None:
@@ -87,25 +87,25 @@ def test_a_strategy_that_is_ahead_by_what_chance_may_give_is_not_gone_by() -> No
     table = table_of(
         {"a": ahead, "b": ahead, "c": ahead, "d": behind}, dict.fromkeys("abcd", ALIKE)
     )
-    found = advise(table, ALIKE, 2, PLAIN)
-    assert (found.strategy, found.is_known) == ("plain", False)
-    assert found.expected[0].strategy == "mine"
+    advice = advise(table, ALIKE, 2, PLAIN)
+    assert (advice.strategy, advice.is_known) == ("plain", False)
+    assert advice.expected[0].strategy == "mine"
 
 
 @pytest.mark.parametrize("labels", [16.0, 1000.0])
 def test_beyond_the_budgets_of_all_tasks_nothing_is_known(labels: float) -> None:
     gained = {"plain": 0.0, "mine": 0.3}
     table = table_of({"a": gained, "b": gained}, {"a": ALIKE, "b": ALIKE})
-    found = advise(table, ALIKE, labels + 1, PLAIN)
-    assert (found.strategy, found.is_known, found.expected) == ("plain", False, ())
+    advice = advise(table, ALIKE, labels + 1, PLAIN)
+    assert (advice.strategy, advice.is_known, advice.expected) == ("plain", False, ())
 
 
 def test_one_task_alone_has_no_interval_and_is_not_gone_by() -> None:
-    found = advise(
+    advice = advise(
         table_of({"a": {"plain": 0.0, "mine": 0.3}}, {"a": ALIKE}), ALIKE, 2, PLAIN
     )
-    assert (found.strategy, found.is_known) == ("plain", False)
-    first = found.of("mine")
+    assert (advice.strategy, advice.is_known) == ("plain", False)
+    first = advice.of("mine")
     assert first is not None and first.low is None
     assert "no interval" in first.sentence("chance")
 
@@ -127,8 +127,8 @@ def test_a_gain_is_the_mean_over_the_logarithm_of_labels_of_seeds_that_have_both
 
 def test_the_interval_is_students_where_tasks_weigh_the_same() -> None:
     values = [0.01, 0.03, -0.01, 0.05]
-    found = {str(at): TaskGain(str(at), value, 3) for at, value in enumerate(values)}
-    mean, half = weigh_tasks(found, dict.fromkeys(found, 0.3))
+    gains = {str(at): TaskGain(str(at), value, 3) for at, value in enumerate(values)}
+    mean, half = weigh_tasks(gains, dict.fromkeys(gains, 0.3))
     quantile = 3.18245  # of three degrees of freedom, from a table
     assert mean == pytest.approx(0.02)
     assert half == pytest.approx(quantile * np.std(values, ddof=1) / 2, rel=1e-5)
@@ -143,8 +143,8 @@ def test_facts_do_not_take_chance_for_skew() -> None:
         facts_of_counts(draw.multinomial(20, [0.1] * 10, size=10).tolist())
         for _ in range(40)
     ]
-    assert np.mean([each.apart or 0.0 for each in alike]) < 0.1
-    assert np.mean([each.uneven or 0.0 for each in alike]) < 0.1
+    assert np.mean([facts.apart or 0.0 for facts in alike]) < 0.1
+    assert np.mean([facts.uneven or 0.0 for facts in alike]) < 0.1
     own = facts_of_counts((20 * np.eye(10)).tolist())
     assert (own.apart, own.uneven) == (1.0, 0.0)
     assert facts_of_counts([[40, 2], [38, 4]]).uneven == pytest.approx(0.851, abs=0.01)
@@ -198,9 +198,9 @@ def test_the_shipped_table_knows_the_worlds_of_its_tasks() -> None:
 
 
 def test_advice_for_few_labels_rests_on_the_shipped_table() -> None:
-    found = advise(read_table(), SimulationFacts(10, 10, 0.0, 0.0), 0, RULES)
-    assert found.trainer == "closed-form"
-    assert (found.start, found.end) == (2.0, 8.0)
-    first = found.expected[0]
+    advice = advise(read_table(), SimulationFacts(10, 10, 0.0, 0.0), 0, RULES)
+    assert advice.trainer == "closed-form"
+    assert (advice.start, advice.end) == (2.0, 8.0)
+    first = advice.expected[0]
     assert first.low is not None and first.low <= first.gain
     assert sum(weight for _, weight in first.tasks) == pytest.approx(1)

@@ -110,9 +110,9 @@ def test_an_address_where_nobody_answers_is_refused_in_a_sentence(
 
 
 def test_a_study_of_rows_at_hand_is_refused(setup: Setup) -> None:
-    given = replace(setup, dataset=load("digits"))
+    changed = replace(setup, dataset=load("digits"))
     with pytest.raises(ValueError, match="cannot run on a cluster; name its data"):
-        run_on_cluster(given, [StudyRun("random", 0)], "tcp://127.0.0.1:9")
+        run_on_cluster(changed, [StudyRun("random", 0)], "tcp://127.0.0.1:9")
 
 
 def test_a_worker_shows_that_it_sees_a_folder_by_what_stands_in_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "strategy", "said"),
+    ("recipe", "strategy", "message"),
     [
         (
             CLASSES,
@@ -71,9 +71,9 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
     ],
 )
 def test_a_method_for_other_data_is_refused_with_what_to_use(
-    recipe: Recipe, strategy: str, said: str, tmp_path: Path
+    recipe: Recipe, strategy: str, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         prepare_study(Setup(recipe, tmp_path / "study"), ["random", strategy], 0)
     assert not (tmp_path / "study").exists()
 
@@ -95,8 +95,8 @@ def test_a_setting_that_was_made_for_a_method_no_strategy_trains_by_is_refused(
     tmp_path: Path,
 ) -> None:
     setup = Setup(FRESH, tmp_path / "study")
-    said = "fresh_first is a setting of dpfl, which no strategy of this study uses"
-    with pytest.raises(ValueError, match=said):
+    message = "fresh_first is a setting of dpfl, which no strategy of this study uses"
+    with pytest.raises(ValueError, match=message):
         prepare_study(setup, ["random", "entropy"], 0)
     assert not (tmp_path / "study").exists()
 

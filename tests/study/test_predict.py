@@ -106,12 +106,12 @@ def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
 def test_rows_of_an_npz_file_keep_their_ids(tmp_path: Path) -> None:
     done = study(tmp_path, replace(tiny(tmp_path), cycles=0, initial=1.0, rounds=10))
     np.savez(tmp_path / "new.npz", x=3 * np.eye(3, 6), ids=np.array(["a", "b", "c"]))
-    found = list(
+    predictions = list(
         csv.DictReader(
             predict_file(done, tmp_path / "new.npz").path.read_text().splitlines()
         )
     )
-    assert [line["id"] for line in found] == ["a", "b", "c"]
+    assert [line["id"] for line in predictions] == ["a", "b", "c"]
     np.savez(tmp_path / "new.npz", x=3 * np.eye(3, 6), ids=np.array(["a", "b"]))
     with pytest.raises(ValueError, match="3 rows in x and 2 in ids"):
         predict_file(done, tmp_path / "new.npz")
@@ -123,8 +123,8 @@ def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
     (tmp_path / "gaps.csv").write_text("id,age,kind,ward\np1,,b,7\np7,80,b,7\np2,80,?,7\n")
     path, rows, lacking, *_ = predict_file(trained, tmp_path / "gaps.csv")
     predict_rows = csv.DictReader(path.read_text().splitlines())
-    found = [(line["id"], line["prediction"]) for line in predict_rows]
-    assert found == [("p1", ""), ("p7", "yes"), ("p2", "")]
+    predictions = [(line["id"], line["prediction"]) for line in predict_rows]
+    assert predictions == [("p1", ""), ("p7", "yes"), ("p2", "")]
     assert (rows, lacking) == (1, 2)
 
 
@@ -134,15 +134,19 @@ def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -
     as_csv = predict_file(trained, rows, out=tmp_path / "said.csv")
     as_parquet = predict_file(trained, rows, out=tmp_path / "said.parquet")
     assert as_csv[1:] == as_parquet[1:] == (2, 1, None, None)
-    said = list(csv.DictReader(as_csv.path.read_text().splitlines()))
+    predictions = list(csv.DictReader(as_csv.path.read_text().splitlines()))
     parquet = pd.read_parquet(as_parquet.path)
     assert parquet["id"].tolist() == ["=1+1", "NA", "last"]
-    assert parquet["prediction"].tolist()[:2] == [row["prediction"] for row in said[:2]]
+    assert parquet["prediction"].tolist()[:2] == [
+        row["prediction"] for row in predictions[:2]
+    ]
     assert parquet["probability"].tolist()[:2] == [
-        float(row["probability"]) for row in said[:2]
+        float(row["probability"]) for row in predictions[:2]
     ]
     for column in ("probability:no", "probability:yes"):
-        assert parquet[column].tolist()[:2] == [float(row[column]) for row in said[:2]]
+        assert parquet[column].tolist()[:2] == [
+            float(row[column]) for row in predictions[:2]
+        ]
     assert parquet.iloc[2, 1:].isna().all()
 
 

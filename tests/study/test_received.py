@@ -27,30 +27,30 @@ def sent(tmp_path: Path) -> Path:
     return write_study(tmp_path / "sent", ("random",), 1, 1, None)
 
 
-def _redirect(place: Path, elsewhere: Path) -> None:
+def _redirect(path: Path, elsewhere: Path) -> None:
     """Replace a file or folder by a link to its copy elsewhere."""
-    place.rename(elsewhere)
-    place.symlink_to(elsewhere)
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
 
 
-@pytest.mark.parametrize("place", ["study.json", "cells", RUN, f"{RUN}/records.jsonl"])
+@pytest.mark.parametrize("name", ["study.json", "cells", RUN, f"{RUN}/records.jsonl"])
 def test_a_link_in_a_study_is_not_followed_when_it_is_read(
-    place: str, sent: Path, tmp_path: Path
+    name: str, sent: Path, tmp_path: Path
 ) -> None:
-    _redirect(sent / place, tmp_path / "elsewhere")
+    _redirect(sent / name, tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="is a link"):
         read_study(sent)
 
 
-@pytest.mark.parametrize("place", ["cells", "cells/random", RUN, "cluster.txt"])
-def test_a_study_is_not_resumed_through_a_link(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["cells", "cells/random", RUN, "cluster.txt"])
+def test_a_study_is_not_resumed_through_a_link(name: str, tmp_path: Path) -> None:
     setup = Setup(Recipe("tiny"), tmp_path / "study")
     run = StudyRun("random", 0)
     open_study(setup, [run], "fallow compare", resume=False)
     run.folder(setup.out).mkdir(parents=True)
     open_study(setup, [run], "fallow compare", resume=True)
     (setup.out / "cluster.txt").touch()
-    _redirect(setup.out / place, tmp_path / "elsewhere")
+    _redirect(setup.out / name, tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="is a link"):
         open_study(setup, [run], "fallow compare", resume=True)
 
@@ -122,8 +122,8 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
 def test_a_description_that_no_study_wrote_is_refused(
     change: dict[str, Any], why: str, sent: Path
 ) -> None:
-    about = json.loads((sent / "study.json").read_text())
-    (sent / "study.json").write_text(json.dumps(about | change))
+    study = json.loads((sent / "study.json").read_text())
+    (sent / "study.json").write_text(json.dumps(study | change))
     with pytest.raises(ValueError, match=why):
         read_study(sent)
 
@@ -156,8 +156,8 @@ def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
         ValueError, match=r"records\.jsonl, line 1: notes is .* deeply nested lists"
     ):
         read_study(sent)
-    about = json.loads((sent / "study.json").read_text())
-    (sent / "study.json").write_text(json.dumps(about | {"recipe": {"extra": _nest(n)}}))
+    study = json.loads((sent / "study.json").read_text())
+    (sent / "study.json").write_text(json.dumps(study | {"recipe": {"extra": _nest(n)}}))
     with pytest.raises(
         ValueError, match=r"study\.json is damaged \(it has too many nested lists"
     ):
@@ -229,9 +229,9 @@ def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
     file.write_text("\n".join(lines))
     with pytest.raises(ValueError) as refused:
         read_study(sent)
-    said = str(refused.value)
-    assert said.startswith(f"{file}, line 2: ")
-    assert sentence in said
+    message = str(refused.value)
+    assert message.startswith(f"{file}, line 2: ")
+    assert sentence in message
 
 
 @pytest.mark.parametrize(
@@ -315,10 +315,10 @@ def test_accuracies_of_another_number_of_classes_are_refused(sent: Path) -> None
     _change_records(sent, lambda row: row | {"per_class": [0.5] * n})
     read_study(sent)
     _change_records(sent, lambda row: row | {"per_class": [0.5] * (n + 1)})
-    said = (
+    message = (
         rf"\(per_class in cycle 0\) has {n + 1} classes, and the previous files .* have {n}"
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read_study(sent)
     (sent / RUN / "partition.json").unlink()
     read_study(sent)

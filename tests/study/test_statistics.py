@@ -119,14 +119,14 @@ def test_compare_pairs_over_common_seeds_only() -> None:
 
 
 def test_holm_runs_over_all_queries_of_the_table() -> None:
-    found = stats.compare(scores(a=0.1, b=0.2, c=0.3, ref=0.0), reference="ref")
-    assert [c.holm for c in found] == [3 * c.wilcoxon for c in found]
+    comparisons = stats.compare(scores(a=0.1, b=0.2, c=0.3, ref=0.0), reference="ref")
+    assert [c.holm for c in comparisons] == [3 * c.wilcoxon for c in comparisons]
 
 
 def test_rounding_is_a_tie_and_not_a_win() -> None:
-    (found,) = stats.compare({"a": {0: 0.1 + 0.2, 1: 0.7}, "b": {0: 0.3, 1: 0.7}}, "b")
-    assert (found.wins, found.ties, found.losses) == (0, 2, 0)
-    assert found.wilcoxon == 1
+    (comparison,) = stats.compare({"a": {0: 0.1 + 0.2, 1: 0.7}, "b": {0: 0.3, 1: 0.7}}, "b")
+    assert (comparison.wins, comparison.ties, comparison.losses) == (0, 2, 0)
+    assert comparison.wilcoxon == 1
 
 
 def test_a_lower_error_is_a_win() -> None:

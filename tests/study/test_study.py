@@ -89,11 +89,11 @@ def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
 
 def test_a_study_says_what_it_is(setup: Setup) -> None:
     open_new_study(setup, (0, 1))
-    said = json.loads((setup.out / "study.json").read_text())
-    assert said["strategies"] == ["random", "ahfal"]
-    assert said["seeds"] == [0, 1]
-    assert said["reference"] == "random"
-    assert said["digest"] == setup.recipe.digest
+    description = json.loads((setup.out / "study.json").read_text())
+    assert description["strategies"] == ["random", "ahfal"]
+    assert description["seeds"] == [0, 1]
+    assert description["reference"] == "random"
+    assert description["digest"] == setup.recipe.digest
     assert read_study(setup.out).study.name == "tiny"
 
 
@@ -101,9 +101,9 @@ def test_a_resumed_study_can_grow(setup: Setup) -> None:
     open_new_study(setup, (0,))
     bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
     open_study(bounded, list_runs(bounded.recipe, ("entropy",), [3]), "again", resume=True)
-    said = json.loads((setup.out / "study.json").read_text())
-    assert said["strategies"] == ["random", "ahfal", "entropy", "bound:pooled"]
-    assert said["seeds"] == [0, 3]
+    description = json.loads((setup.out / "study.json").read_text())
+    assert description["strategies"] == ["random", "ahfal", "entropy", "bound:pooled"]
+    assert description["seeds"] == [0, 3]
 
 
 def test_a_study_is_not_opened_twice_by_accident(setup: Setup) -> None:

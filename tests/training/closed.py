@@ -153,8 +153,8 @@ def hospitals(
     store = MemoryStore()
     members = {}
     nothing = torch.zeros(pool, FEATURES, dtype=torch.float64)
-    for index, (name, held) in enumerate(zip("abcdefghijkl", parts_of, strict=False)):
-        at = torch.tensor(list(held), dtype=torch.int64)
+    for index, (name, part) in enumerate(zip("abcdefghijkl", parts_of, strict=False)):
+        at = torch.tensor(list(part), dtype=torch.int64)
         more = unlabeled[index] if unlabeled else nothing
         site = LocalSite(name, torch.cat([rows.z[at], more]), parts, store)
         values = zip(rows.y[at].tolist(), rows.s[at].tolist(), strict=True)

@@ -131,9 +131,9 @@ def test_the_order_of_sites_does_not_matter_bit_for_bit(passes: Literal[1, 2]) -
     )
     turned = replace(world, channel=Overheard(InProcessChannel(members, engine)))
     assert list(turned.members) != names
-    found = turned.solve()
+    classifier = turned.solve()
     for name in ("w", "penalty", "temperature", "left_out"):
-        assert torch.equal(found[name], expected[name])
+        assert torch.equal(classifier[name], expected[name])
 
 
 def test_sites_with_one_row_one_class_or_no_label_are_sites_like_others() -> None:
@@ -141,18 +141,18 @@ def test_sites_with_one_row_one_class_or_no_label_are_sites_like_others() -> Non
     of_one_class = (rows.y == 2).nonzero().squeeze(1).tolist()
     others = (rows.y != 2).nonzero().squeeze(1).tolist()
     parts = [of_one_class, others[:1], [], others[1:]]
-    found = hospitals(rows, ClosedForm(), parts).solve()
+    classifier = hospitals(rows, ClosedForm(), parts).solve()
     whole = hospitals(rows, ClosedForm(), [range(60)]).solve()
-    assert_close(found["w"], whole["w"], rtol=0, atol=1e-9)
+    assert_close(classifier["w"], whole["w"], rtol=0, atol=1e-9)
 
 
 def test_two_passes_are_right_for_features_far_from_0() -> None:
     rows = rows_with_classes()
     far = rows._replace(z=rows.z + 1e7)
     expected = hospitals(rows, ClosedForm(penalty=PENALTY), HALVES).solve()
-    found = hospitals(far, ClosedForm(penalty=PENALTY, passes=2), HALVES).solve()
+    classifier = hospitals(far, ClosedForm(penalty=PENALTY, passes=2), HALVES).solve()
     weight, _ = weights_of(expected)
-    weight_far, _ = weights_of(found)
+    weight_far, _ = weights_of(classifier)
     assert_close(weight_far, weight, rtol=0, atol=1e-7)
 
 
@@ -161,11 +161,16 @@ def test_balanced_classes_weigh_the_same() -> None:
     rows = rows._replace(y=torch.where(torch.arange(60) < 40, 0, rows.y))
     counts = torch.bincount(rows.y, minlength=CLASSES).double()
     even = rows._replace(s=(len(rows.y) / (CLASSES * counts))[rows.y])
-    found = hospitals(rows, ClosedForm(balance="class", penalty=PENALTY), HALVES).solve()
-    weight, _ = weights_of(found)
+    classifier = hospitals(
+        rows, ClosedForm(balance="class", penalty=PENALTY), HALVES
+    ).solve()
+    weight, _ = weights_of(classifier)
     expected = ridge(even, targets(even))
     assert_close(
-        weight / found["temperature"], torch.from_numpy(expected.coef_).T, rtol=0, atol=1e-8
+        weight / classifier["temperature"],
+        torch.from_numpy(expected.coef_).T,
+        rtol=0,
+        atol=1e-8,
     )
 
 
@@ -282,12 +287,12 @@ def test_the_temperature_is_the_best_to_a_step_of_the_grid() -> None:
 def test_log_losses_are_those_of_torch() -> None:
     rows = rows_with_classes(20)
     outputs = rows.z[:, :CLASSES]
-    found = log_losses(outputs, targets(rows), rows.s)
+    losses_of_rows = log_losses(outputs, targets(rows), rows.s)
     for at in (0, 16, 32):
         expected = torch.nn.functional.cross_entropy(
             TEMPERATURES[at] * outputs, rows.y, reduction="sum"
         )
-        assert_close(found[at], expected, rtol=1e-12, atol=0)
+        assert_close(losses_of_rows[at], expected, rtol=1e-12, atol=0)
 
 
 def test_probabilities_are_better_calibrated_than_at_temperature_1() -> None:
@@ -308,11 +313,12 @@ def test_generalized_cross_validation_is_the_formula_on_all_rows() -> None:
     n = float(rows.s.sum())
     squares = float((rows.s * (y[:, 0] - path.y) ** 2).sum())
 
-    about = rows.z - path.z
+    residuals = rows.z - path.z
     d_inverse = torch.linalg.inv(
-        about.T @ (rows.s[:, None] * about) + PENALTY * n * torch.eye(FEATURES).double()
+        residuals.T @ (rows.s[:, None] * residuals)
+        + PENALTY * n * torch.eye(FEATURES).double()
     )
-    hat = about @ d_inverse @ (about.T * rows.s) + rows.s / n
+    hat = residuals @ d_inverse @ (residuals.T * rows.s) + rows.s / n
     error = (rows.s * (y[:, 0] - hat @ y[:, 0]) ** 2).sum() / n
     expected = error / (1 - hat.trace() / 60) ** 2
     outcome = validation_score(path, PENALTY, squares, rows=60)
@@ -323,15 +329,15 @@ def test_the_unit_of_weights_changes_nothing_that_is_chosen() -> None:
     rows = weighed(rows_with_numbers(12))
     for reveal in ("head", "path"):
         method = ClosedForm(reveal=reveal)
-        found = []
+        choices = []
         for unit in (0.1, 1.0, 16.0):
             same = rows._replace(s=unit * rows.s)
             world = hospitals(same, method, [range(5), range(5, 12)], is_class=False)
-            found.append(world.solve())
-        for state in found[1:]:
-            assert state["penalty"] == found[0]["penalty"]
-            assert_close(state["left_out"], found[0]["left_out"], rtol=1e-6, atol=0)
-            assert_close(state["w"], found[0]["w"], rtol=0, atol=1e-6)
+            choices.append(world.solve())
+        for state in choices[1:]:
+            assert state["penalty"] == choices[0]["penalty"]
+            assert_close(state["left_out"], choices[0]["left_out"], rtol=1e-6, atol=0)
+            assert_close(state["w"], choices[0]["w"], rtol=0, atol=1e-6)
 
 
 def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> None:
@@ -455,7 +461,7 @@ def test_secure_sums_hide_a_lone_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"penalty": 0.0}, "penalty is 0.0; it must be above 0"),
         ({"balance": "classes"}, "balance is 'classes'; use 'none' or 'class'"),
@@ -464,8 +470,8 @@ def test_secure_sums_hide_a_lone_row() -> None:
         ({"passes": 3}, "passes is 3; use 1 or 2"),
     ],
 )
-def test_a_wrong_field_is_refused(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_field_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ClosedForm(**fields)  # type: ignore[arg-type]  # wrong on purpose
 
 
@@ -521,7 +527,7 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"u": torch.ones(FEATURES, 1).double()}, "u of a path of solutions must be"),
         ({"e": -torch.ones(FEATURES).double()}, "negative e"),
@@ -530,12 +536,12 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
         ({"z": torch.zeros(FEATURES + 1).double()}, "z of a path of solutions must be"),
     ],
 )
-def test_a_path_of_other_parts_is_refused(changed: dict[str, Tensor], said: str) -> None:
+def test_a_path_of_other_parts_is_refused(changed: dict[str, Tensor], message: str) -> None:
     rows = rows_with_classes()
     path = path_of(rows, targets(rows))
     labeled = Labeled(rows.z, targets(rows), rows.s)
     check_path(labeled, path)
-    with pytest.raises(Refusal, match=said):
+    with pytest.raises(Refusal, match=message):
         check_path(labeled, path._replace(**changed))
 
 
@@ -548,8 +554,8 @@ def test_no_path_makes_one_row_outweigh_all_others() -> None:
     e = path.e.clone()
     e[0] = float(first.square()) / (1 - 1 / 60) * (1 + 1e-12)
     sharp = path._replace(e=e)
-    found = losses(sharp, rows.z, y, rows.s, [1e-15], is_class=True)
-    assert float(found["squared"][0]) <= 60 * CLASSES * MOST_AWAY**2
+    path_losses = losses(sharp, rows.z, y, rows.s, [1e-15], is_class=True)
+    assert float(path_losses["squared"][0]) <= 60 * CLASSES * MOST_AWAY**2
     block = next(leave_one_out(sharp, rows.z, y, rows.s, [1e-15]))
     assert float((block.outputs - y).abs().max()) > MOST_AWAY
 
@@ -599,11 +605,11 @@ def test_no_head_makes_one_row_outweigh_all_others() -> None:
     weight = torch.zeros(FEATURES, CLASSES, dtype=torch.float64)
     weight[0] = 1e9
     bias = torch.zeros(CLASSES, dtype=torch.float64)
-    told = method.fitted(view, weight, bias, torch.tensor(0.0))
-    assert float(torch.as_tensor(told["squared"])) <= n * CLASSES * 100.0
+    sums = method.fitted(view, weight, bias, torch.tensor(0.0))
+    assert float(torch.as_tensor(sums["squared"])) <= n * CLASSES * 100.0
     hottest = 1000.0
-    most = n * (hottest * 21.0 + 10.0)
-    assert float(torch.as_tensor(told["log"]).max()) <= most
+    bound_of_loss = n * (hottest * 21.0 + 10.0)
+    assert float(torch.as_tensor(sums["log"]).max()) <= bound_of_loss
 
 
 def test_a_site_without_labels_has_a_head_of_its_own_that_is_0() -> None:

@@ -53,12 +53,12 @@ def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
         model, layout, methods, CLASSES, 0, lambda _: before, noise="seeded"
     )
     members = {}
-    for name, held in zip("abc", parts_of, strict=False):
-        at = list(held)
+    for name, part in zip("abc", parts_of, strict=False):
+        at = list(part)
         if name == "a":
             at += list(range(50, 60))
         site = LocalSite(name, rows.z[at], parts, MemoryStore())
-        site.buy([Label(i, int(rows.y[row]), 0) for i, row in enumerate(held)])
+        site.buy([Label(i, int(rows.y[row]), 0) for i, row in enumerate(part)])
         members[name] = site
     channel = InProcessChannel(members, Loop(model, layout, row_loss("classification")))
     ask = Ask(channel, Forgetful(), Disclosure(), ExchangeKey("train", "head"), "head")
@@ -156,7 +156,7 @@ def test_a_run_scores_the_model_with_its_exact_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"validation": 0.2}, "validation is 0.2: a model with the best validation"),
         ({"training": "closed-form"}, "has a closed-form solution anyway"),
@@ -164,10 +164,10 @@ def test_a_run_scores_the_model_with_its_exact_head() -> None:
     ],
 )
 def test_where_there_is_no_head_to_solve_for_it_says_so(
-    settings: dict[str, Any], said: str
+    settings: dict[str, Any], message: str
 ) -> None:
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         fl.run(
             world, "random", cycles=0, head="exact", **{"training": "fedavg", **settings}
         )

@@ -63,13 +63,13 @@ def site_of(method: ClosedForm, *, is_class: bool = True) -> Site:
     return Site(method, whole, read, kept)
 
 
-def assert_same_bits(found: Answer, expected: Answer) -> None:
-    assert found.keys() == expected.keys()
+def assert_same_bits(answer: Answer, expected: Answer) -> None:
+    assert answer.keys() == expected.keys()
     for name, value in expected.items():
         if isinstance(value, Tensor):
-            assert torch.equal(torch.as_tensor(found[name]), value), name
+            assert torch.equal(torch.as_tensor(answer[name]), value), name
         else:
-            assert found[name] == value, name
+            assert answer[name] == value, name
 
 
 @pytest.mark.parametrize("is_class", [True, False])
@@ -96,20 +96,20 @@ def test_blocks_change_the_order_of_sums_alone(
     site = site_of(ClosedForm(reveal="head", passes=2), is_class=is_class)
 
     def ask_all() -> list[Answer]:
-        found = [site.method.center(site.read), site.method.totals(site.read)]
+        answer = [site.method.center(site.read), site.method.totals(site.read)]
         rows = site.method.labeled(site.read)
         path = ridge.decompose(ridge.centered(ridge.add_up(rows.z, rows.y, rows.s)))
         head = ridge.head_of(path, 1e-3)
         leverage = torch.tensor(0.1)
-        found.append(site.method.fitted(site.read, head.weight, head.bias, leverage))
-        return found
+        answer.append(site.method.fitted(site.read, head.weight, head.bias, leverage))
+        return answer
 
     whole = ask_all()
     site.kept.taken.clear()
     monkeypatch.setattr(ridge, "BLOCK", BLOCK)
-    for found, expected in zip(ask_all(), whole, strict=True):
+    for answer, expected in zip(ask_all(), whole, strict=True):
         for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(answer[name], value, rtol=1e-12, atol=1e-12)
     assert max(site.kept.taken) <= BLOCK
 
 
@@ -117,7 +117,7 @@ def test_noisy_totals_are_summed_in_blocks_too(monkeypatch: pytest.MonkeyPatch) 
     site = site_of(ClosedForm(delta=1e-5))
     whole = site.method.noisy_totals(site.whole)
     monkeypatch.setattr(ridge, "BLOCK", BLOCK)
-    found = site.method.noisy_totals(site.read)
-    assert isinstance(found, Release)
-    torch.testing.assert_close(found.counts, whole.counts, rtol=1e-12, atol=1e-12)
+    totals = site.method.noisy_totals(site.read)
+    assert isinstance(totals, Release)
+    torch.testing.assert_close(totals.counts, whole.counts, rtol=1e-12, atol=1e-12)
     assert max(site.kept.taken) <= BLOCK

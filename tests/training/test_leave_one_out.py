@@ -110,13 +110,13 @@ def test_each_site_ranks_its_own_labels_as_a_simulation_does(
             predicted = left_out.outputs[at[order], 0]
         assert ranks["rows"].tolist() == order.tolist()
         assert torch.allclose(ranks["predicted"], predicted, rtol=0, atol=CLOSE)
-        for place, value in zip(order.tolist()[:3], ranks["predicted"], strict=False):
-            model = refit(rows, y, without=int(at[place]), penalty=penalty)
-            output = outputs_of(model, rows.z[at[place]][None])[0]
+        for position, value in zip(order.tolist()[:3], ranks["predicted"], strict=False):
+            model = refit(rows, y, without=int(at[position]), penalty=penalty)
+            output = outputs_of(model, rows.z[at[position]][None])[0]
             expected = output.argmax().double() if is_class else output[0]
             assert float(value) == pytest.approx(float(expected), abs=CLOSE)
-    said = [verb for verb, answers in world.channel.answers if verb == LABEL_RANKS]
-    assert len(said) == 1
+    replies = [verb for verb, answers in world.channel.answers if verb == LABEL_RANKS]
+    assert len(replies) == 1
     counts = world.channel.of(LABEL_RANKS).values()
     assert all(set(answer) == {"count"} for answer in counts)
 

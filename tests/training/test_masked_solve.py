@@ -69,11 +69,11 @@ def solve(world: Simulation) -> Tensor:
     state = train_round(world)
     (first, *others) = world.members.values()
     method = first.parts.methods["training"]
-    found: Tensor = method.deploy(state, first.memory)["w"]
+    solution: Tensor = method.deploy(state, first.memory)["w"]
     for site in others:
-        assert torch.equal(method.deploy(state, site.memory)["w"], found)
-        assert torch.equal(site.memory["local"]["w"], found)
-    return found
+        assert torch.equal(method.deploy(state, site.memory)["w"], solution)
+        assert torch.equal(site.memory["local"]["w"], solution)
+    return solution
 
 
 def data(d: int = 5) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,10 +85,10 @@ def data(d: int = 5) -> tuple[Tensor, Tensor, Tensor]:
 def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     """Solve pooled weighted least squares with minimum norm."""
     s = w.sqrt()[:, None]
-    found: Tensor = torch.linalg.lstsq(
+    solution: Tensor = torch.linalg.lstsq(
         s * with_ones(x), s * y[:, None], driver="gelsd"
     ).solution
-    return found.squeeze(1)
+    return solution.squeeze(1)
 
 
 # -- the solution ----------------------------------------------------------------------
@@ -169,9 +169,11 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
     s = w.sqrt()
     plain = torch.linalg.lstsq(s[:, None] * x, (s * y)[:, None]).solution.squeeze(1)
     for bias in (True, False):
-        found = solve(world_with_labels(x, y, MaskedSolve(intercept=False), w, bias=bias))
-        assert_close(found[:5], plain, rtol=0, atol=1e-11)
-        assert found[5:].tolist() == [0.0] * bias
+        solution = solve(
+            world_with_labels(x, y, MaskedSolve(intercept=False), w, bias=bias)
+        )
+        assert_close(solution[:5], plain, rtol=0, atol=1e-11)
+        assert solution[5:].tolist() == [0.0] * bias
 
 
 # -- after FALE ------------------------------------------------------------------------
@@ -183,14 +185,14 @@ SELECTIONS = {"gram": FALE(), "fedsvd": FALE(mode="fedsvd"), "tsqr": FALE(mode="
 def test_every_mode_and_every_solver_give_the_same_model(rank: int) -> None:
     sites = {name: x[:, :rank] @ draws(rank, 5, name="mix") for name, x in table().items()}
     y = {name: x[:, 0] ** 2 + x @ draws(5, name="slope") for name, x in sites.items()}
-    found = []
+    solutions = []
     for strategy in SELECTIONS.values():
         for solver in (MaskedSolve(), ServerSolve()):
             world = federation(sites, strategy, solver=solver)
             picked(world, 6)
-            found += [solve(bought(world, y))]
-    for other in found[1:]:
-        assert_close(other, found[0], rtol=0, atol=1e-8)
+            solutions += [solve(bought(world, y))]
+    for other in solutions[1:]:
+        assert_close(other, solutions[0], rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("strategy", SELECTIONS.values(), ids=SELECTIONS)
@@ -266,8 +268,8 @@ def test_a_site_without_labels_changes_nothing() -> None:
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
-    found = solve(labeled(world, {**targets, "d": y[:0]}))
-    assert_close(found, solve(world_with_labels(x, y)), rtol=0, atol=1e-12)
+    solution = solve(labeled(world, {**targets, "d": y[:0]}))
+    assert_close(solution, solve(world_with_labels(x, y)), rtol=0, atol=1e-12)
 
 
 def test_where_nobody_has_a_label_the_model_stays() -> None:
@@ -278,10 +280,10 @@ def test_where_nobody_has_a_label_the_model_stays() -> None:
 def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
     x, y, w = data()
     x[:, 0] = 1000 * x[:, 0] + 1e4
-    found = solve(world_with_labels(x.float(), y.float(), w=w.float()))
-    assert found.dtype == torch.float32
+    solution = solve(world_with_labels(x.float(), y.float(), w=w.float()))
+    assert solution.dtype == torch.float32
     expected = clear(x.float().double(), y.float().double(), w.float().double())
-    assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    assert_close(solution.double(), expected, rtol=1e-6, atol=0)
 
 
 # -- unsupported settings --------------------------------------------------------------

@@ -50,8 +50,8 @@ def noised(
     epsilon: float, method: ClosedForm | None = None, rows: Rows | None = None, **how: Any
 ) -> Hospitals:
     """Return sites with noise of this ε."""
-    held = rows or rows_with_classes()
-    world = hospitals(held, method or ClosedForm(delta=DELTA), PARTS, **how)
+    data = rows or rows_with_classes()
+    world = hospitals(data, method or ClosedForm(delta=DELTA), PARTS, **how)
     for site in world.members.values():
         privacy = replace(site.parts.privacy, epsilon=epsilon)
         site.parts = replace(site.parts, privacy=privacy)
@@ -84,8 +84,8 @@ def test_no_row_and_no_class_in_the_place_of_another_changes_more_than_is_declar
                 z, other = torch.randn(2, 1, size, generator=draw, dtype=torch.float64)
                 z = length * z / z.norm()
                 for label in (0, 1):
-                    found = change(z, eye[[0]], 30 * other, eye[[label]])
-                    largest = max(largest, found)
+                    difference = change(z, eye[[0]], 30 * other, eye[[label]])
+                    largest = max(largest, difference)
     assert largest <= SENSITIVITY + 1e-12
     assert largest > 0.99 * SENSITIVITY  # examples of one class, at 120 degrees
 
@@ -149,11 +149,11 @@ def noise_in(world: Hospitals) -> Tensor:
 
 
 def test_each_site_adds_noise_that_is_enough_for_it_alone() -> None:
-    found = noise_in(noised(0.5))
+    noise = noise_in(noised(0.5))
     expected = scale_of(SENSITIVITY, rho_of(0.5, DELTA))
-    for part in found:
+    for part in noise:
         assert float(part.std()) == pytest.approx(expected, rel=0.15)
-    assert float(np.corrcoef(found.numpy())[0, 1]) == pytest.approx(0, abs=0.2)
+    assert float(np.corrcoef(noise.numpy())[0, 1]) == pytest.approx(0, abs=0.2)
 
 
 def test_the_size_of_the_noise_is_read_off_zeros() -> None:
@@ -162,9 +162,9 @@ def test_the_size_of_the_noise_is_read_off_zeros() -> None:
     sent = world.channel.of("noisy_totals")
     total = sum(torch.as_tensor(sent[name]["noisy"]) for name in world.members)
     assert isinstance(total, Tensor)
-    found = read_products(total, weights=(FEATURES + 1) * CLASSES).scale
+    scale = read_products(total, weights=(FEATURES + 1) * CLASSES).scale
     expected = 3**0.5 * scale_of(SENSITIVITY, rho_of(0.5, DELTA))
-    assert found == pytest.approx(expected, rel=4 / (2 * ZEROS) ** 0.5)
+    assert scale == pytest.approx(expected, rel=4 / (2 * ZEROS) ** 0.5)
 
 
 def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
@@ -199,12 +199,12 @@ def exact(rows: Rows) -> NoisyProducts:
 def test_with_next_to_no_noise_it_is_a_ridge_on_rows_of_length_1() -> None:
     rows = rows_with_classes(200)
     x = cut_rows(rows.z).numpy()
-    found = solve(exact(rows), rows=200, penalty=0.01).head
+    head = solve(exact(rows), rows=200, penalty=0.01).head
     expected = np.linalg.solve(
         x.T @ x + 0.01 * 200 * np.eye(FEATURES + 1), x.T @ targets(rows).numpy()
     )
     # not clipped: the classifier uses unclipped features
-    outputs = rows.z @ found.weight + found.bias
+    outputs = rows.z @ head.weight + head.bias
     weight = torch.from_numpy(expected[:-1]) * (1 - CONSTANT) ** 0.5
     bias = torch.from_numpy(expected[-1]) * CONSTANT**0.5
     assert_close(outputs, rows.z @ weight + bias, rtol=0, atol=1e-10)
@@ -241,7 +241,7 @@ def test_the_temperature_is_that_of_normal_outputs() -> None:
     for temperature in (5.0, 9.0, 1 / 0.09, 13.0, 20.0):
         logs = torch.log_softmax(temperature * outputs, dim=1)
         losses[temperature] = -float((logs * hot).sum(1).mean())
-    assert min(losses, key=lambda each: losses[each]) == 1 / 0.09
+    assert min(losses, key=lambda candidate: losses[candidate]) == 1 / 0.09
     assert choose_temperature(0.09) == pytest.approx(1 / 0.09, rel=0.12)
 
 
@@ -265,10 +265,10 @@ def test_secure_sums_say_the_same() -> None:
     pytest.importorskip("cryptography")
     plain = noised(1.0).solve()
     masked = noised(1.0, secure=True)
-    found = masked.solve()
+    solved = masked.solve()
     # the noise depends on the name of the exchange; without noise both classifiers are
     # equal
-    assert found["w"].shape == plain["w"].shape
+    assert solved["w"].shape == plain["w"].shape
     still = noised(HUGE, ClosedForm(delta=DELTA, penalty=0.01)).solve()
     hidden = noised(HUGE, ClosedForm(delta=DELTA, penalty=0.01), secure=True).solve()
     shared = float(still["temperature"] / hidden["temperature"])

@@ -37,16 +37,16 @@ EVEN = {"a": 6, "b": 6, "c": 6, "d": 6}
 class Sends:
     """Transport whose sites send given replies."""
 
-    said: dict[str, Answer]
+    replies: dict[str, Answer]
     asked: list[Request] = field(default_factory=list)
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return tuple(self.said)
+        return tuple(self.replies)
 
     def exchange(self, requests: Any, routes: Any = None) -> Delivered:
         self.asked += requests.values()
-        return Delivered(dict(self.said), 0, 0)
+        return Delivered(dict(self.replies), 0, 0)
 
 
 def site(w: Sequence[float], n: float = 1.0, stats: float = 0.0) -> Answer:
@@ -55,11 +55,11 @@ def site(w: Sequence[float], n: float = 1.0, stats: float = 0.0) -> Answer:
 
 def after(method: Robust, sites: Sequence[Answer], start: State = START) -> State:
     """Return the state after one round with these replies."""
-    said = dict(zip("abcdefg", sites, strict=False))
+    replies = dict(zip("abcdefg", sites, strict=False))
     return method.round(
         start,
         Ask(
-            Sends(said),
+            Sends(replies),
             Forgetful(),
             Disclosure(),
             ExchangeKey("train", "round"),
@@ -93,9 +93,9 @@ FIVE = [
 def test_the_average_over_sites_is_that_of_the_rule(
     method: Robust, w: list[float], stats: float
 ) -> None:
-    found = after(method, FIVE)
-    assert_close(found["w"], torch.tensor(w))
-    assert_close(found["stats"], torch.tensor([stats]))
+    average = after(method, FIVE)
+    assert_close(average["w"], torch.tensor(w))
+    assert_close(average["stats"], torch.tensor([stats]))
 
 
 def test_of_an_even_number_of_sites_the_two_in_the_middle_count() -> None:
@@ -107,14 +107,14 @@ def test_updates_are_cut_to_their_length_and_weighted_by_rows() -> None:
         site([1.0, 3.0], n=1),
         site([4.0, 5.0], n=3),
     ]  # they changed by (0, 2) and by (3, 4)
-    found = after(Robust(rule="clipped", clip=2.5), sites)
-    assert_close(found["w"], torch.tensor([1 + 0.75 * 1.5, 1 + 0.25 * 2 + 0.75 * 2.0]))
+    average = after(Robust(rule="clipped", clip=2.5), sites)
+    assert_close(average["w"], torch.tensor([1 + 0.75 * 1.5, 1 + 0.25 * 2 + 0.75 * 2.0]))
 
 
 def test_without_a_number_updates_are_cut_to_the_median_of_their_lengths() -> None:
     sites = [site([1.0, 2.0]), site([1.0, 4.0]), site([101.0, 1.0])]  # lengths 1, 3 and 100
-    found = after(Robust(rule="clipped"), sites)
-    assert_close(found["w"], torch.tensor([1 + 3 / 3, 1 + 1 / 3 + 3 / 3]))
+    average = after(Robust(rule="clipped"), sites)
+    assert_close(average["w"], torch.tensor([1 + 3 / 3, 1 + 1 / 3 + 3 / 3]))
 
 
 # -- malicious sites -------------------------------------------------------------------
@@ -144,24 +144,24 @@ def test_one_huge_model_moves_a_clipped_average_by_the_clip_at_most(
     clip: float | None, factor: float
 ) -> None:
     bad = site([factor, factor], n=1e9, stats=factor)
-    found = after(Robust(rule="clipped", clip=clip), [*HONEST, bad])
+    average = after(Robust(rule="clipped", clip=clip), [*HONEST, bad])
     lengths = [(torch.as_tensor(one["w"]) - START["w"]).norm() for one in HONEST]
     bound = max(map(float, lengths)) if clip is None else clip
-    assert float((found["w"] - START["w"]).norm()) <= bound * (1 + 1e-6)
-    assert abs(float(found["stats"])) < 1
+    assert float((average["w"] - START["w"]).norm()) <= bound * (1 + 1e-6)
+    assert abs(float(average["stats"])) < 1
 
 
 def test_a_site_that_claims_all_rows_has_a_third_of_five_at_most() -> None:
     honest = [site([1.0, 2.0], n=4) for _ in range(4)]  # each changes by (0, 1)
     bad = site([1.0, 0.0], n=1e9)  # the opposite
-    found = after(Robust(rule="clipped", clip=1.0), [*honest, bad])
-    assert_close(found["w"], torch.tensor([1.0, 1.0 + 1 / 3]))
+    average = after(Robust(rule="clipped", clip=1.0), [*honest, bad])
+    assert_close(average["w"], torch.tensor([1.0, 1.0 + 1 / 3]))
 
 
 def test_of_two_sites_the_larger_keeps_its_weight() -> None:
     sites = [site([1.0, 2.0], n=1), site([2.0, 1.0], n=99)]
-    found = after(Robust(rule="clipped", clip=9.0), sites)
-    assert_close(found["w"], torch.tensor([1.99, 1.01]))
+    average = after(Robust(rule="clipped", clip=9.0), sites)
+    assert_close(average["w"], torch.tensor([1.99, 1.01]))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_secure_sums_are_refused_before_anything_starts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"rule": "mean"}, "rule is 'mean'; use 'median', 'trimmed' or 'clipped'"),
         ({"trim": 0.5}, "trim is 0.5; it is the maximum share of malicious sites"),
@@ -268,6 +268,6 @@ def test_secure_sums_are_refused_before_anything_starts() -> None:
         ({"clip": float("nan")}, "clip is nan"),
     ],
 )
-def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_fields_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Robust(**fields)

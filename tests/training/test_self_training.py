@@ -149,8 +149,8 @@ def pooled(rows: Rows, unlabeled: Tensor, supervised: State) -> tuple[str, float
             best = form
 
     losses = []
-    for each in TEMPERATURES:
-        away = each * outputs[best]
+    for candidate in TEMPERATURES:
+        away = candidate * outputs[best]
         away -= away.max(1, keepdims=True)
         losses.append(float((np.log(np.exp(away).sum(1)) - (away * y).sum(1)).sum()))
     chosen = TEMPERATURES[int(np.argmin(losses))]
@@ -304,10 +304,10 @@ def test_without_any_label_the_model_stays() -> None:
 def test_a_form_must_be_better_by_more_than_one_standard_error(
     right: list[float], changed: list[float], best: int
 ) -> None:
-    found = Validated(
+    validated = Validated(
         torch.tensor(right).double(), torch.tensor(changed).double(), torch.zeros(3, 1)
     )
-    assert choose_candidate(found) == best
+    assert choose_candidate(validated) == best
 
 
 def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:

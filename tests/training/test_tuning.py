@@ -61,10 +61,10 @@ def draw_waves(turns: float, *, is_class: bool = False, rows: int = 120) -> Data
 
 
 def begin_run(
-    recipe: Recipe, found: Dataset, journal: EventLog | None = None
+    recipe: Recipe, dataset: Dataset, journal: EventLog | None = None
 ) -> ExperimentRun:
     journal = journal or EventLog()
-    run = ExperimentRun(environment_of(recipe, 0, found, journal), journal)
+    run = ExperimentRun(environment_of(recipe, 0, dataset, journal), journal)
     run.initial()
     return run
 

@@ -170,11 +170,9 @@ def _joined(stream: bytes) -> tuple[bytes, bytes]:
 
 
 STARTS: dict[bytes, Callable[[bytes], int]] = {
-    rb"\x1f\x8b\x08": lambda found: 0,  # gzip
-    rb"\x78[\x01\x5e\x9c\xda]": lambda found: 0,  # zlib
-    rb"PK\x03\x04": lambda found: (
-        30 + sum(found[26:30:2]) + 256 * sum(found[27:30:2])
-    ),  # zip
+    rb"\x1f\x8b\x08": lambda data: 0,  # gzip
+    rb"\x78[\x01\x5e\x9c\xda]": lambda data: 0,  # zlib
+    rb"PK\x03\x04": lambda data: 30 + sum(data[26:30:2]) + 256 * sum(data[27:30:2]),  # zip
 }  # patterns of starts of compressed parts; additional bytes to skip
 
 

@@ -63,7 +63,7 @@ class Captured:
     def site(self) -> SiteFolder:
         return self.study.sites[PLANTED]
 
-    def told(self) -> list[Reply]:
+    def replies(self) -> list[Reply]:
         """Return every reply of the planted site, opened."""
         known = self.site.keys.verify
         sent = messages(everything(self.taps[PLANTED].up()))
@@ -72,28 +72,28 @@ class Captured:
     def answered(self) -> set[str]:
         """Return the exchanges that the planted site has completed."""
         with suppress(ValueError):
-            return {str(reply.key) for reply in self.told()}
+            return {str(reply.key) for reply in self.replies()}
         return set()
 
     def has(self, key: str) -> bool:
         """Return whether the planted site has completed an exchange."""
-        assert self.study.running[LEADER].poll() is None, self.study.told()
+        assert self.study.running[LEADER].poll() is None, self.study.read_logs()
         return key in self.answered()
 
-    def found(self) -> list[str]:
+    def find_traces(self) -> list[str]:
         """Return the planted values in all traffic of the site."""
         streams = [
             stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
         ]
-        told = [
+        replies = [
             {"key": reply.key and reply.key.to_dict(), "answer": reply.answer}
-            for reply in self.told()
+            for reply in self.replies()
         ]
         with closing(self.site.open_ledger()) as ledger:
             rows = rows_of(self.site, ledger)
             labels = labels_of(ledger)
         outside = b"".join(tap.outside() for tap in self.taps.values())
-        return found_in(everything(streams) + outside, told, rows, labels)
+        return found_in(everything(streams) + outside, replies, rows, labels)
 
 
 @contextmanager
@@ -137,19 +137,19 @@ def captured(
         for name, tap in taps.items():
             study.sites[name] = joined(study, name, tap.address)
         people.start()
-        found = Captured(taps, study)
+        capture = Captured(taps, study)
         try:
             study.start(LEADER, *taps)
             if until is None:
                 study.finish(LONG)
             else:
-                wait_until(lambda: found.has(until), LONG, until)
+                wait_until(lambda: capture.has(until), LONG, until)
         finally:
             study.close()
             done.set()
             people.join()
             alike.close()
-        yield found
+        yield capture
 
 
 def joined(study: Real, name: str, address: str) -> SiteFolder:
@@ -182,21 +182,21 @@ def label_all(study: Real, done: Event) -> None:
 @contextmanager
 def one_cycle(folder: Path, transport: str) -> Iterator[Captured]:
     """Stop once labels are entered, because later traffic repeats earlier traffic."""
-    with captured(folder, STUDY, "0/query/close/0", transport=transport) as found:
-        yield found
+    with captured(folder, STUDY, "0/query/close/0", transport=transport) as capture:
+        yield capture
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
-    with one_cycle(tmp_path_factory.mktemp("capture"), HTTPS) as found:
-        yield found
+    with one_cycle(tmp_path_factory.mktemp("capture"), HTTPS) as capture:
+        yield capture
 
 
 @pytest.mark.processes
 def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
     quiet: Captured,
 ) -> None:
-    assert quiet.found() == []
+    assert quiet.find_traces() == []
     with closing(quiet.site.open_ledger()) as ledger:
         (answers,) = {len(task.answers) for task in ledger.tasks(state="answered")}
     assert answers == 2
@@ -207,7 +207,7 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     quiet: Captured,
 ) -> None:
     tap = quiet.taps[PLANTED]
-    output = quiet.told()
+    output = quiet.replies()
     with closing(quiet.site.open_ledger()) as ledger:
         answered = sum(line.exchanges for line in ledger.traffic())
     lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
@@ -224,7 +224,7 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
 @pytest.mark.soak
 def test_nothing_of_it_leaves_in_a_study_to_its_end(tmp_path: Path) -> None:
     with captured(tmp_path, STUDY) as outcome:
-        assert outcome.found() == []
+        assert outcome.find_traces() == []
         assert "model/finish/0" in outcome.answered()
 
 
@@ -240,4 +240,4 @@ def test_a_site_that_does_send_a_row_or_labels_is_found(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
     with captured(tmp_path, replace(STUDY, strategy=leaky), policy=policy) as values:
-        assert any(line.startswith(what.removesuffix("s")) for line in values.found())
+        assert any(line.startswith(what.removesuffix("s")) for line in values.find_traces())

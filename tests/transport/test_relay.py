@@ -87,7 +87,7 @@ def journal(path: Path) -> Iterator[EventLog]:
     made.close()
 
 
-def letters(path: Path) -> int:
+def count_messages(path: Path) -> int:
     with sqlite3.connect(path) as db:
         result: int = db.execute("SELECT count(*) FROM peer_message").fetchone()[0]
     db.close()
@@ -100,7 +100,7 @@ def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_agai
 ) -> None:
     made = members(journal)
     door(made, journal, runtime).relay(Passing().model, ALL)
-    assert letters(path) == len(SITES)
+    assert count_messages(path) == len(SITES)
     again = EventLog(path)
     for name, site in members(again).items():
         assert brought(site) == brought(made[name])
@@ -138,7 +138,7 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
         }
         assert brought(result["c"]) == {}
     assert (
-        letters(path) == 1 + 1 + 4
+        count_messages(path) == 1 + 1 + 4
     )  # row/b, the new b, and all old ones, which b and d have
 
 
@@ -147,11 +147,11 @@ def test_letters_that_no_site_holds_are_dropped(journal: EventLog, path: Path) -
     ask = door(made, journal)
     for turn in range(5):
         ask.relay(Passing().model, ALL, plus=float(turn))
-        assert letters(path) == len(SITES)
+        assert count_messages(path) == len(SITES)
     for site in made.values():
         site.forget()
     journal.finish("0/train", {})
-    assert letters(path) == 0
+    assert count_messages(path) == 0
     assert all(not site.memory for site in members(journal).values())
 
 

@@ -34,7 +34,7 @@ def test_a_configuration_names_encoders_by_entry_points_and_imports_nothing() ->
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"weights": "/etc/passwd"}, "has no sha256"),
         ({"weights": "model.onnx", "sha256": ""}, "has no sha256"),
@@ -42,16 +42,16 @@ def test_a_configuration_names_encoders_by_entry_points_and_imports_nothing() ->
 )
 @pytest.mark.parametrize("name", ["onnx", "fallow_encoders.onnx:ONNX"])
 def test_weights_without_an_agreed_digest_are_refused_before_the_file_is_read(
-    name: str, fields: dict[str, str], said: str, tmp_path: Path
+    name: str, fields: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     agreed = federation(tmp_path / "world", TINY, rows()).agreement
     recipe = replace(agreed.recipe, encoder=Spec(name, dict(fields)))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         build_study(replace(agreed, recipe=recipe, names=allow()))
 
 
 @pytest.mark.parametrize(
-    ("encoder", "said"),
+    ("encoder", "message"),
     [
         (Spec("timm", {"network": "resnet18"}), "has no weights and no sha256"),
         (
@@ -61,11 +61,11 @@ def test_weights_without_an_agreed_digest_are_refused_before_the_file_is_read(
     ],
 )
 def test_a_network_that_would_be_fetched_is_refused(
-    encoder: Spec, said: str, tmp_path: Path
+    encoder: Spec, message: str, tmp_path: Path
 ) -> None:
     agreed = federation(tmp_path / "world", TINY, rows()).agreement
     recipe = replace(agreed.recipe, encoder=encoder)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         build_study(replace(agreed, recipe=recipe, names=allow()))
 
 

@@ -257,8 +257,8 @@ class Session:
     def get_inputs(self) -> list[Any]:
         return [type("Input", (), {"name": "rows"})()]
 
-    def run(self, outputs: None, given: dict[str, Any]) -> list[Any]:
-        x = given["rows"]
+    def run(self, outputs: None, inputs: dict[str, Any]) -> list[Any]:
+        x = inputs["rows"]
         return [x.reshape(len(x), -1) @ self.w]
 
 

@@ -29,12 +29,12 @@ def main() -> None:
     def notify(event: Event) -> None:
         (home / "problem").write_text(str(event["why"]))
 
-    with private_socket(home) as place:
+    with private_socket(home) as socket:
         node = Supernode(
-            home, name, superlink, home / "node", place, Path(authority), notify
+            home, name, superlink, home / "node", socket, Path(authority), notify
         )
         node.start()
-        serve_socket(place, handle, Flag())
+        serve_socket(socket, handle, Flag())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Federation:
     address: str
     tls: Tls
     transport: FlowerTransport
-    said: list[Event]
+    events: list[Event]
     keys: Mapping[str, str]
     """Public key of each node, including strangers."""
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -57,16 +57,16 @@ class Federation:
         return self.answers(set(messages), seconds)
 
     def answers(self, sites: set[str], seconds: float) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        received: dict[str, bytes] = {}
         end = time.monotonic() + seconds
-        while set(found) != sites:
+        while set(received) != sites:
             left = end - time.monotonic()
             assert left > 0, (
-                f"only {sorted(found)} answered; {self.transport.problem}; {self.said[-9:]}"
+                f"only {sorted(received)} answered; {self.transport.problem}; {self.events[-9:]}"
             )
-            found |= self.transport.receive(min(left, 1.0))
-            assert set(found) <= sites
-        return found
+            received |= self.transport.receive(min(left, 1.0))
+            assert set(received) <= sites
+        return received
 
 
 @contextmanager

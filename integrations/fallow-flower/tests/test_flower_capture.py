@@ -41,8 +41,8 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
     folder = tmp_path_factory.mktemp("capture")
     with pytest.MonkeyPatch.context() as patch:
         install_integration("fallow-flower", folder / "installed", patch)
-        with one_cycle(folder, FLOWER) as found:
-            yield found
+        with one_cycle(folder, FLOWER) as capture:
+            yield capture
 
 
 def test_no_row_no_name_and_no_label_leaves_a_site_over_flower(quiet: Captured) -> None:
@@ -61,9 +61,9 @@ def test_flower_itself_says_of_a_site_what_the_documents_name(quiet: Captured) -
         f"POST /v1/fleet/{name} HTTP/1.1" for name in REQUESTS
     }
     assert set().union(*(part.fields for part in sent)) == FIELDS
-    said = everything(quiet.taps[PLANTED].up())
-    assert str(quiet.study.folder).encode() not in said
-    assert str(Path.home()).encode() not in said
+    uploaded = everything(quiet.taps[PLANTED].up())
+    assert str(quiet.study.folder).encode() not in uploaded
+    assert str(Path.home()).encode() not in uploaded
 
 
 def test_nothing_of_it_leaves_in_a_study_to_its_end(
@@ -71,5 +71,5 @@ def test_nothing_of_it_leaves_in_a_study_to_its_end(
 ) -> None:
     install_integration("fallow-flower", tmp_path / "installed", monkeypatch)
     with captured(tmp_path, STUDY, transport=FLOWER) as outcome:
-        assert outcome.found() == []
+        assert outcome.find_traces() == []
         assert "model/finish/0" in outcome.answered()

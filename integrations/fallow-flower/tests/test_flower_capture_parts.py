@@ -64,7 +64,7 @@ def redirecting() -> Iterator[tuple[str, list[str]]]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, *about: object) -> None:
+        def log_message(self, *args: object) -> None:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Server) as server:

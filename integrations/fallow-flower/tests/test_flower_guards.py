@@ -59,15 +59,15 @@ def test_a_site_runs_the_app_that_came_with_it_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "place"), [("flwr-clientapp", CLIENT), ("flwr-serverapp", SERVER)]
+    ("command", "module"), [("flwr-clientapp", CLIENT), ("flwr-serverapp", SERVER)]
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower
 def test_the_command_that_runs_an_app_installs_no_other_than_the_own(
-    command: str, place: str, monkeypatch: pytest.MonkeyPatch
+    command: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flower calls the guard on both sides when it installs an app."""
     installed: list[bytes] = []
-    flower = pytest.importorskip(place)
+    flower = pytest.importorskip(module)
     monkeypatch.setattr(flower, "install_from_fab", installed.append)
     if command == "flwr-clientapp":
         monkeypatch.setattr(flower, "Error", lambda code, reason: (code, reason))
@@ -89,9 +89,9 @@ def test_flower_hears_that_an_app_failed_and_not_in_which_words(
     monkeypatch.setattr(flower, "install_from_fab", print)
     monkeypatch.setattr(flower, "Error", lambda code, reason: (code, reason))
     guard_command("flwr-clientapp")
-    told = flower.Error
-    assert told(3, "no such file: /home/berghof/castorp.csv") == (3, REASON)
-    assert told(3) == (3, None)
+    error = flower.Error
+    assert error(3, "no such file: /home/berghof/castorp.csv") == (3, REASON)
+    assert error(3) == (3, None)
     assert "castorp" in capsys.readouterr().err
 
 

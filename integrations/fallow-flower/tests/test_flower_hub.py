@@ -29,11 +29,11 @@ class App:
     """Act as the coordinator's end of Flower's app."""
 
     def __init__(self, hub: Hub) -> None:
-        while not hub.place.exists():
+        while not hub.path.exists():
             time.sleep(0.01)
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.settimeout(5)
-        self.connection.connect(str(hub.place))
+        self.connection.connect(str(hub.path))
 
     def sees(self, nodes: list[list[object]]) -> None:
         write(self.connection, NODES, json.dumps(nodes).encode())
@@ -50,13 +50,13 @@ class App:
 
 
 @pytest.fixture
-def said() -> list[Event]:
+def events() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def hub(tmp_path: Path, said: list[Event]) -> Iterator[Hub]:
-    made = Hub(tmp_path / "s", said.append)
+def hub(tmp_path: Path, events: list[Event]) -> Iterator[Hub]:
+    made = Hub(tmp_path / "s", events.append)
     made.start()
     yield made
     made.close()
@@ -122,7 +122,7 @@ def test_the_newest_app_takes_the_place_of_one_that_hangs(hub: Hub, app: App) ->
 
 
 def test_a_lost_message_is_sent_again_after_a_while_and_the_reason_is_said(
-    hub: Hub, app: App, said: list[Event]
+    hub: Hub, app: App, events: list[Event]
 ) -> None:
     app.sees(ASH)
     hub.send({"ash": b"order"})
@@ -130,7 +130,7 @@ def test_a_lost_message_is_sent_again_after_a_while_and_the_reason_is_said(
     app.gives(app.takes()[0], b"the process of the site does not run", LOST)
     assert app.takes()[2] == b"order"
     assert time.monotonic() - began > 0.9
-    assert said == [
+    assert events == [
         {"event": "lost", "site": "ash", "why": "the process of the site does not run"}
     ]
 
@@ -200,11 +200,11 @@ def test_a_message_that_was_dropped_is_answered_no_more(hub: Hub, app: App) -> N
 
 
 def test_nonsense_from_the_app_ends_its_connection_and_nothing_else(
-    hub: Hub, app: App, said: list[Event]
+    hub: Hub, app: App, events: list[Event]
 ) -> None:
     write(app.connection, NODES, b"{not json")
     assert read(app.connection) is None
-    assert "broke" in str(said[0]["why"])
+    assert "broke" in str(events[0]["why"])
     again = App(hub)
     again.sees(ASH)
     hub.send({"ash": b"order"})

@@ -99,5 +99,5 @@ def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
         study.finish(FINISHED)
         assert (study.office.path / "flower" / "superlink.sqlite").exists()
         places = [study.office.path, *(site.path for site in study.sites.values())]
-        for place in places:
-            assert open_to_others(place) == {}, place.name
+        for path in places:
+            assert open_to_others(path) == {}, path.name

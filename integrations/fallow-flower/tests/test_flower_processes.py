@@ -64,13 +64,15 @@ def test_a_stranger_and_a_wrong_authority_are_told_so_in_words(running: Federati
     other = new_tls(running.root / "other").authority
     running.start_site("stranger")
     running.start_site("misled", other)
-    told = {name: running.root / name / "problem" for name in ("stranger", "misled")}
-    wait_until(lambda: all(path.exists() for path in told.values()), LONG, "both are told")
-    assert "site stranger is not registered" in told["stranger"].read_text()
-    assert "did not show a certificate" in told["misled"].read_text()
-    assert str(other) in told["misled"].read_text()
+    problems = {name: running.root / name / "problem" for name in ("stranger", "misled")}
+    wait_until(
+        lambda: all(path.exists() for path in problems.values()), LONG, "both are told"
+    )
+    assert "site stranger is not registered" in problems["stranger"].read_text()
+    assert "did not show a certificate" in problems["misled"].read_text()
+    assert str(other) in problems["misled"].read_text()
     assert {"stranger", "misled"}.isdisjoint(running.transport.online())
-    for name in told:
+    for name in problems:
         running.stop_site(name)
 
 

@@ -30,26 +30,26 @@ from tests.transport.files import taking_all_files
 @contextmanager
 def served(folder: Path, handle: Callable[[bytes], bytes]) -> Iterator[Path]:
     stop = Event()
-    with private_socket(folder) as place:
-        thread = Thread(target=serve_socket, args=(place, handle, stop))
+    with private_socket(folder) as socket_path:
+        thread = Thread(target=serve_socket, args=(socket_path, handle, stop))
         thread.start()
         try:
-            while not is_served(place):
+            while not is_served(socket_path):
                 thread.join(0.01)
-            yield place
+            yield socket_path
         finally:
             stop.set()
             thread.join()
 
 
-def is_served(place: Path) -> bool:
+def is_served(socket_path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as connection:
-        return connection.connect_ex(str(place)) == 0
+        return connection.connect_ex(str(socket_path)) == 0
 
 
-def asked(place: Path, kind: bytes, payload: bytes) -> tuple[bytes, bytes] | None:
+def asked(socket_path: Path, kind: bytes, payload: bytes) -> tuple[bytes, bytes] | None:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(place))
+        connection.connect(str(socket_path))
         write(connection, kind, payload)
         return read(connection)
 
@@ -87,8 +87,8 @@ def test_an_announced_size_over_the_limit_is_refused_before_anything_is_read() -
 def test_a_message_is_answered_through_the_socket_that_the_environment_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(tmp_path, lambda message: b"heard " + message) as place:
-        monkeypatch.setenv(SOCKET, str(place))
+    with served(tmp_path, lambda message: b"heard " + message) as socket_path:
+        monkeypatch.setenv(SOCKET, str(socket_path))
         with connect() as connection:
             write(connection, MESSAGE, b"you")
             assert read(connection) == (ANSWER, b"heard you")
@@ -96,13 +96,13 @@ def test_a_message_is_answered_through_the_socket_that_the_environment_names(
 
 def test_a_moment_without_files_ends_no_socket(tmp_path: Path) -> None:
     with (
-        served(tmp_path, bytes.upper) as place,
+        served(tmp_path, bytes.upper) as socket_path,
         socket.socket(socket.AF_UNIX) as first,
         socket.socket(socket.AF_UNIX) as second,
     ):
         with taking_all_files():
             for caller in (first, second):
-                caller.connect(str(place))
+                caller.connect(str(socket_path))
                 write(caller, MESSAGE, b"you")
             time.sleep(0.6)  # Linux keeps a file for the pending connection
         for caller in (first, second):
@@ -117,38 +117,40 @@ def test_what_cannot_be_handled_is_lost_without_its_words_and_the_next_is_answer
             raise RuntimeError("no room")
         return message
 
-    with served(tmp_path, handle) as place:
-        assert asked(place, MESSAGE, b"bad") == (LOST, FAILED)
-        assert asked(place, b"?", b"") == (LOST, FAILED)
-        assert asked(place, MESSAGE, b"good") == (ANSWER, b"good")
+    with served(tmp_path, handle) as socket_path:
+        assert asked(socket_path, MESSAGE, b"bad") == (LOST, FAILED)
+        assert asked(socket_path, b"?", b"") == (LOST, FAILED)
+        assert asked(socket_path, MESSAGE, b"good") == (ANSWER, b"good")
 
 
 def test_messages_are_handled_one_after_the_other(tmp_path: Path) -> None:
     inside = [0]
-    most = [0]
+    highest = [0]
 
     def handle(message: bytes) -> bytes:
         inside[0] += 1
-        most[0] = max(most[0], inside[0])
+        highest[0] = max(highest[0], inside[0])
         Event().wait(0.02)
         inside[0] -= 1
         return message
 
-    with served(tmp_path, handle) as place:
-        threads = [Thread(target=asked, args=(place, MESSAGE, b"x")) for _ in range(4)]
+    with served(tmp_path, handle) as socket_path:
+        threads = [
+            Thread(target=asked, args=(socket_path, MESSAGE, b"x")) for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert most == [1]
+    assert highest == [1]
 
 
 def test_a_socket_lies_in_a_folder_of_its_own_that_others_cannot_enter(
     tmp_path: Path,
 ) -> None:
-    with private_socket(tmp_path) as place:
-        assert place.parent == tmp_path / "socket"
-        assert place.parent.stat().st_mode & 0o777 == 0o700
+    with private_socket(tmp_path) as socket_path:
+        assert socket_path.parent == tmp_path / "socket"
+        assert socket_path.parent.stat().st_mode & 0o777 == 0o700
 
 
 class Caller:
@@ -185,17 +187,17 @@ def test_a_node_answers_at_its_socket_and_leaves_nothing_behind(tmp_path: Path) 
 def test_where_the_path_is_too_long_for_a_socket_a_short_one_is_found(
     tmp_path: Path,
 ) -> None:
-    with private_socket(tmp_path / ("long" * 30)) as place:
-        assert len(os.fsencode(place)) <= 100
-        assert place.parent.stat().st_mode & 0o777 == 0o700
+    with private_socket(tmp_path / ("long" * 30)) as socket_path:
+        assert len(os.fsencode(socket_path)) <= 100
+        assert socket_path.parent.stat().st_mode & 0o777 == 0o700
         with socket.socket(socket.AF_UNIX) as server:
-            server.bind(str(place))
-    assert not place.parent.exists()
+            server.bind(str(socket_path))
+    assert not socket_path.parent.exists()
 
 
 def test_the_socket_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     for _ in range(2):
-        with served(tmp_path, bytes) as place:
-            assert asked(place, MESSAGE, b"again") == (ANSWER, b"again")
-            os.link(place, tmp_path / "kept")
-        os.rename(tmp_path / "kept", place)
+        with served(tmp_path, bytes) as socket_path:
+            assert asked(socket_path, MESSAGE, b"again") == (ANSWER, b"again")
+            os.link(socket_path, tmp_path / "kept")
+        os.rename(tmp_path / "kept", socket_path)

@@ -131,7 +131,7 @@ def kill_below(name: str, of: str) -> Callable[[Real], None]:
         try:
             kill(below(study.running[of].pid, name))
         except (AssertionError, ProcessLookupError):
-            assert study.running[of].poll() in (None, 0), study.told()
+            assert study.running[of].poll() in (None, 0), study.read_logs()
 
     return act
 

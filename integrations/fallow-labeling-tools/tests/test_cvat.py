@@ -71,13 +71,13 @@ def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path)
     for file in ("ask.zip", "ask.labels.json"):
         assert (tmp_path / file).stat().st_mode & 0o077 == 0
 
-    said = export_of(
+    export_file = export_of(
         (names[0], tag(DIGITS.classes[1])), (names[1], tag(CANNOT_TELL)), (names[2], "")
     )
-    assert take(queue, tmp_path, said) == Imported(2, 0, 1, ())
-    (given,) = queue.ledger.history(3)
-    assert (given.value, given.annotator, given.kind) == (1.0, "the team", "imported")
-    assert take(queue, tmp_path, said) == Imported(0, 2, 1, ())
+    assert take(queue, tmp_path, export_file) == Imported(2, 0, 1, ())
+    (answer,) = queue.ledger.history(3)
+    assert (answer.value, answer.annotator, answer.kind) == (1.0, "the team", "imported")
+    assert take(queue, tmp_path, export_file) == Imported(0, 2, 1, ())
 
 
 def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
@@ -117,7 +117,7 @@ OUTSIDE = '<!DOCTYPE annotations SYSTEM "file:///etc/passwd"><annotations></anno
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (BOMB, "declares a document type or entities"),
         (OUTSIDE, "declares a document type or entities"),
@@ -130,12 +130,12 @@ OUTSIDE = '<!DOCTYPE annotations SYSTEM "file:///etc/passwd"><annotations></anno
     ],
 )
 def test_a_file_that_is_no_export_or_means_harm_is_refused(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
     with pytest.raises(ValueError, match=r"annotations\.xml: ") as error:
         take(queue, tmp_path, text)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert not queue.ledger.history(3)
 
 
@@ -160,8 +160,8 @@ def test_a_tag_keeps_the_name_of_its_image_whatever_stands_around_it() -> None:
 def test_labels_and_predictions_are_not_exported_as_images(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
     queue.ledger.answer(3, 1.0, "Bo")
-    place = (queue.ledger, queue.schema, queue.rows)
-    for lines in (list_labels(*place), list_open_tasks(*place, guess=True)):
+    queue_parts = (queue.ledger, queue.schema, queue.rows)
+    for lines in (list_labels(*queue_parts), list_open_tasks(*queue_parts, guess=True)):
         tasks = LabelingTasks(lines, DIGITS.classes, lambda row: picture(queue.rows, row))
         with pytest.raises(ValueError, match="omit --labels and --guess"):
             CVAT().format_tasks(tasks)

@@ -57,12 +57,12 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     text = "\n".join(entries)
     install(tmp_path / "installed", name, files, monkeypatch, "1.0.0", entries=text)
     world = tiny(tmp_path / "world")
-    place = next(iter(world.sites.values())).path
+    site_folder = next(iter(world.sites.values())).path
     world.close()
-    settings = place / "site.toml"
+    settings = site_folder / "site.toml"
     permission = f'[allow]\n{name} = "{distribution_digest(name)}"\n'
     settings.write_text(settings.read_text().replace("[allow]\n", permission))
-    yield place
+    yield site_folder
     forget("fallow_labeling_tools")
 
 
@@ -118,11 +118,11 @@ def _wait(address: str, server: subprocess.Popen[bytes]) -> None:
 
 
 def annotate(
-    studio: Studio, project: int, said: dict[str, str], kind: str = "choices"
+    studio: Studio, project: int, labels: dict[str, str], kind: str = "choices"
 ) -> None:
     """Annotate the tasks of examples through the API that the browser uses."""
     for task in tasks_of(studio, project):
-        label = said.get(task["data"]["id"])
+        label = labels.get(task["data"]["id"])
         if label is None:
             continue
         value = {kind: [label]}
@@ -168,8 +168,8 @@ def test_questions_go_out_once_and_annotations_come_back_once(
     annotate(studio, first.project, {"patient-3": "ill", "patient-1": "cannot tell"})
     taken = sync(folder, queue).taken
     assert (taken.recorded, taken.same, taken.empty, taken.refused) == (2, 0, 1, ())
-    (given,) = queue.ledger.history(3)
-    assert (given.value, given.annotator, given.kind) == (
+    (answer,) = queue.ledger.history(3)
+    assert (answer.value, answer.annotator, answer.kind) == (
         1.0,
         "ann@example.org",
         "imported",
@@ -267,23 +267,23 @@ def test_a_personal_token_is_exchanged_as_the_server_wants(
 def test_the_command_says_what_went_both_ways(
     studio: Studio, allowed: Path, fallow: Command
 ) -> None:
-    place = allowed
-    file = place / SERVER
+    site_folder = allowed
+    file = site_folder / SERVER
     file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
     file.chmod(0o600)
-    ended = fallow("site", "sync", str(place), "--tool", "label-studio", "--json")
+    ended = fallow("site", "sync", str(site_folder), "--tool", "label-studio", "--json")
     assert ended.code == 0, ended.err
     details = json.loads(ended.out)
     taken = details["taken"]
     assert (details["sent"], taken["recorded"], taken["refused"]) == (0, 0, [])
-    assert (place / TAKEN).stat().st_mode & 0o077 == 0
+    assert (site_folder / TAKEN).stat().st_mode & 0o077 == 0
 
 
 # -- without a server ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "said"),
+    ("text", "mode", "message"),
     [
         ('address = "http://127.0.0.1:1"\ntoken = "secret"\n', 0o640, "others may read it"),
         ('address = "http://studio.example.org"\ntoken = "secret"', 0o600, "unencrypted"),
@@ -301,14 +301,14 @@ def test_the_command_says_what_went_both_ways(
     ],
 )
 def test_settings_that_would_tell_the_token_or_mean_nothing_are_refused(
-    tmp_path: Path, text: str, mode: int, said: str
+    tmp_path: Path, text: str, mode: int, message: str
 ) -> None:
     file = tmp_path / SERVER
     file.write_text(text)
     file.chmod(mode)
     with pytest.raises(ValueError, match=SERVER) as error:
         read_server_settings(file)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "secret" not in str(error.value)
 
 
@@ -322,16 +322,16 @@ def test_a_server_that_is_away_changes_nothing_and_says_so(tmp_path: Path) -> No
 
 
 def test_the_commands_say_what_is_missing(allowed: Path, fallow: Command) -> None:
-    place = str(allowed)
-    refused = fallow("site", "sync", place, "--tool", "label-studio").says()
+    site_folder = str(allowed)
+    refused = fallow("site", "sync", site_folder, "--tool", "label-studio").says()
     assert f"{SERVER} cannot be read" in refused
     assert "chmod 600" in refused
-    assert "has no server" in fallow("site", "sync", place, "--tool", "cvat").says()
-    table = fallow("site", "export", place, "ask.csv", "--tool", "cvat").says()
+    assert "has no server" in fallow("site", "sync", site_folder, "--tool", "cvat").says()
+    table = fallow("site", "export", site_folder, "ask.csv", "--tool", "cvat").says()
     assert table.startswith("ask.csv does not end in .zip, as tasks of this labeling tool")
-    json = fallow("site", "export", place, "ask.csv", "--tool", "label-studio").says()
+    json = fallow("site", "export", site_folder, "ask.csv", "--tool", "label-studio").says()
     assert json.startswith("ask.csv does not end in .json")
-    ended = fallow("site", "export", place, "ask.zip", "--tool", "cvat")
+    ended = fallow("site", "export", site_folder, "ask.zip", "--tool", "cvat")
     assert "wrote 0 labeling tasks to ask.zip, and ask.labels.json for the" in ended.out
 
 

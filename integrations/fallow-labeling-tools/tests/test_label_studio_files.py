@@ -23,12 +23,12 @@ from fallow_labeling_tools import CVAT, LabelStudio
 from tests.deployment.label_queues import DOSE, HEART, make_queue
 
 
-def about(queue: LabelQueue) -> tuple[Any, Any, Any]:
+def parts_of(queue: LabelQueue) -> tuple[Any, Any, Any]:
     return queue.ledger, queue.schema, queue.rows
 
 
 def take(queue: LabelQueue, path: Path) -> Imported:
-    return import_labels(*about(queue), path, "Cy", tool=LabelStudio())
+    return import_labels(*parts_of(queue), path, "Cy", tool=LabelStudio())
 
 
 def export(queue: LabelQueue, path: Path, lines: Sequence[JsonObject]) -> None:
@@ -98,7 +98,7 @@ def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("annotation", "said"),
+    ("annotation", "message"),
     [
         (
             annotate({"rectanglelabels": ["ill"], "x": 1}),
@@ -116,19 +116,19 @@ def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path
     ],
 )
 def test_an_annotation_that_is_no_label_is_named(
-    annotation: Any, said: str, tmp_path: Path
+    annotation: Any, message: str, tmp_path: Path
 ) -> None:
     queue, path = make_queue(tmp_path), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, annotation)]))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         take(queue, path)
 
 
 def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) -> None:
     queue, path = make_queue(tmp_path), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, annotate({"choices": ["ill", "healthy"]}))]))
-    found = take(queue, path)
-    assert found.refused[0].startswith(
+    imported = take(queue, path)
+    assert imported.refused[0].startswith(
         "entry 1: label 'ill, healthy' is not one of the agreed"
     )
 
@@ -141,7 +141,7 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
     (tmp_path / "b").mkdir()
     first, second = make_queue(tmp_path / "a", schema), make_queue(tmp_path / "b", schema)
     path = tmp_path / "tasks.json"
-    export(first, path, list_open_tasks(*about(first)))
+    export(first, path, list_open_tasks(*parts_of(first)))
     assert len(json.loads(path.read_text())) == 3
     assert path.stat().st_mode & 0o077 == 0
     data = json.loads(path.read_text())[0]["data"]
@@ -150,7 +150,7 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
     assert take(second, path) == Imported(0, 0, 3, ())
     first.ledger.answer(3, 1.0, "Bo")
     first.ledger.answer(1, None, "Bo")
-    export(first, path, list_labels(*about(first)))
+    export(first, path, list_labels(*parts_of(first)))
     assert len(json.loads(path.read_text())) == 2
     assert take(second, path) == Imported(2, 0, 0, ())
     values = [(g.annotator, g.value) for row in (3, 1) for g in second.ledger.history(row)]
@@ -158,7 +158,7 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "in.json: it is not JSON"),
         ('{"data": {}}', "in.json: it is not a list of objects"),
@@ -172,11 +172,11 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
     ],
 )
 def test_a_file_that_is_no_export_is_refused(
-    tmp_path: Path, content: str, said: str
+    tmp_path: Path, content: str, message: str
 ) -> None:
     queue = make_queue(tmp_path)
     (tmp_path / "in.json").write_bytes(content.encode("latin-1"))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         take(queue, tmp_path / "in.json")
     assert len(queue.ledger.tasks(state="open")) == 3
 
@@ -188,9 +188,9 @@ def test_files_are_read_from_no_pipe_and_up_to_a_bound(
     queue = make_queue(tmp_path)
     (tmp_path / "pipe").symlink_to(os.devnull)  # a pipe would block
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
-        import_labels(*about(queue), tmp_path / "pipe", "Ann", tool=tool)
+        import_labels(*parts_of(queue), tmp_path / "pipe", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
     with (tmp_path / "long").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(ValueError, match="long has more than 1 MiB"):
-        import_labels(*about(queue), tmp_path / "long", "Ann", tool=tool)
+        import_labels(*parts_of(queue), tmp_path / "long", "Ann", tool=tool)

@@ -58,7 +58,7 @@ def studio(serve: Serve) -> Iterator[tuple[Studio, list[Any]]]:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.do_GET()
 
-        def log_message(self, *said: object) -> None:
+        def log_message(self, *args: object) -> None:
             """Suppress the log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Machine)

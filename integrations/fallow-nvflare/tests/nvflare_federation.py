@@ -108,8 +108,8 @@ class Flare:
 
     def processes_of(self, name: str) -> list[int]:
         """Return the processes of a party and of its jobs, which run below its kit."""
-        place = str(self.kit(name))
-        return [pid for pid, (_, line) in processes().items() if place in line]
+        kit = str(self.kit(name))
+        return [pid for pid, (_, line) in processes().items() if kit in line]
 
     def keep(self, folder: Path) -> None:
         """Start the program that keeps the job of a folder running."""
@@ -125,9 +125,9 @@ class Flare:
 
     def submit(self, job: Path) -> str:
         """Submit a job to the server as an admin; return its number."""
-        said = self.command("job", "submit", "-j", str(job))
-        found: str = said["data"]["job_id"]
-        return found
+        reply = self.command("job", "submit", "-j", str(job))
+        job_id: str = reply["data"]["job_id"]
+        return job_id
 
     def abort(self, job: str) -> None:
         self.command("job", "abort", job, "--force")
@@ -151,11 +151,11 @@ class Flare:
             check=False,
         )
         try:
-            said = json.loads(done.stdout[done.stdout.index("{") :])
+            reply = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError as error:
             raise AssertionError(done.stdout + done.stderr) from error
-        assert done.returncode == 0, said
-        outcome: dict[str, Any] = said
+        assert done.returncode == 0, reply
+        outcome: dict[str, Any] = reply
         return outcome
 
     def kit(self, name: str) -> Path:
@@ -232,16 +232,16 @@ def flare(root: Path, sites: Sequence[str]) -> Iterator[Flare]:
     python = find_python()
     assert python is not None
     root.mkdir(parents=True, exist_ok=True)
-    found = Flare(root, python, {name: free_port() for name in sites})
-    found.provision()
+    federation = Flare(root, python, {name: free_port() for name in sites})
+    federation.provision()
     try:
-        found.start(SERVER, *sites)
+        federation.start(SERVER, *sites)
         for name in sites:
             log = root / f"{name}.log"
             wait_until(partial(has_said, log, "Successfully registered"), SOON, name)
-        yield found
+        yield federation
     finally:
-        found.close()
+        federation.close()
 
 
 @contextmanager

@@ -72,38 +72,38 @@ def carried(folder: Path) -> Iterator[Carried]:
 
 
 def test_whatever_of_nvflare_is_killed_messages_arrive_again(tmp_path: Path) -> None:
-    with carried(tmp_path) as found:
-        found.ask(size=3 << 20)
+    with carried(tmp_path) as federation:
+        federation.ask(size=3 << 20)
 
-        found.flare.kill_job_of("anna")
-        found.ask()
-        found.flare.kill_job_of(SERVER)
-        found.ask()
+        federation.flare.kill_job_of("anna")
+        federation.ask()
+        federation.flare.kill_job_of(SERVER)
+        federation.ask()
 
-        found.flare.kill("anna")
-        found.ask("bert")
-        found.flare.start("anna")
-        found.ask()
+        federation.flare.kill("anna")
+        federation.ask("bert")
+        federation.flare.start("anna")
+        federation.ask()
 
-        found.flare.kill(SERVER)
-        found.flare.start(SERVER)
-        found.ask()
+        federation.flare.kill(SERVER)
+        federation.flare.start(SERVER)
+        federation.ask()
 
-        found.flare.kill(KEEPER)
-        found.ask()
-        found.flare.keep(tmp_path / "job")
-        found.ask()
+        federation.flare.kill(KEEPER)
+        federation.ask()
+        federation.flare.keep(tmp_path / "job")
+        federation.ask()
 
 
 def test_a_job_begins_without_a_site_that_is_away_and_ends_with_its_keeper(
     tmp_path: Path,
 ) -> None:
-    with carried(tmp_path) as found:
-        found.flare.running[KEEPER].send_signal(signal.SIGTERM)
-        assert found.flare.running.pop(KEEPER).wait(SOON) == 0
-        assert "the job is over" in found.flare.text(KEEPER)
-        found.flare.kill("anna")
-        found.flare.keep(tmp_path / "job")
-        found.ask("bert")
-        found.flare.start("anna")
-        found.ask()
+    with carried(tmp_path) as federation:
+        federation.flare.running[KEEPER].send_signal(signal.SIGTERM)
+        assert federation.flare.running.pop(KEEPER).wait(SOON) == 0
+        assert "the job is over" in federation.flare.text(KEEPER)
+        federation.flare.kill("anna")
+        federation.flare.keep(tmp_path / "job")
+        federation.ask("bert")
+        federation.flare.start("anna")
+        federation.ask()

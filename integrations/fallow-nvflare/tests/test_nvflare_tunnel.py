@@ -158,8 +158,8 @@ def hearing() -> Iterator[Hearing]:
         yield outcome
 
 
-def piece(place: object = 0, content: object = b"abc", name: object = NAME) -> Fields:
-    return {"do": "bytes", "name": name, "place": place, "bytes": content}
+def piece(position: object = 0, content: object = b"abc", name: object = NAME) -> Fields:
+    return {"do": "bytes", "name": name, "place": position, "bytes": content}
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,11 @@ def piece(place: object = 0, content: object = b"abc", name: object = NAME) -> F
         piece(content="abc"),
         piece(content=None),
         piece(content=[b"abc"]),
-        piece(place=1),  # not the next one
-        piece(place=-1),
-        piece(place="0"),
-        piece(place=True),
-        piece(place=0.0),
+        piece(position=1),  # not the next one
+        piece(position=-1),
+        piece(position="0"),
+        piece(position=True),
+        piece(position=0.0),
         {"do": "bytes", "name": NAME},
         {"do": "read", "name": NAME},
         {"do": None, "name": NAME},
@@ -246,10 +246,10 @@ def test_who_does_not_read_is_given_up(
 ) -> None:
     monkeypatch.setattr(code, "SLOW", 1)
     with hearing.open("eve", NAME):
-        place = 0
-        while hearing.exit.take("eve", piece(place, bytes(PIECE))):
-            place += 1
-            assert place < 100, "all that nobody reads is taken"
+        position = 0
+        while hearing.exit.take("eve", piece(position, bytes(PIECE))):
+            position += 1
+            assert position < 100, "all that nobody reads is taken"
 
 
 # -- hostile server at the entrance --------------------------------------------------------

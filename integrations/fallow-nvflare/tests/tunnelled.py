@@ -65,7 +65,7 @@ def tunnelled(folder: Path, sites: Sequence[str] = ("anna", "bert")) -> Iterator
             world.tls,
             world.transport,
             world.secrets,
-            world.said,
+            world.events,
             world.nodes,
             tunnel=tunnel,
         )

@@ -135,7 +135,7 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"format": "fallow-model-9"}, "not describe a model of this version"),
         ({"recipe": {"model": {"name": "os:system", "fields": {}}}}, "cannot be built"),
@@ -159,12 +159,12 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
     ],
 )
 def test_a_repository_that_somebody_has_changed_is_refused_in_a_sentence(
-    repository: Path, tmp_path: Path, changes: dict[str, Any], said: str
+    repository: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     folder = changed(repository, tmp_path / "other", **changes)
     with pytest.raises(ValueError, match="other/") as error:
         load_model(folder)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

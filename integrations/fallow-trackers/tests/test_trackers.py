@@ -107,14 +107,14 @@ def test_tensorboard_reads_scores_and_settings_back(
     tracker = TensorBoard(tmp_path / "events")
     study = fl.compare(world, STRATEGIES, seeds=1, callbacks=[tracker], **QUICK)
     for strategy in STRATEGIES:
-        found = tensorboard_events(tmp_path / "events" / strategy / "seed-0")
-        points = found.Scalars("accuracy")
+        scores = tensorboard_events(tmp_path / "events" / strategy / "seed-0")
+        points = scores.Scalars("accuracy")
         records = study.records[study.records["strategy"] == strategy]
         assert [point.step for point in points] == [0, 1]
         assert [point.value for point in points] == pytest.approx(
             records["accuracy"].tolist()
         )
-        settings = found.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0]
+        settings = scores.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0]
         assert f"| query | {strategy} |" in settings.decode()
     page = tensorboard_events(tmp_path / "events").Tensors("report/text_summary")
     assert page[0].tensor_proto.string_val[0].endswith(b"report.html")
@@ -151,27 +151,27 @@ def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
     monkeypatch.chdir(tmp_path)
     run = fl.run(world, "entropy", callbacks=[WandB()], **QUICK)
     kept = wandb_records(tmp_path)
-    (begun,) = [each.run for each in kept if each.HasField("run")]
+    (begun,) = [record.run for record in kept if record.HasField("run")]
     assert begun.display_name == "entropy, seed 0"
     assert begun.run_group == run.recipe.name
     settings = {item.key: json.loads(item.value_json) for item in begun.config.update}
     assert settings["strategy"] == "entropy"
     points = []
-    for each in kept:
-        if each.HasField("history"):
+    for record in kept:
+        if record.HasField("history"):
             items = {
                 item.key or item.nested_key[0]: json.loads(item.value_json)
-                for item in each.history.item
+                for item in record.history.item
             }
             points.append((items["cycle"], items["accuracy"], items["labeled"]))
     wanted = run.records[["cycle", "accuracy", "labeled"]].itertuples(index=False)
     assert points == [tuple(row) for row in wanted]
-    artifacts = [each.artifact for each in kept if each.HasField("artifact")]
+    artifacts = [record.artifact for record in kept if record.HasField("artifact")]
     assert [entry.path for entry in artifacts[0].manifest.contents] == ["report.html"]
-    assert not any(each.HasField("output_raw") for each in kept)
-    assert not any(each.HasField("stats") for each in kept)
-    told = b"".join(each.SerializeToString() for each in kept)
-    assert sys.argv[0].encode() not in told
+    assert not any(record.HasField("output_raw") for record in kept)
+    assert not any(record.HasField("stats") for record in kept)
+    serialized = b"".join(record.SerializeToString() for record in kept)
+    assert sys.argv[0].encode() not in serialized
     assert platform.node() not in begun.host
 
 

@@ -136,8 +136,8 @@ class Selection:
     --------
     >>> import fallow as fl
     >>> p = [[0.5, 0.5], [0.9, 0.1]]
-    >>> found = fl.select([[0.0], [1.0]], "entropy", outputs=p, n=1, details=True)
-    >>> found.rows, found.score.round(3)
+    >>> selection = fl.select([[0.0], [1.0]], "entropy", outputs=p, n=1, details=True)
+    >>> selection.rows, selection.score.round(3)
     (array([0]), array([0.693]))
     """
 

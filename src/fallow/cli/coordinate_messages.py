@@ -98,8 +98,10 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
     """
     match event["event"]:
         case "meeting":
-            who = ", ".join(event["sites"])
-            return f"waiting for {who}: they connect automatically, usually within a minute"
+            sites = ", ".join(event["sites"])
+            return (
+                f"waiting for {sites}: they connect automatically, usually within a minute"
+            )
         case "arrived":
             if not event["awaited"]:
                 return f"{event['site']} has connected"

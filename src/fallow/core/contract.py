@@ -107,12 +107,12 @@ class Contract:
 
     Examples
     --------
-    >>> found = Contract(
+    >>> contract = Contract(
     ...     "A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"}
     ... )
-    >>> dict(found.verbs)
+    >>> dict(contract.verbs)
     {'share': 'totals', 'select': 'a count'}
-    >>> found.refusal("select", "each")
+    >>> contract.refusal("select", "each")
     'the contract of A allows it only by keep'
     """
 

@@ -26,11 +26,11 @@ class Missing:
         """Return the imputed value of each column: (d,).
 
         This is the mean of a number, and the most frequent level of a category, the first of ties.
-        totals: (d,) sums of the non-empty cells.  given: (d,) their numbers.  A column without any
+        totals: (d,) sums of the non-empty cells.  counts: (d,) their numbers.  A column without any
         becomes 0.
 
-        >>> totals, given = torch.tensor([6.0, 1.0, 2.0]), torch.tensor([3.0, 3.0, 3.0])
-        >>> Missing(levels=((1, 3),)).fill(totals, given).tolist()
+        >>> totals, counts = torch.tensor([6.0, 1.0, 2.0]), torch.tensor([3.0, 3.0, 3.0])
+        >>> Missing(levels=((1, 3),)).fill(totals, counts).tolist()
         [2.0, 0.0, 1.0]
         """
         fill = totals / counts.clamp(min=1.0)
@@ -64,11 +64,15 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
     """Return the contribution of a site about its cells.
 
     ``rows`` is the number of examples, ``columns`` (d,) the sum of the non-empty cells of each
-    column, and ``given`` (d,) their numbers.  blocks: examples (b, d) in float64, NaN for an empty
+    column, and ``observed`` (d,) their numbers.  blocks: examples (b, d) in float64, NaN for an empty
     cell.  Raises ValueError for an infinite number.
 
-    >>> found = total_cells([torch.tensor([[1.0, torch.nan], [2.0, 5.0]]).double()])
-    >>> found["rows"], found["columns"].tolist(), found["observed"].tolist()
+    >>> contribution = total_cells([torch.tensor([[1.0, torch.nan], [2.0, 5.0]]).double()])
+    >>> (
+    ...     contribution["rows"],
+    ...     contribution["columns"].tolist(),
+    ...     contribution["observed"].tolist(),
+    ... )
     (2.0, [3.0, 5.0], [2.0, 1.0])
     """
     n_rows = 0

@@ -18,8 +18,8 @@ def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     difference reveals them.
 
     >>> y = torch.tensor([0] * 9 + [1] * 6 + [2] * 2)
-    >>> told = count_hits(y, y, 3, 5)
-    >>> told["rows"], told["class_rows"].tolist()
+    >>> counts = count_hits(y, y, 3, 5)
+    >>> counts["rows"], counts["class_rows"].tolist()
     (17.0, [9.0, 0.0, 0.0])
     """
     rows = torch.bincount(true, minlength=classes).double()

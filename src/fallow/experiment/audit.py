@@ -365,10 +365,10 @@ def describe_tally(tally: ErrorCounts, scale: float | None) -> Audited:
     ``scale`` is None for classification, where the score is the accuracy.  For regression, it is the
     factor of the error.
 
-    >>> found = describe_tally(
+    >>> facts = describe_tally(
     ...     ErrorCounts(left=100.0, drawn=10.0, beyond=20.0, squares=200.0), None
     ... )
-    >>> found["score"]
+    >>> facts["score"]
     0.8
     """
     result: Audited = {

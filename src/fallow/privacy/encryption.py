@@ -18,7 +18,7 @@ NONCE = bytes(12)  # every message has its own key, which is used once
 
 
 def encrypt_for(public: bytes, content: bytes, context: str) -> bytes:
-    """Encrypt ``content`` for the owner of a key; ``about`` identifies the message.
+    """Encrypt ``content`` for the owner of a key; ``context`` identifies the message.
 
     The result contains a new public key and the encrypted content: 48 bytes more than ``content``.
 

@@ -89,13 +89,13 @@ def mask_answer(
     """Return a site's masked contribution: every field as int64 in fixed point.
 
     ``answer``: the unmasked contribution, whose shapes are kept. ``secret``: private key of the
-    site for this aggregation. ``about``: exchange, attempt and public keys of all sites. ``bound``:
+    site for this aggregation. ``cohort``: exchange, attempt and public keys of all sites. ``bound``:
     the largest absolute value that the study declares, or None for the range of fixed point.
 
-    A bound from the server side in ``about`` only sets the precision. If a contribution could be
+    A bound from the server side in ``cohort`` only sets the precision. If a contribution could be
     rejected for it, chosen bounds would reveal its size bit by bit.
 
-    Raises ValueError for a number that is not finite or, if ``about`` has no bound, exceeds the
+    Raises ValueError for a number that is not finite or, if ``cohort`` has no bound, exceeds the
     declared one.
     """
     sites = len(cohort.keys)

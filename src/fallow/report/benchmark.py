@@ -63,10 +63,10 @@ def describe_verdict(verdict: Verdict) -> str:
 
     >>> from fallow.study.statistics import Interval
     >>> at = Interval(0.01, 0.03, 0.95)
-    >>> said = describe_verdict(
+    >>> sentence = describe_verdict(
     ...     Verdict("digits", "mine", "margin", 6, 0.02, at, 0.03, 0.001)
     ... )
-    >>> said.partition(":")[2].partition(" over")[0]
+    >>> sentence.partition(":")[2].partition(" over")[0]
     ' mine is better than margin, the best rival: +2.00 points [+1.00, +3.00]'
     """
     low = f"{100 * verdict.interval.low:+.2f}"
@@ -76,12 +76,14 @@ def describe_verdict(verdict: Verdict) -> str:
         f'(Holm p {p_text(verdict.holm)}, p of "worse by {100 * MARGIN:.1f}" '
         f"{p_text(verdict.not_worse)})"
     )
-    who = f"{verdict.task}: {verdict.strategy}"
+    heading = f"{verdict.task}: {verdict.strategy}"
     if verdict.outcome == "open":
-        return f"{who} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {text}"
+        return (
+            f"{heading} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {text}"
+        )
     joined = {"better": "is better than", "worse": "is worse than"}
     is_so = joined.get(verdict.outcome, f"is {OUTCOMES['not worse']} than")
-    return f"{who} {is_so} {verdict.rival}, the best rival: {text}"
+    return f"{heading} {is_so} {verdict.rival}, the best rival: {text}"
 
 
 def to_markdown(result: BenchmarkResult, reference: str) -> str:

@@ -418,13 +418,13 @@ def count_digits(cluster: Tensor, level: Tensor, prefix: Tensor, digit: int) -> 
 
     cluster, level: (m,); prefix: (K,) -> (K, BASE) float32.
 
-    >>> found = count_digits(
+    >>> digits = count_digits(
     ...     torch.tensor([0, 0, 1]),
     ...     torch.tensor([130, 131, 5]),
     ...     torch.tensor([1, 0]),
     ...     digit=1,
     ... )
-    >>> found.nonzero().tolist()  # 130 is 1, 2 in base 128, 131 is 1, 3, and 5 is 0, 5
+    >>> digits.nonzero().tolist()  # 130 is 1, 2 in base 128, 131 is 1, 3, and 5 is 0, 5
     [[0, 2], [0, 3], [1, 5]]
     """
     rest = DIGITS - digit - 1

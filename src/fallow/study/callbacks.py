@@ -280,8 +280,12 @@ def read_scores(event: Event) -> dict[str, float]:
 def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
     """Return the settings that affect the results of a run, by name, without None values.
 
-    >>> found = list_parameters(Recipe("mine"))
-    >>> found["training"], found["training_config.batch_size"], found["privacy.secure_sum"]
+    >>> values = list_parameters(Recipe("mine"))
+    >>> (
+    ...     values["training"],
+    ...     values["training_config.batch_size"],
+    ...     values["privacy.secure_sum"],
+    ... )
     ('fedavg', 16, False)
     """
     parameters: dict[str, Parameter] = {}

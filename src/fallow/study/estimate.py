@@ -114,7 +114,7 @@ def estimate(
 ) -> Estimate:
     """Estimate the cost of runs by counting, and by timing two short rounds per configuration.
 
-    ``found`` is the dataset of the first run, if it has been read.  The initial training is counted
+    ``dataset`` is that of the first run, if it has been read.  The initial training is counted
     once per seed for all strategies that share it.
     """
     with _threads(setup.threads):

@@ -101,8 +101,8 @@ def test_the_index_names_every_file_once_and_says_where_it_comes_from() -> None:
         for folder in load_paper_results().published.folders
         for file in folder.iterdir()
     ]
-    held = {file.name.removesuffix(".csv") for file in files} - {"index"}
-    assert held == set(tables()) and len(held) == len(tables()) == 19
+    file_names = {file.name.removesuffix(".csv") for file in files} - {"index"}
+    assert file_names == set(tables()) and len(file_names) == len(tables()) == 19
     for values in map(source, tables()):
         assert values.paper and values.title and values.protocol and values.unit
         assert values.origin in ("paper", "reading notes")
@@ -216,9 +216,12 @@ def test_fale_against_its_local_form_mirrors_the_other_block() -> None:
 
 
 def test_the_nine_tabular_sets_have_their_printed_sizes() -> None:
-    found = {size.dataset: (size.rows, size.features) for size in sizes("fale-table1")}
-    assert len(found) == 9
-    assert found["protein"] == (45_730, 9) and found["mlr knn rng"] == (111_753, 132)
+    published = {size.dataset: (size.rows, size.features) for size in sizes("fale-table1")}
+    assert len(published) == 9
+    assert published["protein"] == (45_730, 9) and published["mlr knn rng"] == (
+        111_753,
+        132,
+    )
 
 
 @pytest.mark.parametrize(

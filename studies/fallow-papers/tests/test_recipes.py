@@ -114,7 +114,7 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
     r = load_recipes()[name]
     sgd = r.training_config.optimizer
     end = sum(r.purchases)
-    found = (
+    protocol = (
         r.data,
         r.sites,
         r.rounds,
@@ -127,7 +127,7 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
         round(end, 3),
         r.participation,
     )
-    assert found == PROTOCOLS[name]
+    assert protocol == PROTOCOLS[name]
     assert sgd.momentum == 0.9
     assert r.score_rounds == 1  # a published number is one evaluation
 
@@ -265,14 +265,14 @@ def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:
     recipe = load_recipes()["dpfl/synergy"]
     rule = build(rules, recipe.partition.name, **recipe.partition.fields)
     y = np.repeat(np.arange(10), 600)
-    held = [
+    counts_by_site = [
         np.bincount(y[part], minlength=10)
         for part in rule.split(y, 3, np.random.default_rng(0))
     ]
-    assert [int(counts.sum()) for counts in held] == [200, 1000, 1000]
-    assert held[0].tolist() == [50, 0, 0, 0, 50, 0, 50, 0, 50, 0]
-    assert held[1].tolist() == [300, 200, 0, 200, 0, 0, 300, 0, 0, 0]
-    assert held[2].tolist() == [0, 0, 0, 0, 300, 200, 0, 200, 300, 0]
+    assert [int(counts.sum()) for counts in counts_by_site] == [200, 1000, 1000]
+    assert counts_by_site[0].tolist() == [50, 0, 0, 0, 50, 0, 50, 0, 50, 0]
+    assert counts_by_site[1].tolist() == [300, 200, 0, 200, 0, 0, 300, 0, 0, 0]
+    assert counts_by_site[2].tolist() == [0, 0, 0, 0, 300, 200, 0, 200, 300, 0]
 
 
 def test_every_recipe_of_fale_runs_its_controls() -> None:

@@ -59,12 +59,14 @@ def test_minority_share_and_score_correlate_over_strategies(
     root = make_study(strategies=strategies, seeds=3)
     shares = {"ahfal": 40, "entropy": 30, "logo": 20, "random": 10}
     label_shares(root, lambda q: shares.get(q, 50))
-    found = labels.minority_and_score(read_study(root))
-    assert found is not None
-    assert found.strategies == 4  # a strategy with another training algorithm is excluded
-    assert found.spearman == pytest.approx(1)
-    assert found.pearson > 0.9
-    assert len(found.by_seed) == 3
+    correlation = labels.minority_and_score(read_study(root))
+    assert correlation is not None
+    assert (
+        correlation.strategies == 4
+    )  # a strategy with another training algorithm is excluded
+    assert correlation.spearman == pytest.approx(1)
+    assert correlation.pearson > 0.9
+    assert len(correlation.by_seed) == 3
 
 
 def test_equal_shares_and_few_strategies_have_no_correlation(

@@ -95,8 +95,8 @@ def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(
 
 def test_what_a_site_receives_comes_from_the_server_and_from_others() -> None:
     assert bytes_received(row({"a": 0.5})) == {"a": 450.0, "b": 50.0, "c": 250.0, "d": 50.0}
-    (found,) = outcomes(study({(DPFL, 0): [row({"a": 0.5})]}))
-    assert (found.received, found.largest, found.models) == (200.0, 450.0, 5.0)
+    (outcome,) = outcomes(study({(DPFL, 0): [row({"a": 0.5})]}))
+    assert (outcome.received, outcome.largest, outcome.models) == (200.0, 450.0, 5.0)
 
 
 def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None:

@@ -89,8 +89,11 @@ def test_totals_of_clusters_are_those_of_their_bundles() -> None:
     assert isinstance(means, Tensor) and isinstance(rows, Tensor)
     centers, planes = rows_of(3, seed=1), rows_of(3, seed=2)
     planes[1] = 0  # not split
-    found = total_bundles(bundles, centers, planes)
-    plain = {name: torch.zeros_like(torch.as_tensor(found[name])) for name in found}
+    cluster_totals = total_bundles(bundles, centers, planes)
+    plain = {
+        name: torch.zeros_like(torch.as_tensor(cluster_totals[name]))
+        for name in cluster_totals
+    }
     for mean, weight in zip(means, rows, strict=True):
         c = int((centers - mean).square().sum(1).argmin())
         side = int((mean - centers[c]) @ planes[c] > 0)
@@ -98,7 +101,7 @@ def test_totals_of_clusters_are_those_of_their_bundles() -> None:
         plain["features"][2 * c + side] += weight * mean
         plain["squares"][2 * c + side] += weight * mean @ mean
     for name, value in plain.items():
-        assert torch.allclose(value, torch.as_tensor(found[name])), name
+        assert torch.allclose(value, torch.as_tensor(cluster_totals[name])), name
     assert plain["rows"][3] == 0
 
 
@@ -116,7 +119,7 @@ def test_centers_are_those_of_all_bundles_in_one_place() -> None:
     centers = federation.query(1)["centers"]
     kept = [site.memory["bundle"] for site in federation.members.values()]
     means = torch.cat([item["means"] for item in kept])
-    rows = torch.cat([each["rows"] for each in kept])
+    rows = torch.cat([reply["rows"] for reply in kept])
     assert rows.sum() == 180
     for _ in range(20):  # Lloyd's algorithm on pooled data, from the federation's result
         at = torch.cdist(means, centers).argmin(1)
@@ -168,9 +171,9 @@ def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> Non
     near_all = total_bundles(kept, centers)
     centers = torch.stack([row, site.memory["bundle"]["means"].mean(0)])
     near_few = total_bundles(kept, centers)
-    for found in (near_all, near_few):
-        rows = torch.as_tensor(found["rows"])
-        mean = torch.as_tensor(found["features"])[0] / rows[0].clamp_min(1)
+    for shown_centers in (near_all, near_few):
+        rows = torch.as_tensor(shown_centers["rows"])
+        mean = torch.as_tensor(shown_centers["features"])[0] / rows[0].clamp_min(1)
         assert rows[0] == 0 or rows[0] >= 5
         assert not torch.allclose(mean, row, atol=1e-3)
 
@@ -262,8 +265,8 @@ def test_sites_with_too_few_rows_show_none_and_rows_that_are_not_finite_are_left
 
 
 def test_where_no_site_can_show_anything_there_is_one_center() -> None:
-    found = world(tables(rows=12), Clustering(least=20)).query(1)["centers"]
-    assert found.tolist() == [[0.0] * 6]
+    centers = world(tables(rows=12), Clustering(least=20)).query(1)["centers"]
+    assert centers.tolist() == [[0.0] * 6]
 
 
 def test_a_large_site_leaves_rows_out_and_weighs_by_all(monkeypatch: Any) -> None:

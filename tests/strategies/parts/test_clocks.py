@@ -58,7 +58,7 @@ def by_clocks(seed: int, different: int) -> tuple[int, torch.Tensor]:
 def test_rows_come_as_often_as_when_they_are_drawn_one_by_one(different: int) -> None:
     ours = [by_clocks(seed, different) for seed in range(500)]
     plain = [one_by_one(seed, different) for seed in range(500)]
-    for of in (lambda found: found[1], lambda found: torch.tensor([found[0] ** 2.0])):
+    for of in (lambda sample: sample[1], lambda sample: torch.tensor([sample[0] ** 2.0])):
         a, b = (torch.stack([of(values) for values in many]) for many in (ours, plain))
         error = ((a.var(0) + b.var(0)) / 500).sqrt()
         assert bool(((a.mean(0) - b.mean(0)).abs() < 4.5 * error).all())
@@ -104,19 +104,19 @@ def test_weights_are_1_on_average() -> None:
             float(made.first[made.order[5]].log()), stream(seed, "strikes")
         )
         weights.append(struck / (struck.sum() * p))
-    found = torch.stack(weights)
-    error = found.mean(1).std() / 800**0.5
+    mean_weights = torch.stack(weights)
+    error = mean_weights.mean(1).std() / 800**0.5
     assert (
-        abs(float(found.mean()) - 1) < 4 * float(error) + 0.01
+        abs(float(mean_weights.mean()) - 1) < 4 * float(error) + 0.01
     )  # the end depends on the draws
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.3, 4.0, 2000.0])
 def test_poisson_numbers_have_their_mean_and_variance(mean: float) -> None:
     u = torch.rand(20_000, generator=stream(0, "u"), dtype=torch.float64)
-    found = poisson(torch.full_like(u, mean), u)
-    assert float(found.mean()) == pytest.approx(mean, abs=4 * (mean / 20_000) ** 0.5)
-    assert float(found.var()) == pytest.approx(mean, rel=0.05)
+    draws = poisson(torch.full_like(u, mean), u)
+    assert float(draws.mean()) == pytest.approx(mean, abs=4 * (mean / 20_000) ** 0.5)
+    assert float(draws.var()) == pytest.approx(mean, rel=0.05)
 
 
 def test_last_bits_of_a_rate_or_of_the_end_change_no_strike() -> None:

@@ -18,7 +18,7 @@ from fallow.strategies.parts.kmeans import in_one_thread
 
 def threads() -> dict[str, int]:
     """Return the number of threads of each library."""
-    return {found["filepath"]: found["num_threads"] for found in threadpool_info()}
+    return {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
 
 
 def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were() -> None:
@@ -52,10 +52,10 @@ def test_one_cluster_and_one_row() -> None:
 def test_many_clusters_are_found_in_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(6.0).repeat_interleave(3)[:, None] * 10
     monkeypatch.setattr("fallow.strategies.parts.kmeans.MANY", 3)
-    found = cluster_rows(
+    clusters = cluster_rows(
         x + torch.rand(18, 1, generator=stream(0, "rows")), 6, stream(0, "x")
     )
-    assert len(found) == 18 and len(set(found.tolist())) > 2
+    assert len(clusters) == 18 and len(set(clusters.tolist())) > 2
 
 
 def spread(x: torch.Tensor, cluster: torch.Tensor) -> float:
@@ -72,10 +72,10 @@ def test_a_start_from_a_sample_finds_clusters_as_good(
     x = torch.randn(3000, 8, generator=stream(0, "rows"))
     expected = spread(x, cluster_rows(x, 50, stream(0, "x")))
     monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1000)
-    found = cluster_rows(x, 50, stream(0, "x"))
-    assert len(torch.unique(found)) == 50
-    assert spread(x, found) < 1.05 * expected
-    assert torch.equal(found, cluster_rows(x, 50, stream(0, "x")))
+    clusters = cluster_rows(x, 50, stream(0, "x"))
+    assert len(torch.unique(clusters)) == 50
+    assert spread(x, clusters) < 1.05 * expected
+    assert torch.equal(clusters, cluster_rows(x, 50, stream(0, "x")))
 
 
 def test_a_sample_of_equal_rows_is_enough_of_a_start(

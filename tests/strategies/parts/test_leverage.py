@@ -47,9 +47,9 @@ def federated(
 
     if passes == 2:
         basis = first_pass(total(basis), rows, ridge)
-    found = second_pass(total(basis), basis, ridge)
-    score = torch.cat([leverages(x, mean, unit[:, None] * found.basis) for x in sites])
-    return score, found
+    rank = second_pass(total(basis), basis, ridge)
+    score = torch.cat([leverages(x, mean, unit[:, None] * rank.basis) for x in sites])
+    return score, rank
 
 
 def centered(x: Tensor) -> Tensor:
@@ -61,11 +61,11 @@ def centered(x: Tensor) -> Tensor:
 
 def test_three_rows_by_hand() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    score, found = federated([x], intercept=False)
+    score, rank = federated([x], intercept=False)
     torch.testing.assert_close(
         score, torch.tensor([1.0, 0.5, 0.5]).double(), rtol=0, atol=1e-15
     )
-    assert found.rank == 2
+    assert rank.rank == 2
 
 
 def test_one_column_and_an_intercept_by_hand() -> None:
@@ -105,13 +105,13 @@ CASES: dict[str, Tensor] = {
 def test_scores_and_rank_are_those_of_the_decomposition(x: Tensor, intercept: bool) -> None:
     expected, rank, condition = svd_leverage(centered(x) if intercept else x)
     cuts = [0, 2, 2, 3, len(x)]  # one site is empty, two have fewer examples than columns
-    score, found = federated([x[a:b] for a, b in pairwise(cuts)], intercept)
-    assert found.rank == rank
+    score, computed_rank = federated([x[a:b] for a, b in pairwise(cuts)], intercept)
+    assert computed_rank.rank == rank
     assert float(score.sum()) == pytest.approx(rank, rel=1e-8)
     assert bool((score >= 0).all() and (score <= 1).all())
     tolerance = max(1e-10, 100 * EPS * condition)
     torch.testing.assert_close(score, expected, rtol=0, atol=tolerance)
-    assert found.condition == pytest.approx(condition, rel=1e-3)
+    assert computed_rank.condition == pytest.approx(condition, rel=1e-3)
 
 
 @pytest.mark.parametrize("apart", [1e-3, 1e-5, 1e-7, 1e-8, 1e-9, 1e-10])
@@ -130,8 +130,8 @@ def test_one_pass_is_wrong_where_two_are_right() -> None:
     x = draws(500, 8)
     x[:, 5] = x[:, 4] + 1e-8 * x[:, 5]
     expected, rank, _ = svd_leverage(centered(x))
-    (two, found), (one, lost) = (federated([x], passes=passes) for passes in (2, 1))
-    assert float((two - expected).abs().max()) < 1e-7 and found.rank == rank
+    (two, rank_of_two), (one, lost) = (federated([x], passes=passes) for passes in (2, 1))
+    assert float((two - expected).abs().max()) < 1e-7 and rank_of_two.rank == rank
     assert float((one - expected).abs().max()) > 1e-3 or lost.rank < rank
 
 
@@ -233,8 +233,8 @@ def test_ranks_of_published_tables_with_an_intercept(name: str, rank: int) -> No
     except ValueError as error:
         pytest.skip(str(error))
     assert Path(DATA).is_dir()
-    score, found = federated(list(torch.split(x, len(x) // 10 + 1)))
-    assert found.rank == rank
+    score, computed_rank = federated(list(torch.split(x, len(x) // 10 + 1)))
+    assert computed_rank.rank == rank
     expected, by_svd, condition = svd_leverage(centered(x.double()))
     assert by_svd == rank
     torch.testing.assert_close(

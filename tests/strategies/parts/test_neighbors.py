@@ -10,14 +10,14 @@ from fallow.strategies.parts import most_similar, neighbors
 
 def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:
     """Find neighbors by the definition: all pairs without self, sorted."""
-    found = []
-    most = min(k, len(x) - 1)
+    distances = []
+    k_at_most = min(k, len(x) - 1)
     for i, row in enumerate([*x, *more]):
         others = [j for j in range(len(x)) if j != i]
         cosine = [float(cosine_similarity(row, other, dim=0)) for other in x]
         others.sort(key=cosine.__getitem__, reverse=True)
-        found.append(others[:most])
-    return found
+        distances.append(others[:k_at_most])
+    return distances
 
 
 @pytest.mark.parametrize("k", [1, 4, 40])

@@ -65,19 +65,23 @@ def by_fractions(n: int, weight: list[Fraction]) -> list[int]:
 @example([11, 1], 18)  # 1.5 and 16.5
 @example([0, 12, 12, 6, 3], 36)
 def test_apportion_is_the_method_of_largest_remainders_without_rounding_noise(
-    held: list[int], n: int
+    counts_at_site: list[int], n: int
 ) -> None:
-    exact = [Fraction(1, max(1, k)) for k in held]
-    weight = 1 / tensor(held, dtype=torch.float64).clamp_min(1)
+    exact = [Fraction(1, max(1, k)) for k in counts_at_site]
+    weight = 1 / tensor(counts_at_site, dtype=torch.float64).clamp_min(1)
     assert apportion(n, weight).tolist() == by_fractions(n, exact)
 
 
 @st.composite
 def demands(draw: st.DrawFn) -> tuple[int, Tensor, Tensor]:
-    held = draw(counts)
-    caps = draw(st.lists(st.integers(0, 40), min_size=len(held), max_size=len(held)))
-    zero = draw(st.sets(st.integers(0, len(held) - 1)))
-    weight = [0.0 if c in zero else 1 / max(1, k) for c, k in enumerate(held)]
+    counts_at_site = draw(counts)
+    caps = draw(
+        st.lists(
+            st.integers(0, 40), min_size=len(counts_at_site), max_size=len(counts_at_site)
+        )
+    )
+    zero = draw(st.sets(st.integers(0, len(counts_at_site) - 1)))
+    weight = [0.0 if c in zero else 1 / max(1, k) for c, k in enumerate(counts_at_site)]
     return draw(st.integers(0, 300)), tensor(weight, dtype=torch.float64), tensor(caps)
 
 

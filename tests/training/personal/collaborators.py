@@ -41,7 +41,7 @@ class ProgressWatcher:
 
     inner: InProcessChannel | SerializingChannel
     received: dict[str, int] = field(default_factory=dict)
-    most: dict[str, int] = field(default_factory=dict)
+    highest: dict[str, int] = field(default_factory=dict)
     routes: list[dict[str, list[str]]] = field(default_factory=list)
 
     @property
@@ -59,8 +59,8 @@ class ProgressWatcher:
         if routes is not None:
             self.routes.append({to: list(senders) for to, senders in routes.items()})
         for name, site in self.inner.members.items():
-            held = sum(kept.startswith("model/") for kept in site.memory)
-            self.most[name] = max(self.most.get(name, 0), held)
+            models = sum(kept.startswith("model/") for kept in site.memory)
+            self.highest[name] = max(self.highest.get(name, 0), models)
         return values
 
 
@@ -105,7 +105,7 @@ def federation(
     rows: Sequence[int] = ROWS,
     make: Callable[[], nn.Module] = linear,
     shape: tuple[int, ...] = (6,),
-    held: int | Sequence[int] = 4,
+    labels_of_site: int | Sequence[int] = 4,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     flipped: Sequence[int] = (),
@@ -113,8 +113,8 @@ def federation(
 ) -> Federation:
     """Return sites of learnable examples.
 
-    Site i has ``rows[i]`` training labels and ``held`` (or ``held[i]``) validation labels.
-    Labels of ``flipped`` sites are mirrored.
+    Site i has ``rows[i]`` training labels and ``labels_of_site`` validation labels, or
+    ``labels_of_site[i]``. Labels of ``flipped`` sites are mirrored.
     """
     model = make().to(dtype)
     layout = Layout.of(model)
@@ -123,8 +123,10 @@ def federation(
     first = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = RunComponents(model, layout, methods, CLASSES, seed, lambda generator: first)
-    center = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centres"))
-    spare = [held] * len(rows) if isinstance(held, int) else held
+    center = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centers"))
+    spare = (
+        [labels_of_site] * len(rows) if isinstance(labels_of_site, int) else labels_of_site
+    )
     for i, (n, v) in enumerate(zip(rows, spare, strict=True)):
         draw = stream(seed, "rows", NAMES[i])
         y = torch.randint(0, CLASSES, (n + v,), generator=draw)

@@ -93,12 +93,12 @@ def enlarge_rows(site: LocalSite) -> None:
 
 
 def run_recipe(
-    found: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
+    dataset: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
 ) -> tuple[SimulatedEnvironment, EventLog, Mapping[str, Any]]:
     """Return a run's federation, event log and last record."""
     journal = EventLog()
     recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
-    world = environment_of(recipe, 0, found, journal)
+    world = environment_of(recipe, 0, dataset, journal)
     return world, journal, ExperimentRun(world, journal).go()[-1]
 
 
@@ -108,8 +108,8 @@ def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_
     training: str, executor: Any
 ) -> None:
     world, _, row = run_recipe(odd(), training, executor=executor)
-    held = {name: len(site.validation) for name, site in world.members.items()}
-    assert held == dict(zip(NAMES, (0, 1, 1, 3), strict=True))
+    validation_sizes = {name: len(site.validation) for name, site in world.members.items()}
+    assert validation_sizes == dict(zip(NAMES, (0, 1, 1, 3), strict=True))
     assert row["per_site"].keys() == set(NAMES)
     for site in world.members.values():
         assert bool(site.memory["best"]["w"].isfinite().all())
@@ -201,10 +201,10 @@ def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on(
 
 @pytest.mark.parametrize("graph", ["static", "resampled", "full"])
 def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> None:
-    found = federation(dpfl(tau_init=0, graph=graph))
-    enlarge_rows(found.members["b"])
-    found.rounds(0, 1)
-    assert bool(found.stack_models("average")[[0, 2, 3, 4]].isfinite().all())
+    world = federation(dpfl(tau_init=0, graph=graph))
+    enlarge_rows(world.members["b"])
+    world.rounds(0, 1)
+    assert bool(world.stack_models("average")[[0, 2, 3, 4]].isfinite().all())
 
 
 def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() -> None:
@@ -305,8 +305,8 @@ def test_dpfl_with_some_sites_a_round_is_refused_before_anything_starts(
     share: float, taken: int
 ) -> None:
     recipe = replace(RECIPE, training=Spec("dpfl"), participation=share)
-    said = rf"dpfl needs all sites in every round, and participation={share:g} takes {taken} of 4"
-    with pytest.raises(ValueError, match=f"{said}; set participation=1"):
+    message = rf"dpfl needs all sites in every round, and participation={share:g} takes {taken} of 4"
+    with pytest.raises(ValueError, match=f"{message}; set participation=1"):
         methods_of(recipe)
     assert methods_of(replace(recipe, participation=0.8))  # rounded up, these are all
     assert methods_of(replace(recipe, training=Spec("ditto")))

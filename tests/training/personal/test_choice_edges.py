@@ -30,7 +30,7 @@ def near(w: Tensor) -> float:
 def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_batched() -> (
     None
 ):
-    result = federation(dpfl(), rows=(6, 6), held=700).rounds(
+    result = federation(dpfl(), rows=(6, 6), labels_of_site=700).rounds(
         0
     )  # forward passes use 512 examples
     site = result.members["a"]
@@ -46,7 +46,7 @@ def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_
 
 
 def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
-    outcome = federation(dpfl(), rows=(6, 6), held=5).rounds(0)
+    outcome = federation(dpfl(), rows=(6, 6), labels_of_site=5).rounds(0)
     site = outcome.members["a"]
     w = site.memory["local"]["w"]
     before = float(reward(SiteView(site, 0))(w))

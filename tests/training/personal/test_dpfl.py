@@ -24,10 +24,10 @@ from tests.training.personal.collaborators import CONFIG, N, dpfl, federation, r
 def test_a_budget_of_one_without_preprocessing_is_local_training_bit_for_bit(
     dtype: torch.dtype,
 ) -> None:
-    found = ran(3, {"dtype": dtype, "make": mlp}, budget=1, tau_init=0)
+    result = ran(3, {"dtype": dtype, "make": mlp}, budget=1, tau_init=0)
     local = federation(Local(CONFIG), dtype=dtype, make=mlp).rounds(0, 1, 2)
-    assert torch.equal(found.stack_models("local"), local.stack_models("local"))
-    assert found.watch.received == {}
+    assert torch.equal(result.stack_models("local"), local.stack_models("local"))
+    assert result.watch.received == {}
 
 
 def test_averaging_everyone_in_every_round_is_fedavg() -> None:
@@ -116,7 +116,7 @@ def test_budgets_and_reach_are_never_violated(fields: dict[str, Any]) -> None:
             assert not bool((graph & ~state["omega"]).any())
     assert any(bool(state["graph"].any()) for state in result.history)
     sizes = dict(zip(result.watch.sites, budgets.tolist(), strict=True))
-    assert all(most <= sizes[name] for name, most in result.watch.most.items())
+    assert all(highest <= sizes[name] for name, highest in result.watch.highest.items())
 
 
 def test_the_average_of_a_round_is_the_matrix_product_of_its_graph() -> None:

@@ -25,15 +25,15 @@ from tests.worlds import Forgetful
 # -- messages --------------------------------------------------------------------------
 
 
-def most(sites: int, budget: int, rounds: int) -> int:
+def count_most_models(sites: int, budget: int, rounds: int) -> int:
     """Return the most models that a site receives in all rounds."""
     return 2 * (sites - 1) + rounds * (budget - 1)
 
 
 def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
-    assert most(100, 10, 98) == 1080
+    assert count_most_models(100, 10, 98) == 1080
     result = ran(4, budget=3)
-    assert max(result.watch.received.values()) <= most(N, 3, 2)
+    assert max(result.watch.received.values()) <= count_most_models(N, 3, 2)
     at_once = ran(
         4, {"held": [4, 0, 0, 0, 0]}, budget=3
     )  # two of a batch of three are used
@@ -115,7 +115,7 @@ def test_a_cohort_that_is_not_everybody_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"budget": 0}, "budget is 0 models; it must be 1 or more"),
         (
@@ -132,8 +132,8 @@ def test_a_cohort_that_is_not_everybody_is_refused() -> None:
         ({"reach": "near"}, "reach is 'near'; use 'all'"),
     ],
 )
-def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_fields_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         replace(dpfl(), **fields)
 
 
@@ -175,13 +175,13 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
     ids=str,
 )
 def test_sites_that_stay_alone_send_and_average_nobody(fields: dict[str, Any]) -> None:
-    found = ran(4, alone=("b", "d"), **fields)
-    graphs = [state["graph"] for state in found.history]
+    result = ran(4, alone=("b", "d"), **fields)
+    graphs = [state["graph"] for state in result.history]
     assert not any(bool(graph[[1, 3]].any()) for graph in graphs)
     assert any(bool(graph[[0, 2, 4]][:, [1, 3]].any()) for graph in graphs)
-    assert not {"b", "d"} & {*found.watch.received}
+    assert not {"b", "d"} & {*result.watch.received}
     for name in "bd":
-        memory = found.members[name].memory
+        memory = result.members[name].memory
         assert torch.equal(memory["average"]["w"], memory["local"]["w"])
 
 

@@ -20,11 +20,11 @@ GOES_ON = replace(
 )
 
 
-def next_cycle(found: Federation) -> Federation:
+def next_cycle(world: Federation) -> Federation:
     """Return the same sites after a query, with only the state for the next cycle."""
-    for site in found.members.values():
+    for site in world.members.values():
         site.forget(("own/", "average"))
-    return found
+    return world
 
 
 def test_alone_it_goes_on_as_local_training_does_bit_for_bit() -> None:
@@ -72,27 +72,29 @@ def test_a_random_graph_stays_and_goes_on_at_once() -> None:
     ],
 )
 def test_a_query_finds_the_models_that_are_in_the_average(fields: dict[str, Any]) -> None:
-    found = ran(4, **fields)
-    for k, site in enumerate(found.members.values()):
+    world = ran(4, **fields)
+    for k, site in enumerate(world.members.values()):
         view = SiteView(site, 0)
-        who = gather_committee(view)
-        assert len(who.models) == 1 + int(found.state["graph"][k].sum())
-        mixed = sum(b * m["w"] for b, m in zip(who.shares, who.models, strict=True))
+        committee = gather_committee(view)
+        assert len(committee.models) == 1 + int(world.state["graph"][k].sum())
+        mixed = sum(
+            b * m["w"] for b, m in zip(committee.shares, committee.models, strict=True)
+        )
         torch.testing.assert_close(mixed, site.memory["average"]["w"])
 
 
 def test_after_preprocessing_in_batches_no_collaborator_is_at_hand() -> None:
-    found = ran(1, budget=2)
-    for site in found.members.values():
+    world = ran(1, budget=2)
+    for site in world.members.values():
         assert len(load_models(SiteView(site, 0))) <= 2
         assert gather_committee(SiteView(site, 0)).is_alone
 
 
 def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -> None:
-    found = ran(4, budget=3, gate=0.5)  # four validation examples at each site
-    assert torch.equal(found.state["graph"], found.state["omega"])
-    assert found.state["omega"].sum(1).tolist() == [2] * 5
-    assert found.state["conflicts"].sum() == 0
+    world = ran(4, budget=3, gate=0.5)  # four validation examples at each site
+    assert torch.equal(world.state["graph"], world.state["omega"])
+    assert world.state["omega"].sum(1).tolist() == [2] * 5
+    assert world.state["conflicts"].sum() == 0
 
 
 def test_a_gate_on_many_validation_rows_still_chooses() -> None:

@@ -21,7 +21,7 @@ HELD = 6
 
 def with_weights(weights: Sequence[float]) -> Federation:
     """Return sites with these weights of validation labels, after one round of training."""
-    made = federation(dpfl(), held=HELD).rounds(0)
+    made = federation(dpfl(), labels_of_site=HELD).rounds(0)
     for site in made.members.values():
         site.weight[site.validation] = torch.tensor(weights, dtype=site.weight.dtype)
     return made

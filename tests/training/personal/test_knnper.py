@@ -79,9 +79,9 @@ def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
 @pytest.mark.parametrize(("k", "weight"), [(3, 0.5), (5, 0.9), (20, 1.0)])
 def test_a_site_predicts_the_mixture(k: int, weight: float) -> None:
     seen = view(KNNPer(CONFIG, k=k, weight=weight))
-    found = seen.outputs(first_state(mlp), seen.rows("labeled"))
-    assert bool(found.isfinite().all())
-    assert_close(found.softmax(1), mixture(seen, k, weight), rtol=0, atol=1e-12)
+    outputs = seen.outputs(first_state(mlp), seen.rows("labeled"))
+    assert bool(outputs.isfinite().all())
+    assert_close(outputs.softmax(1), mixture(seen, k, weight), rtol=0, atol=1e-12)
 
 
 def test_rows_may_come_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ class Served:
     tls: Tls
     transport: HttpsTransport
     secrets: Mapping[str, bytes]
-    said: list[Event]
+    events: list[Event]
     nodes: dict[str, HttpsNode] = field(default_factory=dict)
 
     @property
@@ -64,7 +64,7 @@ class Served:
         while set(result) != sites:
             left = end - time.monotonic()
             problems = {name: node.problem for name, node in self.nodes.items()}
-            assert left > 0, f"only {sorted(result)} answered; {problems}; {self.said}"
+            assert left > 0, f"only {sorted(result)} answered; {problems}; {self.events}"
             result |= self.transport.receive(min(left, 1.0))
         return result
 
@@ -109,8 +109,12 @@ def raw(
     length: int | None = None,
 ) -> bytes:
     """Return the bytes of a request; ``length``: a wrong Content-Length."""
-    said = len(body) if length is None else length
-    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"content-length: {said}"]
+    length_header = len(body) if length is None else length
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "host: 127.0.0.1",
+        f"content-length: {length_header}",
+    ]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
@@ -165,11 +169,11 @@ def served(
     """Create a transport for these sites, none of which is running yet."""
     tls = new_tls(folder / "tls")
     secrets = {name: new_signing_key() for name in sites}
-    said: list[Event] = []
+    events: list[Event] = []
     keys = {name: verify_key(secret) for name, secret in secrets.items()}
     listening = Listening("127.0.0.1:0", tls, clients)
-    transport = HttpsTransport(listening, STUDY, keys, said.append).start()
-    outcome = Served(tls, transport, secrets, said)
+    transport = HttpsTransport(listening, STUDY, keys, events.append).start()
+    outcome = Served(tls, transport, secrets, events)
     with ExitStack() as stack:
         stack.callback(transport.close)
         assert transport.wait_until_there(SOON)

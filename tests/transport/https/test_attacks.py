@@ -38,14 +38,14 @@ MESSAGE = b"an order to anna"
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Served]:
     """Run a test during an exchange with the offline site anna, then let anna reply."""
-    with served(tmp_path) as found:
-        found.transport.send({"anna": MESSAGE})
-        yield found
-        assert found.transport.receive(0.0) == [], "an answer that nobody gave"
-        found.start_site("anna")
-        assert found.answers({"anna"}) == {"anna": b"echo:" + MESSAGE}
-        assert found.transport.problem is None
-        assert found.said == []
+    with served(tmp_path) as server:
+        server.transport.send({"anna": MESSAGE})
+        yield server
+        assert server.transport.receive(0.0) == [], "an answer that nobody gave"
+        server.start_site("anna")
+        assert server.answers({"anna"}) == {"anna": b"echo:" + MESSAGE}
+        assert server.transport.problem is None
+        assert server.events == []
 
 
 def refusal(answer: bytes, word: str) -> int:
@@ -330,10 +330,10 @@ def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
         for _ in range(connections.STRANGERS + 40)
     ]
     try:
-        until(lambda: sum(is_closed(each) for each in silent) >= 40)
+        until(lambda: sum(is_closed(connection) for connection in silent) >= 40)
         world.start_site("bert")
         assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
-        assert not all(is_closed(each) for each in silent)
+        assert not all(is_closed(connection) for connection in silent)
     finally:
         for item in silent:
             item.close()
@@ -346,9 +346,9 @@ def test_who_opens_many_connections_closes_none_of_another_network(world: Served
         with socket.create_connection(("127.0.0.1", world.transport.port), SOON) as slow:
             for _ in range(connections.STRANGERS + 40):
                 many.append(connect_from("127.0.0.2", world.transport.port))
-            until(lambda: sum(is_closed(each) for each in many) >= 40)
+            until(lambda: sum(is_closed(connection) for connection in many) >= 40)
             assert not is_closed(slow)
-        assert not all(is_closed(each) for each in many)
+        assert not all(is_closed(connection) for connection in many)
     finally:
         for item in many:
             item.close()

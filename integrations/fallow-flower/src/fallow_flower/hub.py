@@ -64,7 +64,7 @@ class Parcel:
 
 
 class Hub:
-    """Socket server at ``place`` for Flower's app; a `Transport` once the app is connected.
+    """Socket server at ``path`` for Flower's app; a `Transport` once the app is connected.
 
     Flower's app may end and restart at any time. The newest connection is used, and all messages
     without a reply are sent again. Replies to a message that `send` has replaced are ignored.
@@ -73,7 +73,7 @@ class Hub:
     def __init__(
         self, folder: Path, notify: EventHandler = ignore_event, silence: float = AGAIN
     ) -> None:
-        self.place = folder
+        self.path = folder
         self.notify = notify
         self._silence = silence
         self._lock = Lock()
@@ -126,7 +126,7 @@ class Hub:
                 thread.join()
 
     def _listen(self) -> None:
-        with listening(self.place) as server:
+        with listening(self.path) as server:
             while not self._stop.is_set():
                 if (connection := accept(server)) is not None:
                     self._drop(self._app)

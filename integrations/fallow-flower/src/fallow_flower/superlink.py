@@ -30,7 +30,7 @@ class Superlink:
     """SuperLink that runs as long as the coordinator's process.
 
     ``folder`` has its files, among them the database that preserves nodes and keys. ``address`` is
-    the ``host:port`` to listen at. ``tls`` is from `new_tls`. ``place`` is the socket of the
+    the ``host:port`` to listen at. ``tls`` is from `new_tls`. ``socket`` is the socket of the
     coordinator.
     """
 
@@ -39,7 +39,7 @@ class Superlink:
         folder: Path,
         address: str,
         tls: Tls,
-        run_folder: Path,
+        socket: Path,
         notify: EventHandler = ignore_event,
     ) -> None:
         self._folder = folder.absolute()
@@ -49,7 +49,7 @@ class Superlink:
             raise ValueError(f"{address!r} is no address to listen at; write host:port")
         self._port = int(port)
         commands = write_commands(self._folder / "bin", COMMANDS)
-        env = environment(self._folder / "home", [commands], run_folder)
+        env = environment(self._folder / "home", [commands], socket)
         self._child = Child(
             "superlink",
             self._line,

@@ -124,14 +124,14 @@ def read_annotations(content: bytes) -> list[Cells]:
         raise ValueError(f"it is not XML: {error}") from error
     if not reader.is_export:
         raise ValueError("it is no export of CVAT as 'CVAT for images 1.1'")
-    return reader.said
+    return reader.lines
 
 
 class _Reader:
     """XML handler that collects the elements of a file."""
 
     def __init__(self) -> None:
-        self.said: list[Cells] = []
+        self.lines: list[Cells] = []
         self.is_export = False
         self._depth = 0
         self._image: str | None = None
@@ -168,8 +168,8 @@ class _Reader:
             )
         name = Path(image).stem
         for label in _once(self._labels) or [""]:
-            location = f"tag {len(self.said) + 1}"
-            self.said.append({"id": name, "label": label, "location": location})
+            location = f"tag {len(self.lines) + 1}"
+            self.lines.append({"id": name, "label": label, "location": location})
 
 
 def _once(labels: Sequence[str]) -> list[str]:

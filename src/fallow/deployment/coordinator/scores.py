@@ -33,8 +33,8 @@ def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None
     enough test examples. ``accuracy_weighted`` and per-class scores weight every example equally.
     The mean squared error is in units of ``variance``. A site without counts has None.
 
-    >>> found = score_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
-    >>> found["accuracy"], found["accuracy_weighted"], found["per_site"]
+    >>> scores = score_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
+    >>> scores["accuracy"], scores["accuracy_weighted"], scores["per_site"]
     (0.75, 0.8, {'a': 0.9, 'b': 0.6})
     """
     if variance is not None:

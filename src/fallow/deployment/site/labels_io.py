@@ -160,7 +160,7 @@ class Exported:
 class _Line:
     """Line of a file with an example and a label.
 
-    ``place`` is its position, such as "line 3". ``value`` is a class ID or a number, or None for
+    ``location`` is its position, such as "line 3". ``value`` is a class ID or a number, or None for
     "cannot tell".
     """
 

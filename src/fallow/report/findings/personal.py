@@ -38,7 +38,7 @@ class SiteOutcome:
     ``variance``: between sites, per cent²; ``lowest``: the worst site; ``below_local``: the
     share of sites, in per cent, for which local training is better, paired by seed and
     site; ``received``: bytes of a run, mean over sites, ``models`` the same in models;
-    ``most``: bytes of the site that received the most.
+    ``largest``: bytes of the site that received the most.
     """
 
     strategy: str

@@ -391,8 +391,8 @@ def bids_of(amount: Tensor, generator: torch.Generator) -> Tensor:
 def next_digits(bids: Tensor, prefix: Tensor, digit: int) -> Tensor:
     """Return 0 and 1 at the next digit of each bid that begins with ``prefix``: (K, BASE).
 
-    >>> found = next_digits(torch.tensor([130, 5]), torch.tensor([1, 1]), digit=1)
-    >>> found.nonzero().tolist()  # 130 is 1, 2 in base 128, and 5 is 0, 5
+    >>> digits = next_digits(torch.tensor([130, 5]), torch.tensor([1, 1]), digit=1)
+    >>> digits.nonzero().tolist()  # 130 is 1, 2 in base 128, and 5 is 0, 5
     [[0, 2]]
     """
     check_clusters(len(prefix))

@@ -124,8 +124,8 @@ def rank_in_clusters(
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0], [9.0]])
     >>> centers = torch.tensor([[1.0], [9.0]])
-    >>> found = rank_in_clusters(x, torch.arange(4), centers, neighbors=2)
-    >>> found.cluster.tolist(), found.score[:3]  # distances 1, 3; 1, 2; 2, 3
+    >>> order = rank_in_clusters(x, torch.arange(4), centers, neighbors=2)
+    >>> order.cluster.tolist(), order.score[:3]  # distances 1, 3; 1, 2; 2, 3
     ([0, 0, 0, 1], tensor([0.5000, 0.6667, 0.4000]))
     """
     near = nearest_center(x[good], centers)

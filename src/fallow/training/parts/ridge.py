@@ -79,8 +79,8 @@ def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[st
     ``products`` contains the upper triangle of the symmetric Σ s z z' row by row, D (D + 1) / 2
     numbers.
 
-    >>> found = add_up(torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), torch.ones(1))
-    >>> found["products"].tolist()
+    >>> moments = add_up(torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), torch.ones(1))
+    >>> moments["products"].tolist()
     [1.0, 2.0, 4.0]
     """
     size = z.shape[1]

@@ -19,15 +19,15 @@ THIRDS = [1 / 3] * 3
 
 
 @pytest.mark.parametrize(
-    ("held", "expected"),
+    ("counts_at_site", "expected"),
     [
         ([0, 10, 90], [19, 1, 0]),
         ([5, 10, 85], [12, 6, 2]),
         ([30, 35, 35], [10, 5, 5]),
     ],
 )
-def test_golden_budgets(held: list[int], expected: list[int]) -> None:  # G9
-    assert allocate(20, held, THIRDS, [True] * 3) == expected
+def test_golden_budgets(counts_at_site: list[int], expected: list[int]) -> None:  # G9
+    assert allocate(20, counts_at_site, THIRDS, [True] * 3) == expected
 
 
 def test_classes_that_are_not_in_the_pool_get_nothing() -> None:
@@ -79,15 +79,15 @@ def test_what_small_buckets_cannot_take_fills_the_class_with_the_smallest_ratio_
 def test_budgets_sum_to_what_there_is_and_stay_within_the_pool(data: st.DataObject) -> None:
     c = data.draw(st.integers(2, 6))
     counts = st.lists(st.integers(0, 40), min_size=c, max_size=c)
-    held = data.draw(counts)
+    counts_at_site = data.draw(counts)
     pooled = data.draw(counts.filter(any))
     caps = data.draw(counts.filter(any))
     n = data.draw(st.integers(1, 60))
     shares = [p / sum(pooled) for p in pooled]
-    quota = allocate(n, held, shares, [cap > 0 for cap in caps])
+    quota = allocate(n, counts_at_site, shares, [cap > 0 for cap in caps])
     assert sum(quota) == n and min(quota) >= 0
     assert all(q == 0 for q, cap in zip(quota, caps, strict=True) if cap == 0)
-    filled = spill(n, quota, held, shares, caps)
+    filled = spill(n, quota, counts_at_site, shares, caps)
     assert sum(filled) == min(n, sum(caps))
     assert all(0 <= f <= cap for f, cap in zip(filled, caps, strict=True))
 

@@ -42,18 +42,18 @@ def records(strategy: str, model: str = "mlp") -> list[Record]:
 @pytest.mark.parametrize("model", ["mlp", "digits-cnn"])
 @pytest.mark.parametrize("strategy", NAMES)
 def test_a_run_spends_its_budget_in_every_cycle(strategy: str, model: str) -> None:
-    found = records(strategy, model)
-    labeled = [row["labeled"] for row in found]
+    run_records = records(strategy, model)
+    labeled = [row["labeled"] for row in run_records]
     assert labeled[0] < labeled[1] < labeled[2]
     assert labeled[2] - labeled[1] == labeled[1] - labeled[0]
 
 
 def test_the_notes_of_a_run_say_at_how_many_sites_ksas_was_random() -> None:
-    found = records("NaNKSAS")
-    first = found[0]["labeled_per_site"].values()
+    run_records = records("NaNKSAS")
+    first = run_records[0]["labeled_per_site"].values()
     blind = sum(0 in counts for counts in first)
     assert 0 < blind <= 3
-    assert [row["notes"] for row in found] == [
+    assert [row["notes"] for row in run_records] == [
         {"nan_sites": blind},
         {"nan_sites": blind},
         {},

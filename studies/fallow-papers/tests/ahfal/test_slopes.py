@@ -56,17 +56,17 @@ def test_equal_spreads_have_no_slope() -> None:
 def test_known_slopes_are_found_and_their_intervals_hold_them(
     falling: Callable[[int], StudyRecords],
 ) -> None:
-    found = slopes([falling(8)])
-    assert found is not None
+    fitted = slopes([falling(8)])
+    assert fitted is not None
     expected: dict[Family, float] = {"local": -10, "both": -20}
     for kind, slope in expected.items():
-        line = found.lines[kind]
+        line = fitted.lines[kind]
         assert line.slope == pytest.approx(slope, abs=0.5)
         assert line.interval is not None
         assert line.interval.low <= line.slope <= line.interval.high
         assert line.interval.high - line.interval.low < 2
         assert line.points == 8 * 4
-    steeper, interval = found.steeper["both"]
+    steeper, interval = fitted.steeper["both"]
     # the noise is equal in both and cancels
     assert steeper == pytest.approx(-10, abs=1e-6)
     assert interval is not None
@@ -83,10 +83,10 @@ def test_the_same_records_give_the_same_interval(
 def test_few_runs_have_slopes_without_an_interval(
     falling: Callable[[int], StudyRecords],
 ) -> None:
-    found = slopes([falling(4)])
-    assert found is not None
-    assert found.lines["local"].interval is None
-    assert found.steeper["both"][1] is None
+    fitted = slopes([falling(4)])
+    assert fitted is not None
+    assert fitted.lines["local"].interval is None
+    assert fitted.steeper["both"][1] is None
 
 
 def test_a_seed_that_one_family_lacks_is_in_no_line(

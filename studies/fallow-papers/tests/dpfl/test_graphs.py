@@ -54,9 +54,9 @@ def cell() -> RunRecords:
 
 @pytest.fixture
 def run() -> Graphs:
-    found = graphs_of(cell(), True)
-    assert found is not None
-    return found
+    graphs = graphs_of(cell(), True)
+    assert graphs is not None
+    return graphs
 
 
 def test_graphs_are_read_by_round_with_the_sites_whose_labels_are_wrong(
@@ -103,9 +103,9 @@ def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
     uncounted = record(FIRST, 0)
     del uncounted["evaluations"], uncounted["conflicts"]
     rows = (uncounted, record(THEN, 1, omega=OMEGA, evaluations=36))
-    found = graphs_of(RunRecords(DPFL, 0, rows, None, 0), True)
-    assert found is not None
-    assert found.conflicts == pytest.approx(1 / 10)
+    graphs = graphs_of(RunRecords(DPFL, 0, rows, None, 0), True)
+    assert graphs is not None
+    assert graphs.conflicts == pytest.approx(1 / 10)
 
 
 def test_what_is_dropped_are_candidates_without_a_link(run: Graphs) -> None:

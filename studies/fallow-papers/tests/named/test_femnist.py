@@ -31,14 +31,15 @@ def write(folder: Path, **writers: Sequence[int]) -> None:
 
 def test_letters_are_ten_classes_by_writer(tmp_path: Path) -> None:
     write(tmp_path, f1=[36, 45, 0] * 5, f2=[36, 61, 40] * 5)
-    found = load("femnist_letters", tmp_path)
-    assert found.classes == tuple("abcdefghij")
-    assert found.group_names == ("writer f1", "writer f2")
+    dataset = load("femnist_letters", tmp_path)
+    assert dataset.classes == tuple("abcdefghij")
+    assert dataset.group_names == ("writer f1", "writer f2")
     assert (
-        sorted(torch.cat([found.y, found.y_test]).tolist()) == [0] * 10 + [4] * 5 + [9] * 5
+        sorted(torch.cat([dataset.y, dataset.y_test]).tolist())
+        == [0] * 10 + [4] * 5 + [9] * 5
     )
-    assert found.x.shape[1:] == (1, 28, 28) and float(found.x.max()) == 1.0
-    check_leak(found)
+    assert dataset.x.shape[1:] == (1, 28, 28) and float(dataset.x.max()) == 1.0
+    check_leak(dataset)
 
 
 def test_all_characters_are_62_classes(tmp_path: Path) -> None:
@@ -93,23 +94,27 @@ def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
     sizes = (rng.lognormal(4, 1, USERS) + 100).astype(int)
     users = []
     for user, size in enumerate(sizes):
-        held: list[int] = []
+        rows: list[int] = []
         for c in ((user + k) % 10 for k in range(3)):
             n = int(size) // 3
             if wraps(int(cursor[c]) + n):
                 cursor[c] = 0
-            held += [c * OF_CLASS + int(cursor[c]) + i for i in range(n)]
+            rows += [c * OF_CLASS + int(cursor[c]) + i for i in range(n)]
             cursor[c] += n
-        users.append(held)
+        users.append(rows)
     return users
 
 
 def dataset_of(users: Sequence[Sequence[int]]) -> Dataset:
     """Return a data set of image numbers; 10 % of each user's are test examples."""
     rng = np.random.default_rng(1)
-    mixed = [rng.permutation(np.array(held)) for held in users]
-    train = np.concatenate([held[len(held) // 10 :] for held in mixed])
-    test = np.concatenate([held[: len(held) // 10] for held in mixed])
+    mixed = [rng.permutation(np.array(rows_of_user)) for rows_of_user in users]
+    train = np.concatenate(
+        [rows_of_user[len(rows_of_user) // 10 :] for rows_of_user in mixed]
+    )
+    test = np.concatenate(
+        [rows_of_user[: len(rows_of_user) // 10] for rows_of_user in mixed]
+    )
     x, x_test = (torch.from_numpy(at).float()[:, None] for at in (train, test))
     y, y_test = (torch.from_numpy(at // OF_CLASS) for at in (train, test))
     return Dataset("numbered", x, y, x_test, y_test, classes=tuple("abcdefghij"))
@@ -134,8 +139,8 @@ def test_windows_of_classes_are_that_generator_without_reuse() -> None:
     parts = ClassWindows().split(y, USERS, np.random.default_rng(0))
     sizes = (np.random.default_rng(0).lognormal(4, 1, USERS) + 100).astype(int)
     for user, (part, size) in enumerate(zip(parts, sizes, strict=True)):
-        held = {(user + k) % 10: int(size) // 3 for k in range(3)}
-        assert dict(zip(*np.unique(y[part], return_counts=True), strict=True)) == held
+        counts = {(user + k) % 10: int(size) // 3 for k in range(3)}
+        assert dict(zip(*np.unique(y[part], return_counts=True), strict=True)) == counts
     assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
 
 

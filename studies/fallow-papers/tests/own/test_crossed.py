@@ -47,14 +47,14 @@ def study_of(tmp_path: Path) -> Any:
 def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(
     study_of: Any,
 ) -> None:
-    (found,) = interactions(study_of())
-    assert (found.strategy, found.training) == ("entropy", "dpfl:budget=5")
-    assert found.gains == pytest.approx((5.1, 2.0))  # 10 + (0, 0.1, 0.2) - 5, and 2
-    assert found.test.difference == pytest.approx(3.1)
-    assert found.test.pairs == found.test.wins == 3
+    (interaction,) = interactions(study_of())
+    assert (interaction.strategy, interaction.training) == ("entropy", "dpfl:budget=5")
+    assert interaction.gains == pytest.approx((5.1, 2.0))  # 10 + (0, 0.1, 0.2) - 5, and 2
+    assert interaction.test.difference == pytest.approx(3.1)
+    assert interaction.test.pairs == interaction.test.wins == 3
     half = 4.302653 * 0.1 / 3**0.5  # Student, 2 degrees of freedom, standard deviation 0.1
-    assert found.test.interval.low == pytest.approx(3.1 - half)
-    assert found.test.interval.high == pytest.approx(3.1 + half)
+    assert interaction.test.interval.low == pytest.approx(3.1 - half)
+    assert interaction.test.interval.high == pytest.approx(3.1 + half)
 
 
 def test_it_may_be_over_areas_under_the_curve(study_of: Any) -> None:
@@ -79,8 +79,8 @@ def test_the_report_says_it(study_of: Any) -> None:
 
 def test_the_recipe_is_a_whole_grid() -> None:
     for name in ("personal-al/mnist", "personal-al/mnist-flip"):
-        found = grid(load_recipes()[name].strategies)
-        strategies = {q for q, _ in found}
-        trainings = {t for _, t in found}
-        assert len(found) == len(strategies) * len(trainings) == 20
+        crossed = grid(load_recipes()[name].strategies)
+        strategies = {q for q, _ in crossed}
+        trainings = {t for _, t in crossed}
+        assert len(crossed) == len(strategies) * len(trainings) == 20
         assert "random" in strategies and "local" in trainings

@@ -68,14 +68,14 @@ def test_reach_may_be_listed_site_by_site() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reach", "said"),
+    ("reach", "message"),
     [
         ([[1], [0]], "lists 2 sites; give one list for each of the 3"),
         ([[1], [3], [0]], "lists 3 sites and the number 3; .* from 0 to 2"),
     ],
 )
-def test_a_wrong_list_is_refused(reach: list[list[int]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_list_is_refused(reach: list[list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         reachable(reach, 3)
 
 

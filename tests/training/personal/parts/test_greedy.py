@@ -52,20 +52,20 @@ def choose(
 
 def test_a_group_that_helps_together_only_is_always_found() -> None:
     for seed in range(1000):
-        found = choose(*SYNERGY, seed)
-        assert found.chosen.all()
-        assert_close(found.x_reward, torch.tensor(-1 / 9, dtype=F64))
+        chosen = choose(*SYNERGY, seed)
+        assert chosen.chosen.all()
+        assert_close(chosen.x_reward, torch.tensor(-1 / 9, dtype=F64))
         assert_close(
-            found.gains[found.order[0]], torch.zeros(2, dtype=F64)
+            chosen.gains[chosen.order[0]], torch.zeros(2, dtype=F64)
         )  # gains are 0 and 0
 
 
 def test_with_room_for_one_the_choice_is_worse_than_staying_alone() -> None:
     for seed in range(200):
-        found = choose(*SYNERGY, seed, room=1)
-        assert found.chosen.sum() == 1
-        assert float(found.x_reward) == -6.5 < float(found.alone) == -1
-        assert found.broke and found.evaluations == 4
+        chosen = choose(*SYNERGY, seed, room=1)
+        assert chosen.chosen.sum() == 1
+        assert float(chosen.x_reward) == -6.5 < float(chosen.alone) == -1
+        assert chosen.broke and chosen.evaluations == 4
 
 
 def test_of_two_peers_that_spoil_each_other_exactly_one_is_taken() -> None:
@@ -98,8 +98,8 @@ def on_sets(table: dict[tuple[int, ...], float]) -> tuple[Member, list[Member], 
 def test_without_a_budget_too_it_may_end_below_staying_alone() -> None:
     own, peers, reward = on_sets({(): 0.0, (1,): -2.0, (2,): -2.0, (1, 2): -1.0})
     for seed in range(50):
-        found = choose(own, peers, seed, reward=reward)
-        assert found.chosen.all() and found.x_reward == -1 < found.alone
+        chosen = choose(own, peers, seed, reward=reward)
+        assert chosen.chosen.all() and chosen.x_reward == -1 < chosen.alone
 
 
 def test_the_guard_leaves_a_site_alone_that_would_lose() -> None:
@@ -221,15 +221,15 @@ def test_a_peer_whose_model_is_not_finite_is_refused_and_the_others_are_chosen_a
 
 
 def test_a_reward_that_is_not_a_number_is_the_lowest() -> None:
-    found = choose(*SYNERGY, 0, reward=lambda w: float("nan") if float(w[0]) > 0 else 0.0)
-    assert found.x_reward == 0
+    chosen = choose(*SYNERGY, 0, reward=lambda w: float("nan") if float(w[0]) > 0 else 0.0)
+    assert chosen.x_reward == 0
 
 
 def test_where_nothing_is_earned_peers_join_until_there_is_no_room() -> None:
     own, peers, _ = instance(0)
     for room in (None, 0, 1, 3):
-        found = choose(own, peers, 1, room, reward=lambda w: 0.0)
-        assert int(found.chosen.sum()) == (len(peers) if room is None else room)
+        chosen = choose(own, peers, 1, room, reward=lambda w: 0.0)
+        assert int(chosen.chosen.sum()) == (len(peers) if room is None else room)
 
 
 def test_tiny_gains_count_as_none_if_told_so() -> None:
@@ -237,17 +237,18 @@ def test_tiny_gains_count_as_none_if_told_so() -> None:
     order = torch.tensor([1, 0])
     coins = torch.tensor([0.5, 0.5], dtype=F64)
     assert ggc(own, peers, reward, order, coins).chosen.tolist() == [True, False]
-    found = ggc(own, peers, reward, order, coins, tol=2.0)
-    assert found.chosen.all() and not found.gains.any()
+    chosen = ggc(own, peers, reward, order, coins, tol=2.0)
+    assert chosen.chosen.all() and not chosen.gains.any()
 
 
 def test_a_site_without_labels_weighs_nothing_beside_its_peers() -> None:
     own = Member(torch.tensor([9.0]), 0)
     peers = [Member(torch.tensor([1.0]), 2), Member(torch.tensor([4.0]), 1)]
-    found = ggc(own, peers, near, torch.tensor([0, 1]), torch.tensor([0.0, 0.0]))
-    assert found.alone == -81
+    chosen = ggc(own, peers, near, torch.tensor([0, 1]), torch.tensor([0.0, 0.0]))
+    assert chosen.alone == -81
     assert (
-        found.chosen.tolist() == [True, False] and float(average_chosen(found, own)) == 1.0
+        chosen.chosen.tolist() == [True, False]
+        and float(average_chosen(chosen, own)) == 1.0
     )
     assert torch.equal(average_chosen(ggc(own, [], near, *streams(0, 0)), own), own.w)
 

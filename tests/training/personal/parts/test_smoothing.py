@@ -13,7 +13,7 @@ def test_gains_of_earlier_choices_count_beside_this_one() -> None:
     own = at(0.0)
     peers = [at(3.0)]
     one = torch.tensor([0])
-    found = []
+    smoothed = []
     for past in (
         None,
         torch.tensor([[[9.0, 0.0]]], dtype=F64),
@@ -21,9 +21,9 @@ def test_gains_of_earlier_choices_count_beside_this_one() -> None:
     ):
         g = begin(own, one, torch.tensor([0.75], dtype=F64), 1, past)
         g = decide(add(g, peers), own, peers, near)
-        found.append(bool(g.chosen))
+        smoothed.append(bool(g.chosen))
         assert_close(g.gains, torch.tensor([[0.0, 2.25]], dtype=F64))  # of this choice only
-    assert found == [False, True, False]  # (0 + 9) / 2 against (2.25 + 0) / 2: 0.8
+    assert smoothed == [False, True, False]  # (0 + 9) / 2 against (2.25 + 0) / 2: 0.8
 
 
 def test_what_is_remembered_is_of_those_who_were_chosen_last() -> None:

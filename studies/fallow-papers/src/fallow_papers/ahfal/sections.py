@@ -126,8 +126,8 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
         "over the strategies of a family, paired by seed, with 95 % Student intervals."
     )
     note = (
-        f"Studies: {names}. {who(first, result.members)} AHFAL's paper (Figure 2) calls the "
-        "first family centralized, and strategies that read the global model decentralized."
+        f"Studies: {names}. {list_strategies(first, result.members)} AHFAL's paper (Figure 2) "
+        "calls the first family centralized, and strategies that read the global model decentralized."
     )
     figure = draw.tradeoff(result, unit_of(first))
     words = _describe_tradeoff(result, unit_of(first))
@@ -193,11 +193,11 @@ def class_slopes(values: Slopes, study: StudyRecords, key: str) -> Blocks:
     return [
         show_figure(draw.slopes(values), f"{key}-slopes", caption, alt=words),
         Table("Points of accuracy per unit of CV", header, rows),
-        Note(f"{drawn} {who(study, members)}"),
+        Note(f"{drawn} {list_strategies(study, members)}"),
     ]
 
 
-def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
+def list_strategies(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
     """Describe the members of each family in a sentence."""
     names = (
         f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in strategies])}"

@@ -90,13 +90,13 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
     percentiles of slopes over runs (study, seed) resampled with replacement, because the
     classes of one run are not independent. All families use the same resampled runs.
     """
-    who = members(studies)
-    if "local" not in who or len(who) < 2:
+    strategies_of = members(studies)
+    if "local" not in strategies_of or len(strategies_of) < 2:
         return None
     runs = []
     for study in studies:
         for seed in sorted(study.partitions):
-            run = _points_of_run(study, seed, who)
+            run = _points_of_run(study, seed, strategies_of)
             if run is not None:
                 runs.append(run)
     if not runs:
@@ -105,7 +105,7 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
     drawn = _draw_runs(len(runs))  # (B, runs)
     again: dict[Family, Floats] = {}  # slopes over the runs of each draw, (B,)
     lines: dict[Family, Line] = {}
-    for kind, strategies in who.items():
+    for kind, strategies in strategies_of.items():
         points = [run[kind] for run in runs]
         if len(drawn) > 0:
             sums = np.stack([_sums(x, y) for x, y in points])  # (runs, 5)
@@ -134,12 +134,12 @@ def _draw_runs(runs: int) -> NDArray[np.int64]:
 
 
 def _points_of_run(
-    study: StudyRecords, seed: int, who: dict[Family, tuple[str, ...]]
+    study: StudyRecords, seed: int, strategies_of: dict[Family, tuple[str, ...]]
 ) -> dict[Family, tuple[Floats, Floats]] | None:
     """Return CV_c and accuracy in percent by family, for one seed of one study."""
     cv = count_variation(study.partitions[seed].matrix)
     result: dict[Family, tuple[Floats, Floats]] = {}
-    for kind, strategies in who.items():
+    for kind, strategies in strategies_of.items():
         spreads: list[float] = []
         accuracies: list[float] = []
         for strategy in strategies:

@@ -45,18 +45,24 @@ def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
     Return ``None`` with fewer than two families, and for errors, because the families are
     about classes.
     """
-    who = members(sweep)
-    if "local" not in who or len(who) < 2 or not sweep[0].measure.is_percent:
+    strategies_of = members(sweep)
+    if (
+        "local" not in strategies_of
+        or len(strategies_of) < 2
+        or not sweep[0].measure.is_percent
+    ):
         return None
     points: dict[Family, tuple[Point, ...]] = {}
-    for kind in who:
+    for kind in strategies_of:
         if kind == "local":
             continue
-        result = [_point(study, who[kind], who["local"]) for study in sweep]
+        result = [
+            _point(study, strategies_of[kind], strategies_of["local"]) for study in sweep
+        ]
         points[kind] = tuple(point for point in result if point is not None)
     if all(len(of_kind) < 2 for of_kind in points.values()):  # a line has two points
         return None
-    return Tradeoff(points, who)
+    return Tradeoff(points, strategies_of)
 
 
 def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> Point | None:

@@ -24,7 +24,7 @@ MOST = 4000  # images of a letter
 def femnist_reader(name: str, is_letters: bool = False) -> Reader:
     """Return a reader of the files ``femnist/*.json``; writers are the groups.
 
-    ``letters``: only the ten classes a to j, with at most 4,000 images each, the first ones
+    ``is_letters``: only the ten classes a to j, with at most 4,000 images each, the first ones
     in the order of file names.  Pixels are gray in [0, 1], as in LEAF, and the ink is dark.
 
     Notes

@@ -93,11 +93,11 @@ class Connection:
 
 
 class TunnelConnections:
-    """TunnelConnections of one end by name. ``each`` and ``most`` limit them per site and in total."""
+    """Open connections of one end by name, at most ``per_source`` per site and ``total`` in all."""
 
     def __init__(self, per_source: int = EACH, total: int = ALL) -> None:
-        self._each = per_source
-        self._most = total
+        self._per_source = per_source
+        self._total = total
         self._lock = Lock()
         self._open: dict[str, Connection] = {}
         self._is_closed = False
@@ -106,7 +106,7 @@ class TunnelConnections:
         """Add a connection. Returns False if there are too many or the name is in use."""
         with self._lock:
             of_site = [one for one in self._open.values() if one.site == connection.site]
-            is_full = len(of_site) >= self._each or len(self._open) >= self._most
+            is_full = len(of_site) >= self._per_source or len(self._open) >= self._total
             if self._is_closed or is_full or connection.name in self._open:
                 return False
             self._open[connection.name] = connection
