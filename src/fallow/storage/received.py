@@ -154,18 +154,22 @@ def count_available_bytes() -> int:
     return min(available_bytes, limit)
 
 
-def describe_lack(n_bytes: int, limit: int | None = None) -> str | None:
-    """Return an error message for a file of this unpacked size, without its name; None if it fits.
+class UnfitError(ValueError):
+    """A file of the expected kind must not be read, for the reason in the message."""
 
-    most: maximum number of bytes; None: the available memory.
+
+def check_fits(name: str | Path, n_bytes: int, limit: int | None = None) -> None:
+    """Raise UnfitError for a file of this unpacked size if it does not fit into memory.
+
+    limit: maximum number of bytes; None: the available memory.
     """
     room = limit
     if room is None:
         room = count_available_bytes()
     if n_bytes <= room:
-        return None
-    return (
-        f"unpacks to {size(n_bytes)}, but {size(room)} of memory are available; "
+        return
+    raise UnfitError(
+        f"{name} unpacks to {size(n_bytes)}, but {size(room)} of memory are available; "
         "provide fewer examples, or use a machine with more memory"
     )
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from fallow.core.optional import import_optional
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
-from fallow.data.loaders.archive import check_arrays_fit, read_header
+from fallow.data.loaders.archive import load_arrays, read_header
 from fallow.data.partition.shares import hold_out
 from fallow.data.tables import fill_missing, standardize
-from fallow.storage.received import describe_lack
+from fallow.storage.received import check_fits
 
 Array = npt.NDArray[Any]
 Reader = Callable[[Path | None], Dataset]
@@ -38,7 +38,7 @@ def read_array(folder: Path | None, file: str) -> Array:
     with unpacking(find_file(folder, file)) as path:
         with lzma.open(path) as stream:
             shape, _, dtype = _read_checked_header(stream, path)
-            _check_fits(path, math.prod(shape) * dtype.itemsize)
+            check_fits(path, math.prod(shape) * dtype.itemsize)
         with lzma.open(path) as stream:
             array: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return array
@@ -56,7 +56,7 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
         row_shape = shape[1:]
         wanted = min(n, shape[0])
         n_bytes = wanted * math.prod(row_shape) * dtype.itemsize
-        _check_fits(path, n_bytes)
+        check_fits(path, n_bytes)
         raw = stream.read(n_bytes)
     first: Array = np.frombuffer(raw, dtype).reshape(wanted, *row_shape).copy()
     return first, shape[0]
@@ -72,22 +72,10 @@ def _read_checked_header(
     return shape, is_by_columns, dtype
 
 
-def _check_fits(path: Path, n_bytes: int) -> None:
-    """Raise ValueError for an array that does not fit into memory.
-
-    Zeros are compressed to a ten-thousandth of their size.
-    """
-    lack = describe_lack(n_bytes)
-    if lack is not None:
-        raise ValueError(f"{path} {lack}")
-
-
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
     """Return the arrays of a .npz file by name."""
     with unpacking(find_file(folder, file)) as path:
-        check_arrays_fit(path)
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        return load_arrays(path)
 
 
 @contextmanager

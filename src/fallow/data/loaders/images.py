@@ -17,7 +17,7 @@ from fallow.core.refusal import explain_errors
 from fallow.data.loaders.pixels import BRIGHTEST
 from fallow.data.loaders.raster import ImageError, open_image
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
-from fallow.storage.received import describe_lack
+from fallow.storage.received import check_fits
 
 UNLABELED_FOLDER = "unlabeled"
 GRAY = ("1", "L")
@@ -254,9 +254,7 @@ def _check_fits(
         largest = max(largest, n_bytes)
     if size is not None:
         n_pixels = n_values + largest
-    lack = describe_lack(n_pixels + FLOAT * n_values)
-    if lack is not None:
-        raise ValueError(f"{where} {lack}")
+    check_fits(where, n_pixels + FLOAT * n_values)
 
 
 def _measure(file: Path) -> tuple[tuple[int, ...], int]:

@@ -23,7 +23,7 @@ from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
 from fallow.data.loaders.dialect import Dialect, detect
 from fallow.data.loaders.workbook import check_workbook_fits
-from fallow.storage.received import check_no_pipe, describe_lack
+from fallow.storage.received import check_fits, check_no_pipe
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
@@ -364,7 +364,7 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
         if is_parquet:
             with reader.ParquetFile(path) as opened:
                 _check_names(opened.schema_arrow.names, path.name)
-                _check_fits(path, _estimate_bytes(opened.metadata))
+                check_fits(path.name, _estimate_bytes(opened.metadata))
         table = reader.read_table(path)
     return cells_of_frame(table, path.name, is_text)
 
@@ -380,13 +380,6 @@ def _estimate_bytes(metadata: FileMetaData) -> int:
     )
     n_bytes: int = unpacked + CELL_BYTES * metadata.num_rows * metadata.num_columns
     return n_bytes
-
-
-def _check_fits(path: Path, n_bytes: int) -> None:
-    """Raise ValueError if a file with this decompressed size does not fit into memory."""
-    lack = describe_lack(n_bytes)
-    if lack is not None:
-        raise ValueError(f"{path.name} {lack}")
 
 
 def is_frame(value: object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.parsers import expat
 
-from fallow.storage.received import count_available_bytes, describe_lack
+from fallow.storage.received import check_fits, count_available_bytes
 
 CELL = 40
 """Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""
@@ -26,7 +26,7 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> None:
     """Raise ValueError for an Excel file whose largest sheet, with all shared parts, does
     not fit.
 
-    most: maximum number of bytes; None: the available memory. Raises BadZipFile for other
+    limit: maximum number of bytes; None: the available memory. Raises BadZipFile for other
     files. Invalid XML is ignored, because the reader of the sheets reports it.
     """
     room = limit
@@ -37,15 +37,12 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> None:
     with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
         for member in archive.infolist():
             # no member is decompressed beyond its declared size
-            lack = describe_lack(member.file_size, room)
-            if lack is None:
-                workbook_fits = _Counter()
-                workbook_fits.read(archive, member)
-                largest = max(largest, workbook_fits.cells_bytes)
-                others += workbook_fits.others_bytes
-                lack = describe_lack(largest + others, room)
-            if lack is not None:
-                raise ValueError(f"{path.name} {lack}")
+            check_fits(path.name, member.file_size, room)
+            counter = _Counter()
+            counter.read(archive, member)
+            largest = max(largest, counter.cells_bytes)
+            others += counter.others_bytes
+            check_fits(path.name, largest + others, room)
 
 
 class _Counter:
