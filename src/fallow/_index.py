@@ -6,7 +6,6 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "Counts",
         "Dirichlet",
         "ExactDirichlet",
-        "FedMADirichlet",
         "IID",
         "LongTail",
         "Natural",

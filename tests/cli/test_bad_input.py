@@ -127,7 +127,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             "the head has 5 outputs but the data has 3 classes",
         ),
         pytest.param(
-            [*RUN, "--set", "device=cuda"],
+            [*RUN, "--set", "device=cuda", "--set", "data=absent.csv"],  # not read
             "device is 'cuda', and PyTorch finds no GPU on this machine; set device=cpu",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it has one"),
         ),

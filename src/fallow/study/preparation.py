@@ -24,7 +24,7 @@ from fallow.data.facts import DataFacts, describe_data
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
-from fallow.experiment.methods import ModelMaker, methods_of, versions
+from fallow.experiment.methods import ModelMaker, methods_of, placement_of, versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
@@ -126,6 +126,7 @@ def prepare_study(
         Settings that apply if the data name the site of each example.
     """
     check_distinct(strategies)
+    placement_of(setup.recipe)  # a device that is missing is reported before data are read
     pictures: int | None = None  # all of them
     if outline:
         pictures = _count_pictures(setup.recipe, strategies)

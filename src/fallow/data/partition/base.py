@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -38,14 +37,6 @@ def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
         raise ValueError(
             f"{len(y)} examples cannot be distributed over {sites} sites; use fewer sites"
         )
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise ValueError unless a concentration or ratio is positive and finite."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{name} is {value!r}; it must be a number")
-    if not 0 < value < np.inf:
-        raise ValueError(f"{name} is {value}; give a positive finite number")
 
 
 def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
