@@ -19,7 +19,7 @@ from fallow.core.build import names
 from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
-from fallow.encoders.imputation import Imputation
+from fallow.encoders.encoding import Imputation
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe

@@ -24,7 +24,7 @@ from fallow.core.values import Fill, SenderFacts
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.encoders.imputation import Imputation
+from fallow.encoders.encoding import Imputation
 from fallow.engine.column_counts import DescribedColumn
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels

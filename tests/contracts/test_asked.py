@@ -12,7 +12,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
-from fallow.encoders.imputation import Imputation
+from fallow.encoders.encoding import Imputation
 from fallow.experiment.audit import Audit
 from fallow.sites.replies import answer_step
 from fallow.strategies import FALE, Entropy

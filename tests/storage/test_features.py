@@ -167,11 +167,6 @@ def test_rows_that_were_changed_are_not_taken_for_added_ones(tmp_path: Path) -> 
     assert again.rows == [60]
 
 
-def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the encoder declares 5 features per example"):
-        store(tmp_path).features(KEY, rows(3), 5, Doubled())
-
-
 def test_a_file_that_was_cut_while_it_was_in_use_is_no_row_of_zeros(
     tmp_path: Path,
 ) -> None:

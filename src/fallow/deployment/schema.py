@@ -21,10 +21,8 @@ from fallow.data.dataset import Dataset, Task
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.columns import (
     DIFFERENT_TEXTS,
-    ENOUGH,
-    are_dates,
-    describe_dates,
-    explain_many_texts,
+    are_numbers,
+    summarize_texts,
 )
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.table import EMPTY, read_cells
@@ -88,6 +86,15 @@ class Column:
                 raise ValueError(f"column {self.name!r} has {name} = nan; give a number")
 
     @property
+    def kind(self) -> str:
+        """Return how the column is read: as text, as categories if values are agreed, or as numbers."""
+        if self.text:
+            return "text"
+        if self.values:
+            return "category"
+        return "number"
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Return the features of the column: its name, ``name=value`` for each text, or n-grams."""
         if self.text:
@@ -122,7 +129,11 @@ class Schema:
         tuple[Column, ...], Field(description="columns of a table that are features")
     ] = ()
     shape: Annotated[
-        tuple[int, ...], Field(description="shape of one example, as the model takes it")
+        tuple[int, ...],
+        Field(
+            description="shape of one example, as the model takes it; that of a table follows from "
+            "its columns"
+        ),
     ] = ()
     ids: Annotated[
         str,
@@ -155,6 +166,8 @@ class Schema:
                 f"schema.columns is {names} but schema.kind is {self.kind!r}; give "
                 "columns for a table, and only for a table"
             )
+        if self.kind == "table" and not self.shape:
+            object.__setattr__(self, "shape", (len(self.features),))
         if self.kind == "table" and self.shape != (len(self.features),):
             raise ValueError(
                 f"schema.shape is {list(self.shape)} but the columns make "
@@ -172,8 +185,13 @@ class Schema:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Return the feature names of a table in model order; see `features_of`."""
-        return features_of(self.columns)
+        """Return the features of a table: columns, then missing-value indicators, then texts."""
+        features = _names_of(self.columns)
+        features += [mark for mark, _ in marks_of(self.columns)]
+        for column in self.columns:
+            if column.text:
+                features.extend(column.features)
+        return tuple(features)
 
     @property
     def missing(self) -> Missing | None:
@@ -278,16 +296,6 @@ def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
     return name_marks(names, lacking)
 
 
-def features_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return the feature names: columns, then missing-value indicators, then those of texts."""
-    features = _names_of(columns)
-    features += [mark for mark, _ in marks_of(columns)]
-    for column in columns:
-        if column.text:
-            features.extend(column.features)
-    return tuple(features)
-
-
 def _names_of(columns: Sequence[Column]) -> list[str]:
     names: list[str] = []
     for column in columns:
@@ -302,29 +310,11 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
     The shape of a table is optional. Raises ValueError naming the setting.
     """
     try:
-        result = dict(settings)
-        if result.get("kind") == "table" and "shape" not in result:
-            columns = _read_columns(result.get("columns", ()))
-            result["shape"] = (len(features_of(columns)),)
-        schema: Schema = adapter_of(Schema).validate_json(_as_json(result))
+        schema: Schema = adapter_of(Schema).validate_json(_as_json(settings))
     except ValidationError as error:
         wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
         raise ValueError(wrong_value) from error
     return schema
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Columns of a schema whose shape is not known yet."""
-
-    columns: tuple[Column, ...]
-
-
-def _read_columns(value: object) -> tuple[Column, ...]:
-    """Build columns from plain settings. Raises pydantic's ValidationError."""
-    settings = _as_json({"columns": value})
-    checked: _Columns = adapter_of(_Columns).validate_json(settings, strict=True)
-    return checked.columns
 
 
 def _as_json(settings: Mapping[str, object]) -> str:
@@ -442,14 +432,22 @@ def _schema_of_table(
         if name in texts:
             columns.append(Column(name, text=True))
             continue
-        why = explain_left_out(values)
-        if why is not None and DIFFERENT_TEXTS in why:
-            why += f"; name it with --text {name!r} to use it"
-        if why is None:
-            column = _describe_column(file, name, values, needs_whole=needs_whole)
-            columns.append(column)
-        else:
+        levels, why = summarize_texts(values)
+        if why is not None:
+            if DIFFERENT_TEXTS in why:
+                why += f"; name it with --text {name!r} to use it"
             reasons.append(f"column {name!r} was left out: {why}")
+            continue
+        if not levels:
+            raise ValueError(
+                f"{file.name}: column {name!r} is empty; give an example, or leave it out"
+            )
+        has_empty = any(cell.lower() in EMPTY for cell in values)
+        if are_numbers(levels):
+            levels = []
+        columns.append(
+            Column(name, values=tuple(levels), may_be_empty=has_empty and not needs_whole)
+        )
     if not columns:
         raise ValueError(
             f"{file.name} has no feature column ({'; '.join(reasons)}); add one"
@@ -462,46 +460,8 @@ def _schema_of_table(
         label=label,
         classes=result,
         columns=tuple(columns),
-        shape=(len(features_of(columns)),),
         ids=ids,
     )
-
-
-def explain_left_out(cells: Sequence[str], enough: int = ENOUGH) -> str | None:
-    """Explain why a table column is not a feature, or return None if it may be one.
-
-    Columns of dates, row names and free text are not features. From ``enough`` rows on, texts that
-    differ in almost every row are treated as names.
-    """
-    filled = [cell for cell in cells if cell.lower() not in EMPTY]
-    levels = sorted(set(filled))
-    is_number = all(number_in(level) is not None for level in levels)
-    if is_number:  # or empty
-        return None
-    if are_dates(levels):
-        return describe_dates(levels)
-    return explain_many_texts(len(levels), len(filled), enough)
-
-
-def holds_dates(cells: Sequence[str]) -> bool:
-    """Return whether almost all nonempty cells are dates or times."""
-    levels = {cell for cell in cells if cell.lower() not in EMPTY}
-    return bool(levels) and are_dates(sorted(levels))
-
-
-def _describe_column(
-    file: Path, name: str, cells: list[str], *, needs_whole: bool
-) -> Column:
-    value = [cell for cell in cells if cell.lower() not in EMPTY]
-    if not value:
-        raise ValueError(
-            f"{file.name}: column {name!r} is empty; give an example, or leave it out"
-        )
-    may_be_empty = len(value) < len(cells) and not needs_whole
-    if all(number_in(cell) is not None for cell in value):
-        return Column(name, may_be_empty=may_be_empty)
-    values = tuple(sorted(set(value)))
-    return Column(name, values=values, may_be_empty=may_be_empty)
 
 
 def _drop_zero_decimals(text: str) -> str:

@@ -18,6 +18,7 @@ from fallow.core.types import State
 
 Shape = tuple[int, ...]
 """Shape of one example before encoding."""
+LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 FINE = 12  # binary digits of fitted values
 DIGITS = 32  # hexadecimal digits of a digest
 EMPTY_CELLS = "empty_cells"
@@ -148,6 +149,14 @@ def _plain_fields(encoder: Encoder) -> dict[str, object]:
         if value is None or isinstance(value, bool | int | float | str | list | tuple):
             values[field.name] = value
     return values
+
+
+def mean_and_variance(total: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of columns, from their sums; a rounding error counts as 0."""
+    mean = total["columns"] / total["rows"]  # (d,)
+    square = total["squares"] / total["rows"]
+    variance = square - mean.square()
+    return mean, torch.where(variance > LOST * square, variance, 0.0)
 
 
 def round_digits(value: Tensor, digits: int = FINE) -> Tensor:

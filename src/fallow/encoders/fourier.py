@@ -22,12 +22,11 @@ from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_parts, round_digits
+from fallow.encoders.base import Shape, check_parts, mean_and_variance, round_digits
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
 BATCH = 4096  # examples at a time
-LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 GAMMAS = (0.05, 0.1, 0.25, 0.5, 1.0)
 USUAL = 0.25
 SKETCH = 256  # number of features for the comparison of gammas
@@ -105,10 +104,7 @@ class Fourier:
         - x'|^2, replaces l.  Raises ValueError if all examples are equal.
         """
         total = sum_of_all(ask, self.moments)
-        mean = total["columns"] / total["rows"]  # (d,)
-        square = total["squares"] / total["rows"]
-        variance = square - mean.square()
-        variance = torch.where(variance > LOST * square, variance, 0.0)
+        mean, variance = mean_and_variance(total)  # (d,)
         deviation = round_digits(variance.sqrt())
         if not bool((deviation > 0).any()):
             raise ValueError(

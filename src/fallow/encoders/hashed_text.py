@@ -24,11 +24,10 @@ from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_parts, round_digits
+from fallow.encoders.base import Shape, check_parts, mean_and_variance, round_digits
 from fallow.encoders.rows import all_blocks
 
 BATCH = 1024  # examples at a time
-LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 
 
 FEATURES = Limits(ge=1, le=BUCKETS, advice=", the number of hashed n-grams of a text")
@@ -121,10 +120,7 @@ class HashedText:
         weight = ((1 + rows) / (1 + documents)).log() + 1
         if not others:
             return {"weight": weight}
-        mean = total["columns"] / rows
-        square = total["squares"] / rows
-        variance = square - mean.square()
-        variance = torch.where(variance > LOST * square, variance, 0.0)
+        mean, variance = mean_and_variance({**total, "rows": rows})
         return {
             "weight": weight,
             "center": round_digits(mean),

@@ -28,6 +28,7 @@ from fallow.encoders.base import (
     Shape,
     check_parts,
     describe_shape,
+    mean_and_variance,
     round_digits,
     round_to_grid,
 )
@@ -39,7 +40,6 @@ PHOTO_MEAN = (0.485, 0.456, 0.406)
 PHOTO_DEVIATION = (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colors of ImageNet, with white as 1."""
 FAR = 10.0  # standard deviations at which colors are clipped, against outliers
-LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,8 @@ def fit_colors(ask: Ask, colors: ClientCall) -> State:
     Both are rounded, so that features are identical for every partition.  A constant color has
     deviation 1.
     """
-    total = sum_of_all(ask, colors)
-    mean = total["columns"] / total["rows"]  # (c,)
-    square = total["squares"] / total["rows"]
-    variance = square - mean.square()
-    is_constant = variance <= LOST * square
-    deviation = round_digits(torch.where(is_constant, 1.0, variance).sqrt())
+    mean, variance = mean_and_variance(sum_of_all(ask, colors))  # (c,)
+    deviation = round_digits(torch.where(variance > 0, variance, 1.0).sqrt())
     return {"mean": round_to_grid(mean / deviation) * deviation, "deviation": deviation}
 
 

@@ -16,8 +16,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
-from fallow.encoders.encoding import Encoding
-from fallow.encoders.imputation import Imputation
+from fallow.encoders.encoding import Encoding, Imputation
 from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe

@@ -17,7 +17,7 @@ from fallow.core.methods import methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.names import BUILT_IN
 from fallow.core.wording import count_noun, duration, join_words, size, was_or_were
-from fallow.encoders.imputation import Imputation
+from fallow.encoders.encoding import Imputation
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.methods import methods_of
 from fallow.report.blocks import Block, Blocks, CollapsibleBlock, Command, Note, Table

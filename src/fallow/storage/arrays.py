@@ -11,34 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.storage.files import DRAFT, MARK, make_folder, rights_in, writing
+from fallow.storage.files import MARK, replacing
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 24  # bytes per checksum update
 
 
 def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
-    """Write an array atomically (temporary name, fsync, rename) and return the checksum of its
-    values.
-
-    ``mode``: permissions of the file, as in `fallow.storage.files.write_whole`. An existing file or
-    link is replaced. Raises StorageError if the disk is full or read-only.
-    """
+    """Write an array by `fallow.storage.files.replacing`, and return the checksum of its values."""
     whole = np.ascontiguousarray(array)
-    draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
-    with writing(path):
-        make_folder(path.parent)
-        draft.unlink(missing_ok=True)
-        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        number = os.open(draft, how, rights_in(path.parent, mode))
-        try:
-            with open(number, "wb") as file:
-                np.lib.format.write_array(file, whole, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+    with replacing(path, mode) as file:
+        np.lib.format.write_array(file, whole, allow_pickle=False)
     return checksum_of(whole)
 
 

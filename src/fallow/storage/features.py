@@ -164,8 +164,6 @@ class FeatureStore:
         if name in self._kept:
             self._kept.move_to_end(name)
             return self._kept[name]
-        if len(x) == 0:
-            return self._remember(name, encode(x))
         telling = ByteProgress(len(x), self.notify)
         parts = []
         for start in range(0, len(x), BLOCK):
@@ -348,14 +346,7 @@ class _Keeping:
             os.lseek(journal, 0, os.SEEK_END)
             for start in range(begin, len(self.x), BLOCK):
                 some = self.x[start : start + BLOCK]
-                z = self.encode(some).numpy().astype(file.dtype)
-                if z.shape != (len(some), self.width):
-                    raise ValueError(
-                        f"the features of {len(some)} examples have the shape "
-                        f"{z.shape}, but the encoder declares {self.width} features "
-                        "per example"
-                    )
-                content = z.tobytes()
+                content = self.encode(some).numpy().astype(file.dtype).tobytes()
                 _write_at(data, content, start * file.row_bytes)
                 os.fsync(data)
                 block = Block(start, start + len(some), checksum(content).hex())

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fallow.core.refusal import explain_errors
 from fallow.storage.errors import StorageError, UnwritableFileError
@@ -71,8 +71,15 @@ DRAFT = ".part"
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
-    """Write a file atomically (temporary name, fsync, rename, fsync of the folder); return its
-    sha256.
+    """Write a file by `replacing`, and return its sha256."""
+    with replacing(path, mode) as file:
+        file.write(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Write a file atomically (temporary name, fsync, rename, fsync of the folder).
 
     ``mode``: permissions of the file before the umask; in a private folder, those of other users
     are removed. Use 0o600 for a secret. Raises StorageError if the disk is full or read-only; an
@@ -86,7 +93,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
         try:
             # "x": does not follow a link that another user creates meanwhile
             with open(draft, "xb", opener=for_owner_alone(mode)) as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path)
@@ -97,7 +104,6 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
             os.fsync(folder)
         finally:
             os.close(folder)
-    return hashlib.sha256(content).hexdigest()
 
 
 def writing(path: Path) -> AbstractContextManager[None]:

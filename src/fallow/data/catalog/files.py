@@ -26,7 +26,8 @@ Array = npt.NDArray[Any]
 Reader = Callable[[Path | None], Dataset]
 """Reader of a dataset in the data folder."""
 
-# mean and standard deviation by channel of pixels / 255
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation by channel of pixels / 255."""
 MNIST_SCALE = ((0.1307,), (0.3081,))
 FASHION_SCALE = ((0.286,), (0.353,))
 CIFAR10_SCALE = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
@@ -103,9 +104,7 @@ def find_file(folder: Path | None, file: str) -> Path:
     )
 
 
-def normalize_images(
-    pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]
-) -> Tensor:
+def normalize_images(pixels: Array, scale: Scale) -> Tensor:
     """uint8 (n, h, w) or (n, h, w, c) -> float32 (n, c, h, w), (pixel / 255 - mean) / std."""
     if pixels.ndim == 3:
         pixels = pixels[..., None]  # one channel: (n, h, w, 1)
@@ -146,29 +145,12 @@ def read_mnist(folder: Path | None) -> Dataset:
     return drop_copies(dataset)
 
 
-Pictures = Callable[[list[str]], Tensor]
-"""Reader of the images of files, one file after the other: (n, c, h, w)."""
-
-
-def read_fashion_mnist(folder: Path | None) -> Dataset:
-    def read(files: list[str]) -> Tensor:
-        return torch.cat(
-            [normalize_images(read_array(folder, file), FASHION_SCALE) for file in files]
-        )
-
-    return drop_copies(_fashion_mnist(folder, read))
-
-
-def outline_fashion_mnist(folder: Path | None, first: int) -> Dataset:
-    """Return Fashion-MNIST with its ``first`` images repeated in place of all."""
-    return _fashion_mnist(folder, first_pictures(folder, FASHION_SCALE, first))
-
-
-def _fashion_mnist(folder: Path | None, read: Pictures) -> Dataset:
+def read_fashion_mnist(folder: Path | None, first: int | None = None) -> Dataset:
+    """Read Fashion-MNIST; first: see `_read_images`."""
     z = read_arrays(folder, "fashion_mnist_labels.npz")
-    x = read(["fashion_mnist_images.npy.xz"])
+    x = _read_images(folder, ["fashion_mnist_images.npy.xz"], FASHION_SCALE, first)
     n = len(z["y_train"])
-    return Dataset(
+    dataset = Dataset(
         name="fashion_mnist",
         x=x[:n],
         y=to_labels(z["y_train"]),
@@ -176,27 +158,13 @@ def _fashion_mnist(folder: Path | None, read: Pictures) -> Dataset:
         y_test=to_labels(z["y_test"]),
         classes=to_names(z["class_names"]),
     )
+    return dataset if first else drop_copies(dataset)
 
 
-def read_cifar10(folder: Path | None) -> Dataset:
+def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
     """Read CIFAR-10: training images 0..19999, and the other 30,000 if their file is
-    present.
+    present; first: see `_read_images`.
     """
-
-    def read(files: list[str]) -> Tensor:
-        return torch.cat(
-            [normalize_images(read_array(folder, file), CIFAR10_SCALE) for file in files]
-        )
-
-    return drop_copies(_cifar10(folder, read))
-
-
-def outline_cifar10(folder: Path | None, first: int) -> Dataset:
-    """Return CIFAR-10 with its ``first`` images repeated in place of all."""
-    return _cifar10(folder, first_pictures(folder, CIFAR10_SCALE, first))
-
-
-def _cifar10(folder: Path | None, read: Pictures) -> Dataset:
     z = read_arrays(folder, "cifar10_labels.npz")
     train = ["cifar10_train_a.npy.xz"]
     notes: tuple[str, ...] = ()
@@ -204,31 +172,32 @@ def _cifar10(folder: Path | None, read: Pictures) -> Dataset:
         train.append("cifar10_train_b.npy.xz")
     else:
         notes = ("20,000 of the 50,000 training images: cifar10_train_b.npy.xz is missing",)
-    x = read(train)
-    return Dataset(
+    x = _read_images(folder, train, CIFAR10_SCALE, first)
+    dataset = Dataset(
         name="cifar10",
         x=x,
         y=to_labels(z["y_train"][: len(x)]),
-        x_test=read(["cifar10_test.npy.xz"]),
+        x_test=_read_images(folder, ["cifar10_test.npy.xz"], CIFAR10_SCALE, first),
         y_test=to_labels(z["y_test"]),
         classes=to_names(z["class_names"]),
         notes=notes,
     )
+    return dataset if first else drop_copies(dataset)
 
 
-def first_pictures(
-    folder: Path | None, scale: tuple[tuple[float, ...], tuple[float, ...]], first: int
-) -> Pictures:
-    """Return a reader of the ``first`` images of files, repeated up to the number of all
-    images.
+def _read_images(
+    folder: Path | None, files: list[str], scale: Scale, first: int | None
+) -> Tensor:
+    """Return the images of files, one file after the other: (n, c, h, w).
+
+    first: the number of images to read, which are repeated in place of all.
     """
-
-    def read(files: list[str]) -> Tensor:
-        parts = [read_first(folder, file, first) for file in files]
-        total = sum(rows for _, rows in parts)
-        return repeat_rows(normalize_images(parts[0][0], scale), total)
-
-    return read
+    if first is None:
+        parts = [normalize_images(read_array(folder, file), scale) for file in files]
+        return torch.cat(parts)
+    heads = [read_first(folder, file, first) for file in files]
+    total = sum(rows for _, rows in heads)
+    return repeat_rows(normalize_images(heads[0][0], scale), total)
 
 
 def read_har(folder: Path | None) -> Dataset:

@@ -84,7 +84,7 @@ ENTRIES = (
         classes=10,
         files=("fashion_mnist_images.npy.xz", "fashion_mnist_labels.npz"),
         read=files.read_fashion_mnist,
-        outline=files.outline_fashion_mnist,
+        outline=files.read_fashion_mnist,
     ),
     CatalogEntry(
         name="cifar10",
@@ -95,7 +95,7 @@ ENTRIES = (
         files=("cifar10_train_a.npy.xz", "cifar10_test.npy.xz", "cifar10_labels.npz"),
         optional_files=("cifar10_train_b.npy.xz",),
         read=files.read_cifar10,
-        outline=files.outline_cifar10,
+        outline=files.read_cifar10,
     ),
     CatalogEntry(
         name="har",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, name_buckets, name_marks
 from fallow.core.wording import join_some
 from fallow.data.loaders.dialect import Dialect
-from fallow.data.loaders.table_files import EMPTY, ColumnCells, Numbers
+from fallow.data.loaders.table_files import EMPTY, ColumnCells, Numbers, number_in
 from fallow.data.reading import ColumnRead
 
 BLOCK = 1024  # number of texts per block, to limit memory
@@ -173,7 +173,7 @@ def recognize_column(
         return _leave_out(name, missing, describe_dates(levels), must, file)
     if not cells.is_category:
         spelling = dialect or Dialect()
-        as_number = [_parse_number(level, spelling) for level in levels]
+        as_number = [number_in(spelling.number(level)) for level in levels]
         if None not in as_number:
             return _recognize_number_texts(name, codes, levels, as_number, must)
         _check_mixed(name, texts, codes, as_number, file)
@@ -187,6 +187,27 @@ def recognize_column(
         return _leave_out(name, missing, reason, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
     return RecognizedColumn(read, codes=codes)
+
+
+def summarize_texts(
+    cells: Sequence[str], enough: int = ENOUGH
+) -> tuple[list[str], str | None]:
+    """Return the different texts of a column, sorted, and why it is not a feature, or None.
+
+    Numbers and empty columns have no reason.  enough: see `explain_many_texts`.
+    """
+    filled = [cell for cell in cells if cell.lower() not in EMPTY]
+    levels = sorted(set(filled))
+    if are_numbers(levels):
+        return levels, None
+    if are_dates(levels):
+        return levels, describe_dates(levels)
+    return levels, explain_many_texts(len(levels), len(filled), enough)
+
+
+def are_numbers(levels: Sequence[str]) -> bool:
+    """Return whether all of these texts are numbers."""
+    return all(number_in(level) is not None for level in levels)
 
 
 def describe_dates(levels: Sequence[str]) -> str:
@@ -290,13 +311,6 @@ def _counts_rows(numbers: Numbers) -> bool:
     if numbers[0] not in (0, 1):
         return False
     return bool((np.diff(numbers) == 1).all())
-
-
-def _parse_number(text: str, dialect: Dialect) -> float | None:
-    try:
-        return float(dialect.number(text))
-    except ValueError:
-        return None
 
 
 def are_dates(levels: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -193,7 +193,7 @@ def _encode_features(
     for column, levels in levels_of.items():
         texts = _find_column(cells, column, name).texts or ()
         indices = list(levels.values())
-        features[:, indices] = _encode_levels(texts, column, list(levels), name)
+        features[:, indices] = _encode_texts(texts, column, list(levels), name)
     for number, column in enumerate(written):  # whose features are the last
         texts = _find_column(cells, column, name).texts or ()
         plain = ["" if text.lower() in EMPTY else text for text in texts]
@@ -232,10 +232,25 @@ def _encode_numbers(cells: ColumnCells, column: str, name: str) -> Numbers:
         return numbers.astype(np.float32)
 
 
-def _encode_levels(
+def _encode_texts(
     texts: Sequence[str], column: str, levels: Sequence[str], name: str
 ) -> Numbers:
-    """Return (n, levels) 1 for cells with a text, else 0; NaN for empty cells."""
+    def explain(row: int) -> str:
+        return (
+            f"{name}: column {column!r}, row {row + 1}: {texts[row]!r} is none of the texts "
+            f"that the model was trained with: {', '.join(map(repr, levels))}"
+        )
+
+    return encode_levels(texts, levels, explain)
+
+
+def encode_levels(
+    texts: Sequence[str], levels: Sequence[str], explain: Callable[[int], str]
+) -> Numbers:
+    """Return (n, levels) 1 for cells with a text, else 0; NaN for empty cells.
+
+    Raises ValueError with the sentence of ``explain`` for the first row with another text.
+    """
     code_of = {level: code for code, level in enumerate(levels)}
     block = np.zeros((len(texts), len(levels)), dtype=np.float32)
     for row, text in enumerate(texts):
@@ -244,10 +259,7 @@ def _encode_levels(
         elif text.lower() in EMPTY:
             block[row] = np.nan
         else:
-            raise ValueError(
-                f"{name}: column {column!r}, row {row + 1}: {text!r} is none of the texts "
-                f"that the model was trained with: {', '.join(map(repr, levels))}"
-            )
+            raise ValueError(explain(row))
     return block
 
 

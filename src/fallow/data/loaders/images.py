@@ -35,14 +35,14 @@ Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 @final
 @dataclass(frozen=True)
 class Images:
-    """The user's images, each with its label and its site."""
+    """Images of a folder, each with its label and its site."""
 
     x: npt.NDArray[np.float32]  # (n, channels, height, width), in [0, 1]
-    # "" = unlabeled; targets, NaN = unlabeled, where a table lists them
-    labels: tuple[str, ...] | npt.NDArray[np.float64]
-    sites: tuple[str, ...] | None  # None: without sites
+    labels: tuple[str, ...]  # "" = unlabeled; empty where a table lists targets
     names: tuple[str, ...]  # paths below the folder, such as site/class/file
-    notes: tuple[str, ...]
+    sites: tuple[str, ...] | None = None  # None: without sites
+    notes: tuple[str, ...] = ()
+    targets: npt.NDArray[np.float64] | None = None  # NaN = unlabeled
 
 
 def read_folder(folder: Path, notify: ReportBytes = ignore_bytes) -> Images:
@@ -134,7 +134,8 @@ def _read_listed(folder: Path, table: Path, notify: ReportBytes) -> Images:
     x, notes = _load_files(folder, files, notify)
     return Images(
         x=x,
-        labels=targets.astype(np.float64),
+        labels=(),
+        targets=targets.astype(np.float64),
         sites=sites,
         names=names,
         notes=(f"regression targets were read from {table.name}", *notes),
@@ -146,7 +147,7 @@ def _load_files(
 ) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
     """Load files as one array in the most frequent size, and describe the changes."""
     _check_fits(folder, files)
-    loaded = _read_each(files, notify)
+    loaded = _read_each(files, notify=notify)
     sizes = Counter(pixels.shape[1:] for pixels in loaded)
     # the most frequent size; of several the smallest, so that no image is enlarged
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
@@ -169,15 +170,21 @@ def _load_files(
     return x, tuple(notes)
 
 
-def _read_each(files: Sequence[Path], notify: ReportBytes) -> list[Pixels]:
-    """Return the pixels of each file in its own size; ``notify`` is called for every file."""
+def _read_each(
+    files: Sequence[Path],
+    channels: int | None = None,
+    size: tuple[int, int] | None = None,
+    notify: ReportBytes = ignore_bytes,
+) -> list[Pixels]:
+    """Return the pixels of each file, resized if a size is given."""
     sizes = [file.stat().st_size for file in files]  # in bytes
     total = sum(sizes)
     done = 0
     loaded: list[Pixels] = []
-    for file, size in zip(files, sizes, strict=True):
-        loaded.append(_read_pixels(file, None))
-        done += size
+    for file, n_bytes in zip(files, sizes, strict=True):
+        pixels = _read_pixels(file, channels)
+        loaded.append(pixels if size is None else _resize(pixels, size))
+        done += n_bytes
         notify(done, total)
     return loaded
 
@@ -207,12 +214,7 @@ def read_images(
     """
     if files:
         _check_fits(files[0].parent, files, size)
-    loaded: list[Pixels] = []
-    for file in files:
-        pixels = _read_pixels(file, channels)
-        if size is not None:
-            pixels = _resize(pixels, size)
-        loaded.append(pixels)
+    loaded = _read_each(files, channels, size)
     for file, pixels in zip(files, loaded, strict=True):
         if pixels.shape[1:] != loaded[0].shape[1:]:
             raise ValueError(

@@ -339,7 +339,8 @@ def from_folder(
         groups = np.array(result.sites)
     labels: npt.NDArray[Any] = np.asarray(result.labels)
     task: TaskChoice = "classification"
-    if labels.dtype.kind == "f":
+    if result.targets is not None:
+        labels = result.targets
         task = "regression"
     return from_arrays(
         result.x,

@@ -36,7 +36,7 @@ from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.budget import Budget
 from fallow.deployment.site.schedule import InstructionPosition, RunSchedule
-from fallow.encoders.imputation import check_fill
+from fallow.encoders.encoding import check_fill
 from fallow.experiment.methods import is_shared, local_training_config
 from fallow.storage.files import digest_of
 

@@ -12,23 +12,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import final
 
-import torch
-from torch import Tensor
-
 from fallow.core.refusal import explain_errors
-from fallow.data.loaders.images import UNLABELED_FOLDER, label_of, list_files, read_images
+from fallow.data.loaders.images import (
+    UNLABELED_FOLDER,
+    Images,
+    label_of,
+    list_files,
+    read_images,
+)
 from fallow.data.loaders.raster import ImageError, open_image
-
-
-@final
-@dataclass(frozen=True)
-class Pictures:
-    """Images ``x`` (n, channels, h, w), float32 in [0, 1], and labels ("" if unlabeled)."""
-
-    x: Tensor
-    labels: tuple[str, ...]
-    files: tuple[Path, ...]
-    originals: Originals
 
 
 @final
@@ -128,15 +120,13 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
+def read_pictures(folder: Path, channels: int | None = None) -> Images:
     """Read every image below the folder, sorted by name regardless of the class.
 
     An image may be moved to the folder of its class. Hidden files are skipped. ``channels`` is 1 or
     3 as agreed, or None for 1 if all images are grayscale. Raises ValueError, naming the file, for
     an image that is unreadable, has another size, or is outside the folder.
     """
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder; give one with images in class/*")
     files = sorted(
         list_files(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
     )
@@ -147,12 +137,10 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
         )
     for file in files:
         check_inside(file, folder)
-    x = torch.from_numpy(read_images(files, channels))
-    return Pictures(
-        x=x,
+    return Images(
+        x=read_images(files, channels),
         labels=tuple(label_of(file) for file in files),
-        files=tuple(files),
-        originals=Originals.of(folder, files),
+        names=tuple(file.relative_to(folder).as_posix() for file in files),
     )
 
 

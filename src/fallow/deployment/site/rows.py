@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from pathlib import Path
@@ -17,12 +17,13 @@ from torch import Tensor
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.columns import are_dates, hash_texts, summarize_texts
+from fallow.data.loaders.features import encode_levels
 from fallow.data.loaders.pixels import as_features, bring_to_shape
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
 from fallow.data.loaders.table_files import TABLES, number_in
 from fallow.data.reading import ColumnRead
-from fallow.deployment.schema import Column, Schema, explain_left_out, holds_dates, marks_of
+from fallow.deployment.schema import Column, Schema, marks_of
 from fallow.deployment.site.pictures import (
     Originals,
     check_inside,
@@ -164,85 +165,60 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     cells, written = read_all_cells(file)
     passed_over = _check_columns(cells, schema)
     n_lines = len(next(iter(cells.values())))
-    blank: dict[str, list[bool]] = {}  # empty cells of each column
     is_whole = [True] * n_lines  # lines without missing required cells
-    lacking: dict[str, list[bool]] = {}
+    missing: dict[str, int] = {}  # empty cells of each column
     for column in schema.columns:
-        in_column = [cell.lower() in EMPTY for cell in cells[column.name]]
-        blank[column.name] = in_column
+        texts = ["" if cell.lower() in EMPTY else cell for cell in cells[column.name]]
+        cells[column.name] = texts
+        missing[column.name] = texts.count("")
         if not column.may_be_empty and not column.text:
-            lacking[column.name] = in_column
-            for line, lacks in enumerate(in_column):
-                if lacks:
-                    is_whole[line] = False
+            for line, text in enumerate(texts):
+                is_whole[line] &= text != ""
     notes = list(written)
     n_missing = n_lines - sum(is_whole)
     if n_missing:
-        notes.append(_note_missing(lacking, n_missing, drop_rows))
+        notes.append(_note_missing(schema, missing, n_missing, drop_rows))
 
     rows = list(compress(range(n_lines), is_whole))  # position of each row in the file
     kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
-    is_empty = {name: list(compress(lacks, is_whole)) for name, lacks in blank.items()}
-    ids = kept.get(schema.ids) or _number_rows(rows)
     parts: list[Tensor] = []  # each (n, features of a column)
     for column in schema.columns:
         if not column.text:
-            parts.append(
-                _encode_column(column, kept[column.name], is_empty[column.name], rows)
-            )
+            parts.append(_encode_column(column, kept[column.name], rows))
     for _, name in marks_of(schema.columns):
-        parts.append(torch.tensor(is_empty[name], dtype=torch.float32).unsqueeze(1))
+        is_empty = [text == "" for text in kept[name]]
+        parts.append(torch.tensor(is_empty, dtype=torch.float32).unsqueeze(1))
     for column in schema.columns:
         if column.text:
-            cells_of = zip(kept[column.name], is_empty[column.name], strict=True)
-            texts = ["" if lacks else text for text, lacks in cells_of]
-            parts.append(torch.from_numpy(hash_texts(texts)))
+            parts.append(torch.from_numpy(hash_texts(kept[column.name])))
     unlabeled = [""] * len(rows)
     labels = _parse_labels(schema, kept.get(schema.label, unlabeled), rows)
-    for column in schema.columns:
-        is_given = [not lacks for lacks in is_empty[column.name]]
-        note = _note_beyond(column, list(compress(kept[column.name], is_given)))
-        if note is not None:
-            notes.append(note)
-
-    def describe(row: int) -> ReadableRow:
-        shown: list[tuple[str, str, str]] = []
-        for column in schema.columns:
-            text = kept[column.name][row]
-            if is_empty[column.name][row]:
-                text = ""  # the file may contain "NA"
-            shown.append((column.name, text, column.unit))
-        return tuple(shown)
-
     read: list[ColumnRead] = []
     for column in schema.columns:
-        read.append(_note_column(column, n_missing=sum(blank[column.name])))
-    read += passed_over
+        note = _note_beyond(column, list(filter(None, kept[column.name])))
+        if note is not None:
+            notes.append(note)
+        read.append(
+            ColumnRead(column.name, column.kind, column.values, missing[column.name])
+        )
+
+    def describe(row: int) -> ReadableRow:
+        return tuple((c.name, kept[c.name][row], c.unit) for c in schema.columns)
+
     return SiteRows(
         x=torch.cat(parts, dim=1),
         labels=labels,
-        ids=tuple(ids),
+        ids=tuple(kept.get(schema.ids) or _number_rows(rows)),
         describe=describe,
         notes=tuple(notes),
         n_left_out=n_missing,
-        columns=tuple(read),
+        columns=(*read, *passed_over),
     )
 
 
 def _number_rows(rows: Sequence[int]) -> list[str]:
     """Return row numbers from 1 as names."""
     return [str(row + 1) for row in rows]
-
-
-def _note_column(column: Column, n_missing: int) -> ColumnRead:
-    """Return how a column was read: as text, as categories if values were agreed, or as numbers."""
-    if column.text:
-        return ColumnRead(name=column.name, kind="text", missing=n_missing)
-    if column.values:
-        return ColumnRead(
-            name=column.name, kind="category", values=column.values, missing=n_missing
-        )
-    return ColumnRead(name=column.name, kind="number", missing=n_missing)
 
 
 def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
@@ -258,9 +234,9 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
     for name, texts in cells.items():
         if name in known:
             continue
-        why = explain_left_out(texts, enough=2)
+        levels, why = summarize_texts(texts, enough=2)
         # if the agreed name column is missing, this may be the same under another name
-        may_name_rows = schema.ids not in cells and not holds_dates(texts)
+        may_name_rows = schema.ids not in cells and not are_dates(levels)
         if why is None or may_name_rows:
             raise ValueError(
                 f"column {name!r} is not part of the agreement; remove it (the label "
@@ -270,17 +246,19 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
     return passed_over
 
 
-def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool) -> str:
+def _note_missing(
+    schema: Schema, missing: Mapping[str, int], n_missing: int, drop_rows: bool
+) -> str:
     """Describe missing cells if such rows are dropped. Raises ValueError otherwise.
 
-    ``blank`` has the empty cells of each column.
+    ``missing`` has the number of empty cells of each column.
     """
     if drop_rows:
         return f"dropped rows with missing features: {n_missing}"
     counts: list[str] = []
-    for name, lacks in blank.items():
-        if any(lacks):
-            counts.append(f"{name!r} {sum(lacks)}")
+    for column in schema.columns:
+        if missing[column.name] and not column.may_be_empty and not column.text:
+            counts.append(f"{column.name!r} {missing[column.name]}")
     where = ", ".join(counts)
     raise ValueError(
         f"{n_missing} rows have missing features ({where}); fill them in or remove "
@@ -290,37 +268,25 @@ def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool)
     )
 
 
-def _encode_column(
-    column: Column, cells: list[str], is_empty: list[bool], rows: list[int]
-) -> Tensor:
+def _encode_column(column: Column, cells: list[str], rows: list[int]) -> Tensor:
     """Return a column as numbers (n, 1) or binary features (n, values), NaN for empty cells.
 
     ``rows`` are the positions in the file.
     """
     if not column.values:
         numbers: list[float] = []
-        for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
-            if lacks:
-                numbers.append(math.nan)
-            else:
-                numbers.append(_parse_number(column, cell, row))
+        for row, cell in zip(rows, cells, strict=True):
+            numbers.append(_parse_number(column, cell, row) if cell else math.nan)
         return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
-    places: list[int] = []  # index of each cell's text in the agreed ones
-    for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
-        if lacks:
-            places.append(0)  # any value, replaced below
-        elif cell in column.values:
-            places.append(column.values.index(cell))
-        else:
-            raise ValueError(
-                f"column {column.name!r}, row {row + 1}: {cell!r} is not one of the "
-                "agreed texts "
-                f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
-            )
-    values = torch.tensor(places, dtype=torch.long)  # (n,)
-    result = torch.nn.functional.one_hot(values, len(column.values)).float()
-    result[torch.tensor(is_empty, dtype=torch.bool)] = math.nan
-    return result
+
+    def explain(row: int) -> str:
+        return (
+            f"column {column.name!r}, row {rows[row] + 1}: {cells[row]!r} is not one of the "
+            "agreed texts "
+            f"{', '.join(map(repr, column.values))}{_suggest(cells[row], column.values)}"
+        )
+
+    return torch.from_numpy(encode_levels(cells, column.values, explain))
 
 
 def _suggest(text: str, known: Sequence[str]) -> str:
@@ -387,19 +353,21 @@ def _parse_labels(
 
 def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     pictures = read_pictures(folder, schema.shape[0])
-    _check_shape(pictures.x, schema)
-    for file, text in zip(pictures.files, pictures.labels, strict=True):
+    files = [folder / name for name in pictures.names]
+    x = torch.from_numpy(pictures.x)
+    _check_shape(x, schema)
+    for file, text in zip(files, pictures.labels, strict=True):
         if text and text not in schema.classes:
             raise ValueError(
                 f"folder {file.parent} is not one of the agreed classes "
                 f"{', '.join(map(repr, schema.classes))}{_suggest(text, schema.classes)}"
             )
     return SiteRows(
-        x=pictures.x,
-        labels=_parse_labels(schema, pictures.labels, range(len(pictures.labels))),
-        ids=_name_images(pictures.files, folder),
-        describe=lambda row: pictures.files[row],
-        originals=pictures.originals,
+        x=x,
+        labels=_parse_labels(schema, pictures.labels, range(len(files))),
+        ids=_name_images(files, folder),
+        describe=lambda row: files[row],
+        originals=Originals.of(folder, files),
     )
 
 
