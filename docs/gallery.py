@@ -161,7 +161,7 @@ def read_facts() -> Facts:
 def plain_name(strategy: str) -> str:
     """Return the name of a strategy's page.
 
-    >>> plain_name("core_set"), plain_name("chooser@audit=0.1")
+    >>> plain_name("core_set"), plain_name("chooser@evaluation_fraction=0.1")
     ('core-set', 'chooser')
     """
     return strategy.partition("@")[0].replace("_", "-")

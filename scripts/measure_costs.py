@@ -34,7 +34,7 @@ TRAININGS = {
 """Strategies that come with a training method of their own; the others: FedAvg."""
 
 
-EXTRA: dict[str, dict[str, Any]] = {"chooser": {"audit": 0.1}}
+EXTRA: dict[str, dict[str, Any]] = {"chooser": {"evaluation_fraction": 0.1}}
 """Settings without which a strategy is not used."""
 
 

@@ -2,13 +2,14 @@
 
     python scripts/measure_forecasts.py run RUNS.jsonl         # 200 runs, hours on one core
     python scripts/measure_forecasts.py measure RUNS.jsonl     # the tables, seconds
-    python scripts/measure_forecasts.py again MORE.jsonl       # audits of MNIST, 60 other seeds
-    python scripts/measure_forecasts.py audits MORE.jsonl      # what these audits are off by
+    python scripts/measure_forecasts.py again MORE.jsonl       # 60 other seeds of MNIST
+    python scripts/measure_forecasts.py evaluations MORE.jsonl # errors of these estimates
 
 Ten sites share 4,000 rows of MNIST or of Fashion-MNIST, 60 rows have a label at first and 100 more
 in each of eight cycles, chosen by margin; a head in closed form on 300 Fourier features is solved
-for.  Each seed is run with an audit of a tenth of the labels and without one.  The test rows of one
-site, 1,000, are what a forecast may see; those of the nine others, 9,000, are the truth.
+for.  Each seed is run with an evaluation set of a tenth of the labels, and without one.  The test
+rows of one site, 1,000, are what a forecast may see; those of the nine others, 9,000, are the
+truth.
 
 ``run`` begins where an earlier one stopped.
 """
@@ -26,11 +27,11 @@ from typing import Any
 
 from scipy.stats import t
 
-from fallow.experiment.audit import deviation_of
 from fallow.experiment.curve import FEWEST, CurvePoint, fit_curve
+from fallow.experiment.evaluation_set import deviation_of
 
 DATA = ("mnist", "fashion_mnist")
-AUDITS = (0.1, 0.0)
+FRACTIONS = (0.1, 0.0)
 SEEDS = 50
 SITES = 10
 SEEN = "site-0"
@@ -46,14 +47,14 @@ SETTINGS: dict[str, Any] = {
 
 
 AGAIN = range(100, 160)
-"""Seeds that no other run has, for a second look at the audits of MNIST."""
+"""Seeds that no other run has, for a second look at the evaluation sets of MNIST."""
 
 
 def run_all(
     file: Path,
     seeds: Sequence[int] = range(SEEDS),
     datas: Sequence[str] = DATA,
-    audits: Sequence[float] = AUDITS,
+    fractions: Sequence[float] = FRACTIONS,
 ) -> None:
     """Append a line for each run that the file has not."""
     import fallow as fl
@@ -62,15 +63,15 @@ def run_all(
     worlds = {data: fl.Federation(fl.load(data), "iid", sites=SITES) for data in datas}
     for seed in seeds:
         for data, world in worlds.items():
-            for audit in audits:
-                key = (data, audit, seed)
+            for fraction in fractions:
+                key = (data, fraction, seed)
                 if key in done:
                     continue
                 run = fl.run(
                     world,
                     "margin",
                     training="closed-form",
-                    audit=audit,
+                    evaluation_fraction=fraction,
                     seed=seed,
                     progress=False,
                     **SETTINGS,
@@ -86,7 +87,7 @@ def read_cycles(records: Any) -> Iterator[dict[str, Any]]:
         per_site = record["per_site"]
         others = [score for site, score in per_site.items() if site != SEEN]
         pseudo = record["pseudo_labels"]
-        audit = record.get("audit")
+        evaluation = record.get("evaluation_set")
         cycle = {
             "labels": record["labeled"],
             "seen": per_site[SEEN],
@@ -95,8 +96,8 @@ def read_cycles(records: Any) -> Iterator[dict[str, Any]]:
         }
         if isinstance(pseudo, dict):
             cycle["pool"] = pseudo["accuracy"]
-        if isinstance(audit, dict):
-            cycle["audit"] = {k: v for k, v in audit.items() if k != "per_site"}
+        if isinstance(evaluation, dict):
+            cycle["evaluation"] = {k: v for k, v in evaluation.items() if k != "per_site"}
         yield cycle
 
 
@@ -111,7 +112,11 @@ def read_runs(file: Path) -> list[dict[str, Any]]:
 
 AHEAD = (1, 2, 4)  # cycles of 100 labels
 FIRST = 3  # the first cycle after which there are scores enough
-SOURCES = {"1,000 test rows": "seen", "9,000 test rows": "true", "audit of 10 %": "audit"}
+SOURCES = {
+    "1,000 test rows": "seen",
+    "9,000 test rows": "true",
+    "evaluation set of 10 %": "evaluation",
+}
 MARGIN = 0.25  # of the labels that a target takes in all
 
 
@@ -142,14 +147,14 @@ def points_of(cycles: list[dict[str, Any]], source: str) -> list[CurvePoint]:
     """The scores of cycles that a forecast sees."""
     points = []
     for cycle in cycles:
-        if source != "audit":
+        if source != "evaluation":
             points.append(CurvePoint(cycle["labels"], 1 - cycle[source]))
             continue
-        audit = cycle.get("audit")
-        if audit is None or audit["score"] is None:
+        evaluation = cycle.get("evaluation")
+        if evaluation is None or evaluation["score"] is None:
             continue
-        deviation = deviation_of(audit, is_share=True)
-        points.append(CurvePoint(cycle["labels"], 1 - audit["score"], deviation))
+        deviation = deviation_of(evaluation, is_share=True)
+        points.append(CurvePoint(cycle["labels"], 1 - evaluation["score"], deviation))
     return points
 
 
@@ -158,9 +163,9 @@ def ask(
 ) -> None:
     """One forecast after cycle ``at`` of what ``ahead`` cycles more bring.
 
-    An audit of a cycle is known when its labels are, so the curve begins at the cycle before.
+    The evaluation set of a cycle is known when its labels are, so the curve begins at the cycle before.
     """
-    seen = at if source != "audit" else at - 1
+    seen = at if source != "evaluation" else at - 1
     points = points_of(cycles[: seen + 1], source)
     if len(points) < FEWEST:
         return
@@ -194,37 +199,37 @@ def measure(file: Path) -> None:
                 errors = Found()
                 for run in runs:
                     if run["about"][0] != data or (
-                        source == "audit" and not run["about"][1]
+                        source == "evaluation" and not run["about"][1]
                     ):
                         continue
                     for at in range(FIRST, len(run["cycles"]) - ahead):
                         ask(errors, run["cycles"], source, at, ahead)
                 print(f"| {data} | {name} | {100 * ahead} | {errors.row()} |")
     print()
-    measure_audits(runs)
+    measure_evaluations(runs)
     print()
     measure_costs(runs)
 
 
 @dataclass
-class Audits:
+class EvaluationSets:
     """Estimates of evaluation sets and true values of the pool, as fractions."""
 
     inside: list[bool] = field(default_factory=list)
     width: list[float] = field(default_factory=list)
-    off: list[float] = field(default_factory=list)  # of each audit
-    off_by_run: list[float] = field(default_factory=list)  # means of a run's audits
+    off: list[float] = field(default_factory=list)  # of each evaluation set
+    off_by_run: list[float] = field(default_factory=list)  # means of a run
 
     def add(self, run: dict[str, Any]) -> None:
-        """Count the audits of a run, if it has some."""
+        """Count the evaluation sets of a run, if it has some."""
         off = []
         for cycle in run["cycles"]:
-            audit = cycle.get("audit")
-            if audit is None:
+            evaluation = cycle.get("evaluation")
+            if evaluation is None:
                 continue
-            self.inside.append(audit["low"] <= cycle["pool"] <= audit["high"])
-            self.width.append(audit["high"] - audit["low"])
-            off.append(audit["score"] - cycle["pool"])
+            self.inside.append(evaluation["low"] <= cycle["pool"] <= evaluation["high"])
+            self.width.append(evaluation["high"] - evaluation["low"])
+            off.append(evaluation["score"] - cycle["pool"])
         if off:
             self.off += off
             self.off_by_run.append(fmean(off))
@@ -244,29 +249,31 @@ def mean_and_error(shares: list[float]) -> str:
     return f"{100 * fmean(shares):+.2f} ± {100 * error:.2f}"
 
 
-def measure_audits(runs: list[dict[str, Any]]) -> None:
-    """Print how audits compare with what is true of the pool."""
-    print("| data | runs | audits | interval holds, % | width | mean error | by runs |")
+def measure_evaluations(runs: list[dict[str, Any]]) -> None:
+    """Compare the estimates with the true accuracy on the pool."""
+    print(
+        "| data | runs | evaluation sets | interval holds, % | width | mean error | by runs |"
+    )
     print("|---|---|---|---|---|---|---|")
     for data in DATA:
-        audits = Audits()
+        estimates = EvaluationSets()
         for run in runs:
             if run["about"][0] == data:
-                audits.add(run)
-        if audits.off:
-            print(f"| {data} | {audits.row()} |")
+                estimates.add(run)
+        if estimates.off:
+            print(f"| {data} | {estimates.row()} |")
 
 
 def measure_costs(runs: list[dict[str, Any]]) -> None:
-    """Print what an audit took from the last accuracy, by pairs of one seed."""
-    print("| data | pairs | accuracy with an audit less that without | 95 % |")
+    """Print the loss of accuracy by an evaluation set, by pairs of one seed."""
+    print("| data | pairs | accuracy with less that without an evaluation set | 95 % |")
     print("|---|---|---|---|")
     last = {tuple(run["about"]): run["cycles"][-1]["true"] for run in runs}
     for data in DATA:
         pairs = []
-        for (name, audit, seed), score in last.items():
+        for (name, fraction, seed), score in last.items():
             other = last.get((data, 0.0, seed))
-            if name == data and audit and other is not None:
+            if name == data and fraction and other is not None:
                 pairs.append(score - other)
         half = float(t.ppf(0.975, len(pairs) - 1)) * stdev(pairs) / math.sqrt(len(pairs))
         mean = fmean(pairs)
@@ -279,19 +286,19 @@ def measure_costs(runs: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run, or measure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "measure", "again", "audits"))
+    parser.add_argument("what", choices=("run", "measure", "again", "evaluations"))
     parser.add_argument("file", type=Path)
-    parser.add_argument("more", type=Path, nargs="*", help="for audits: further files")
+    parser.add_argument("more", type=Path, nargs="*", help="for evaluations: further files")
     args = parser.parse_args()
     if args.what == "run":
         run_all(args.file)
     elif args.what == "again":
-        run_all(args.file, AGAIN, datas=DATA[:1], audits=AUDITS[:1])
-    elif args.what == "audits":
+        run_all(args.file, AGAIN, datas=DATA[:1], fractions=FRACTIONS[:1])
+    elif args.what == "evaluations":
         runs = []
         for file in (args.file, *args.more):
             runs += read_runs(file)
-        measure_audits(runs)
+        measure_evaluations(runs)
     else:
         measure(args.file)
 

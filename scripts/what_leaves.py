@@ -20,9 +20,9 @@ from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
-from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe
+from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.training import FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
@@ -38,7 +38,7 @@ STEPS = (
         Scaling(True, True),
         Imputation(Missing()),
         Retention(FedAvg()),
-        Audit(),
+        EvaluationSet(),
     ),
     MinNewLabels(counts_all=True),
 )

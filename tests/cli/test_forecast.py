@@ -16,10 +16,18 @@ LONG = ("--set", "cycles=4", "--set", "rounds=1", "--set", "budget=0.05")
 
 
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run a study with evaluation sets once."""
-    folder = write_inputs(tmp_path_factory.mktemp("audited"))
-    words = ("tiny.toml", "--out", "study", *LONG, "--set", "audit=true", "--quiet")
+    folder = write_inputs(tmp_path_factory.mktemp("evaluated"))
+    words = (
+        "tiny.toml",
+        "--out",
+        "study",
+        *LONG,
+        "--set",
+        "evaluation_fraction=0.1",
+        "--quiet",
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["fallow", "compare", *words])
@@ -30,9 +38,9 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(folder: Path, audited: Path) -> Path:
+def study(folder: Path, evaluated: Path) -> Path:
     """Copy the study to the current directory."""
-    return shutil.copytree(audited, folder / "study")
+    return shutil.copytree(evaluated, folder / "study")
 
 
 def test_a_forecast_in_words_as_an_object_and_as_a_picture(
@@ -51,8 +59,10 @@ def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     assert len(first["labels"]) == 5
     assert first["gain"]["low"] <= first["gain"]["gain"] <= first["gain"]["high"]
     assert first["reach"]["target"] == 0.95
-    by_audit = fallow("forecast", "study", "--by", "audit", "--strategy", "random")
-    assert "the evaluation set" in by_audit.out
+    by_evaluation = fallow(
+        "forecast", "study", "--by", "evaluation", "--strategy", "random"
+    )
+    assert "the evaluation set" in by_evaluation.out
     drawn = fallow("forecast", "study", "--strategy", "random", "--picture", "a.svg")
     assert drawn.out.endswith("Wrote a.svg\n")
     assert (study.parent / "a.svg").read_text().startswith("<?xml")

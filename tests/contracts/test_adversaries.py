@@ -26,9 +26,9 @@ from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.encoders.encoding import Imputation
 from fallow.engine.column_counts import DescribedColumn
-from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe
+from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.privacy import SecureSum
 from fallow.privacy.encryption import encrypt_for
 from fallow.privacy.masks import new_secret, public_half
@@ -70,7 +70,12 @@ METHODS += [
     *(ClosedForm(delta=1e-5), ClosedForm(unlabeled="auto")),
     ClosedForm(balance="class", label_ranks=True),
     *(Scaling(True, True), Scaling(True, True, of_cells=True)),
-    *(Imputation(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
+    *(
+        Imputation(Missing()),
+        Retention(FedAvg()),
+        EvaluationSet(),
+        EvaluationSet(secure_sum=True),
+    ),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
     *(Describe(label=LABEL), Describe(label=LABEL, secure_sum=True)),

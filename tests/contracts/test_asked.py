@@ -13,7 +13,7 @@ from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
-from fallow.experiment.audit import Audit
+from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.sites.replies import answer_step
 from fallow.strategies import FALE, Entropy
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
@@ -39,7 +39,12 @@ EVERY = [
     for _, cls in sorted(names(p).items())
 ]
 EVERY += [Scaling(), Scaling(of_cells=True), Imputation(Missing()), Retention(FedAvg())]
-EVERY += [Annotators(), Annotators(secure_sum=True), Audit(), Audit(secure_sum=True)]
+EVERY += [
+    Annotators(),
+    Annotators(secure_sum=True),
+    EvaluationSet(),
+    EvaluationSet(secure_sum=True),
+]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
 TRAINERS = (
     *METHODS,

@@ -63,7 +63,7 @@ EXEMPT = {
     # in simulations only
     ("OracleHistogram", "histogram"),
     # nothing is sent for fewer answers than the minimum
-    ("Audit", "tally"),
+    ("EvaluationSet", "tally"),
 }
 
 
@@ -190,8 +190,8 @@ def note_query(name: str) -> Noted:
     settings: dict[str, Any] = {}
     if contract.classes:
         settings["model"] = "mlp"
-    if "audit" in contract.options:
-        settings["audit"] = 0.5
+    if "evaluation_fraction" in contract.options:
+        settings["evaluation_fraction"] = 0.5
     with noting() as noted:
         run_small(name, algorithm, data, **settings)
     return noted
@@ -257,7 +257,9 @@ def test_settings_narrow_what_is_declared(strategy: Any, algorithm: Any, data: s
 
 def test_encoders_scaling_and_validation_send_what_they_declare_and_wait() -> None:
     with noting() as noted:
-        run_small("margin", "fedavg", "iris", model="mlp", head="exact", audit=0.5)
+        run_small(
+            "margin", "fedavg", "iris", model="mlp", head="exact", evaluation_fraction=0.5
+        )
         run_small("margin", "fedavg", "iris", model="mlp", validation=0.3)
         run_small("random", "fedavg", "diabetes")
         run_small("random", "closed-form", "digits", encoder="convolution:filters=8")

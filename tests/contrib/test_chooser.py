@@ -192,7 +192,9 @@ CELL = StudyRun('chooser:arms=["margin", "prices"]', 0)
 
 def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path) -> None:
     """Kill a run while the first reward is computed and resume it."""
-    recipe = replace(tiny(tmp_path), audit=0.3, cycles=2, rounds=1, score_rounds=1)
+    recipe = replace(
+        tiny(tmp_path), evaluation_fraction=0.3, cycles=2, rounds=1, score_rounds=1
+    )
     whole = Setup(recipe, tmp_path / "whole")
     assert work(whole, CELL) == WELL
     deadly = 3 * points(whole.out) // 4

@@ -20,7 +20,7 @@ def every_key() -> list[ExchangeKey]:
     for phase, steps in STEPS.items():
         for step in steps:
             key = ExchangeKey(phase, step)
-            if phase in ("train", "query", "audit"):
+            if phase in ("train", "query", "evaluation"):
                 key = replace(key, cycle=3)
             if step in IN_ROUND:
                 key = replace(key, round=4)
@@ -45,8 +45,8 @@ def every_key() -> list[ExchangeKey]:
         "2/train/7/0~1/deliver",
         "1/query/3",
         "1/query-2/ask/0",
-        "1/query/audit/0",
-        "1/audit/0",
+        "1/query/evaluation/0",
+        "1/evaluation/0",
         "model/finish/0~12",
         "progress/5",
     ],

@@ -303,7 +303,9 @@ def test_a_study_states_what_checks_need_and_disclose() -> None:
     assert any("up to 5 suspicious labels" in line for line in plan.describe())
     with pytest.raises(ValueError, match=r"checked_labels needs .* training = fedavg"):
         build_study(agreed("training=fedavg", plan=plan))
-    with pytest.raises(ValueError, match=r"checked_labels is 5, .* audit is 0.1"):
-        agreed(*closed, "audit=0.1", plan=plan)
+    with pytest.raises(
+        ValueError, match=r"checked_labels is 5, .* evaluation_fraction is 0.1"
+    ):
+        agreed(*closed, "evaluation_fraction=0.1", plan=plan)
     with pytest.raises(ValueError, match="checked_labels is -1; it must be 0 or more"):
         AnswerPlan(checked_labels=-1)

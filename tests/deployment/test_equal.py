@@ -134,25 +134,29 @@ STUDIES: dict[str, dict[str, Any]] = {
         "model": Spec("mlp", {"hidden": [6]}),
         "cycles": 1,
     },
-    "an audit": {"audit": 0.3, "restart": "continue"},
-    "an audit with secure sums": {
+    "an evaluation set": {"evaluation_fraction": 0.3, "restart": "continue"},
+    "an evaluation set with secure sums": {
         **CLOSED,
         "training": Spec("closed-form"),
         "privacy": Privacy(secure_sum=True),
-        "audit": 0.3,
+        "evaluation_fraction": 0.3,
     },
-    "an audit and a stop": {
+    "an evaluation set and a stop": {
         **CLOSED,
-        "audit": 0.5,
+        "evaluation_fraction": 0.5,
         "budget": 2,
         "cycles": 5,
         "stop": "when another 1 labels bring less than 90 points with 50 % confidence",
     },
-    "an audit of numbers": {"strategy": Spec("lcmd"), "audit": 0.3, "budget": 0.1},
-    "an audit of a model for each site": {
+    "an evaluation set of numbers": {
+        "strategy": Spec("lcmd"),
+        "evaluation_fraction": 0.3,
+        "budget": 0.1,
+    },
+    "an evaluation set of a model for each site": {
         "strategy": Spec("random"),
         "training": Spec("fedavg-ft"),
-        "audit": 0.3,
+        "evaluation_fraction": 0.3,
         "cycles": 1,
         "validation": 0.2,
     },
@@ -193,7 +197,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "training": Spec("closed-form"),
         "strategy": Spec("chooser", {"arms": ["margin", "prices"]}),
         "privacy": Privacy(secure_sum=True),
-        "audit": 0.3,
+        "evaluation_fraction": 0.3,
         "cycles": 1,
     },
     "prices of classes": {"strategy": Spec("prices"), "cycles": 1},
@@ -258,9 +262,9 @@ LONG = (
     "a head in closed form, of which sites see the head alone",
     "a last word of each site",
     "a pivotal sample of numbers",
-    "an audit",
-    "an audit of a model for each site",
-    "an audit of numbers",
+    "an evaluation set",
+    "an evaluation set of a model for each site",
+    "an evaluation set of numbers",
     "an encoder",
     "an encoder that nothing is fitted to",
     "an encoder with secure sums",
@@ -381,11 +385,11 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         if world.data.classes and at_sites and record["per_site"]:
             assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
     for real, record in zip(run_records(program.run_folder), records, strict=True):
-        if "audit" in record:
-            assert_same_audit(real["audit"], record["audit"])
+        if "evaluation_set" in record:
+            assert_same_evaluation(real["evaluation_set"], record["evaluation_set"])
             if world.data.classes:
-                score = record["audit"]["score"]
-                assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
+                score = record["evaluation_set"]["score"]
+                assert real["evaluation_set"]["score"] == pytest.approx(score, abs=1e-6)
         assert_same_metrics(real, record)
         assert real.get("prediction_sets") == record.get("prediction_sets")
     card = (world.coordinator_folder / CARD).read_text()
@@ -410,7 +414,7 @@ def assert_same_metrics(real: dict[str, Any], simulated: Record) -> None:
                 assert at_sites[part] == pytest.approx(scores[part], abs=1e-6)
 
 
-def assert_same_audit(real: Any, simulated: Any) -> None:
+def assert_same_evaluation(real: Any, simulated: Any) -> None:
     """Check the results on evaluation sets, over all sites and for each site that discloses
     them. Errors may differ in their unit, which at real sites is the variance of the
     initial labels."""

@@ -308,8 +308,8 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
         (training(cycle=3), "it trains in cycles 0 to 2, not in 3"),
         (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, not in 2"),
         (keep("0/query-1/0", "select", n=3), "a cycle has 1 queries"),
-        (keep("0/query/audit/0", "draw", n=3), "no examples are drawn at random"),
-        (keep("0/audit/0", "tally"), "no examples are drawn at random"),
+        (keep("0/query/evaluation/0", "draw", n=3), "no examples are drawn at random"),
+        (keep("0/evaluation/0", "tally"), "no examples are drawn at random"),
         (keep("0/train/0/0", "select", n=3), "by its key it must be of 'training'"),
         (keep("0/query/7", "select", n=3), "but there are at most"),
         (

@@ -55,7 +55,12 @@ STUDIES: dict[str, dict[str, Any]] = {
         "training": Spec("dpfl", {"budget": 2, "graph": "symmetric-or"}),
         **TWICE,
     },
-    "an audit": {"audit": 0.5, "initial": 0, "budget": 0.2, "strategy": Spec("margin")},
+    "an evaluation set": {
+        "evaluation_fraction": 0.5,
+        "initial": 0,
+        "budget": 0.2,
+        "strategy": Spec("margin"),
+    },
     "ifal": {"strategy": Spec("ifal", {"epochs": 1})},
     "entropy of the mean": {"strategy": Spec("entropy", {"model": "average"})},
     "fairfal": {"strategy": Spec("fairfal")},

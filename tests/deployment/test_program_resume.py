@@ -63,7 +63,7 @@ STOPPED = Recipe(
     rounds=1,
     cycles=6,
     score_rounds=1,
-    audit=0.5,
+    evaluation_fraction=0.5,
     stop="when another 1 labels bring less than 90 points with 50 % confidence",
     dtype="float64",
 )

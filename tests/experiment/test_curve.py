@@ -28,7 +28,7 @@ from fallow.experiment.simulation import environment_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.stopping import StopRule, parse_stop
-from tests.experiment.test_audit import places
+from tests.experiment.test_evaluation_set import places
 
 LABELS = (60.0, 160.0, 260.0, 360.0, 460.0, 560.0, 660.0)
 
@@ -142,7 +142,7 @@ RECIPE = Recipe(
     rounds=1,
     score_rounds=1,
     bounds=(),
-    audit=0.4,
+    evaluation_fraction=0.4,
     stop=SOON,
 )
 
@@ -213,10 +213,17 @@ def test_no_label_is_bought_after_a_stop() -> None:
 
 
 def test_without_test_rows_audits_decide_and_without_these_left_out_rows() -> None:
-    audit = {"score": 0.9, "low": 0.8, "high": 1.0, "drawn": 9, "chosen": 9, "rows": 90}
+    evaluation = {
+        "score": 0.9,
+        "low": 0.8,
+        "high": 1.0,
+        "drawn": 9,
+        "chosen": 9,
+        "rows": 90,
+    }
     rule = parse_stop(SOON)
-    by_audit = [record(k, audit=audit, left_out=0.5) for k in range(5)]
-    assert "the evaluation set" in decide_stop(rule, by_audit)["why"]
+    by_evaluation = [record(k, evaluation_set=evaluation, left_out=0.5) for k in range(5)]
+    assert "the evaluation set" in decide_stop(rule, by_evaluation)["why"]
     by_rows = [record(k, left_out=0.5) for k in range(5)]
     assert "leave-one-out" in decide_stop(rule, by_rows)["why"]
     assert "0 scores so far" in decide_stop(rule, [record(k) for k in range(5)])["why"]
@@ -249,8 +256,15 @@ def test_scores_of_several_rounds_and_of_several_runs_are_means() -> None:
 def test_errors_of_numbers_are_taken_as_they_are() -> None:
     (point,) = scores_of([record(0, mse=0.25)], "test")
     assert point.error == 0.25
-    audit = {"score": 2.0, "low": 1.0, "high": 3.0, "drawn": 9, "chosen": 0, "rows": 90}
-    (drawn,) = scores_of([record(0, mse=0.25, audit=audit)], "audit")
+    evaluation = {
+        "score": 2.0,
+        "low": 1.0,
+        "high": 3.0,
+        "drawn": 9,
+        "chosen": 0,
+        "rows": 90,
+    }
+    (drawn,) = scores_of([record(0, mse=0.25, evaluation_set=evaluation)], "evaluation")
     assert drawn.error == 2.0
     # t with 8 degrees of freedom, from a table
     assert drawn.deviation == pytest.approx(1.0 / 2.306, rel=1e-3)
@@ -259,9 +273,9 @@ def test_errors_of_numbers_are_taken_as_they_are() -> None:
 def test_the_first_scores_that_make_a_curve_are_taken() -> None:
     few = scores_of([record(0, accuracy=0.5)], "test")
     many = scores_of([record(k, left_out=0.5) for k in range(4)], "left-out")
-    assert choose_source({"test": few, "audit": [], "left-out": many}) == "left-out"
-    assert choose_source({"test": few, "audit": [], "left-out": []}) == "test"
-    assert choose_source({"test": [], "audit": [], "left-out": []}) == "test"
+    assert choose_source({"test": few, "evaluation": [], "left-out": many}) == "left-out"
+    assert choose_source({"test": few, "evaluation": [], "left-out": []}) == "test"
+    assert choose_source({"test": [], "evaluation": [], "left-out": []}) == "test"
 
 
 def test_a_budget_that_is_chosen_from_nothing_has_no_cycle_to_stop_after() -> None:

@@ -60,7 +60,7 @@ LATER: dict[str, Any] = {  # no effect before the first query
     "fresh_first": True,
     "budget": 0.2,
     "cycles": 1,
-    "audit": 0.5,
+    "evaluation_fraction": 0.5,
     "stop": "when another 100 labels bring less than 0.3 points with 90 % confidence",
 }
 WORDS: dict[str, Any] = {  # no effect at all

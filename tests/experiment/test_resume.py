@@ -52,7 +52,12 @@ WORLDS: dict[str, dict[str, Any]] = {
         "restart": "continue",
     },
     "bytes": {"cycles": 1},
-    "an audit": {"audit": 0.3, "cycles": 1, "strategy": Spec("entropy"), "initial": 0.2},
+    "an evaluation set": {
+        "evaluation_fraction": 0.3,
+        "cycles": 1,
+        "strategy": Spec("entropy"),
+        "initial": 0.2,
+    },
     "labels held back": {
         "training": Spec("tests.experiment.alone:Alone"),
         "validation": 0.4,
@@ -102,7 +107,9 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
     step = 6 if IS_LONG else 14
     if setup.recipe == recipe:
         step = 3 if IS_LONG else 7
-    if setup.recipe.audit:  # test_program_resume also tests every point of a coordinator
+    if (
+        setup.recipe.evaluation_fraction
+    ):  # test_program_resume also tests every point of a coordinator
         step = 10 if IS_LONG else 20
     asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)

@@ -71,7 +71,7 @@ def test_too_few_cycles_are_said_to_be_too_few() -> None:
         "Too few scores for a forecast: 3 so far (on test examples), and at least 4 cycles are needed.",
     )
     assert (few.gain(), few.reach(0.9), draw_forecast(few)) == (None, None, None)
-    none = forecast_runs("random", [run_of(RISING)], "audit")
+    none = forecast_runs("random", [run_of(RISING)], "evaluation")
     assert none.sentences()[0].startswith("There is no score on the evaluation set yet")
 
 

@@ -177,20 +177,20 @@ SCORED = {
     "labeled_per_site": SITES,
     "bytes_down": 8,
 }
-AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6, "drawn": 2, "chosen": 2, "rows": 4}
+EVALUATION = {"score": 0.5, "low": 0.4, "high": 0.6, "drawn": 2, "chosen": 2, "rows": 4}
 
 
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        ({"audit": {"score": 0.5}}, "audit.low is missing"),
+        ({"evaluation_set": {"score": 0.5}}, "evaluation_set.low is missing"),
         (
-            {"audit": AUDIT | {"score": "0.5"}},
-            "audit.score is '0.5'; it must be a number or none",
+            {"evaluation_set": EVALUATION | {"score": "0.5"}},
+            "evaluation_set.score is '0.5'; it must be a number or none",
         ),
         (
-            {"audit": AUDIT | {"per_site": {"a": 3}}},
-            "audit.per_site.a is 3; it must be a table of names and values",
+            {"evaluation_set": EVALUATION | {"per_site": {"a": 3}}},
+            "evaluation_set.per_site.a is 3; it must be a table of names and values",
         ),
         ({"revealed": [1]}, "revealed.0 is 1; it must be a table of names and values"),
         ({"revealed": [{"kind": "sum"}]}, "revealed.0.verb is missing"),
@@ -240,7 +240,7 @@ def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
         {"per_class": [None, math.nan, 1, 0]},
         SCORED,
         {"revealed": [SENT | {"received": {"a": 1}}]},
-        {"audit": AUDIT | {"score": None}},
+        {"evaluation_set": EVALUATION | {"score": None}},
         {"graph": {"a": ["b"]}, "omega": {}},
         {"notes": {"sigma": "what a query likes"}},
     ],

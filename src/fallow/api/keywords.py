@@ -69,7 +69,7 @@ class RunSettings(TypedDict, total=False):
     local_training_config: TrainingConfig | Mapping[str, object] | None
     initial_by: Literal["random", "typical", "query"] | None
     queries_per_cycle: int | None
-    audit: float | bool | None
+    evaluation_fraction: float | None
     stop: str | None
     protocol: Literal["auto", "cycles", "one_pass"] | None
     budget_allocation: BudgetAllocation | None

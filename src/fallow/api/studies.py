@@ -447,7 +447,7 @@ class Study:
         ----------
         strategy : query strategy or str, optional
             Strategy to extrapolate, if the study has several.
-        by : {"auto", "test", "audit", "left-out"}, default="auto"
+        by : {"auto", "test", "evaluation", "left-out"}, default="auto"
             Source of the scores: test set, evaluation set, or leave-one-out.  "auto" uses the first
             that has enough scores.
 

@@ -127,7 +127,7 @@ def forecast(
         str | None, typer.Option(help="Query strategy (default: all)")
     ] = None,
     by: Annotated[
-        Literal["auto", "test", "audit", "left-out"],
+        Literal["auto", "test", "evaluation", "left-out"],
         typer.Option(
             help="Scores to extrapolate; auto: the first of these with enough cycles"
         ),

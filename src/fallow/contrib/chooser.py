@@ -77,9 +77,10 @@ class Chooser:
 
     *Examples that count.*  Selected examples are harder than others, and how much harder depends on
     the query strategy.  Only labels with a known probability of selection count, each weighted by
-    its inverse: with ``audit = 0.1``, a tenth of each label budget is drawn uniformly, and these
-    examples measure the value of the other nine tenths.  Without an evaluation set, all labeled
-    examples have the same weight, which favors strategies that select easy examples.
+    its inverse: with ``evaluation_fraction = 0.1``, a tenth of each label budget is drawn
+    uniformly, and these examples measure the value of the other nine tenths.  Without an
+    evaluation set, all labeled examples have the same weight, which favors strategies that select
+    easy examples.
 
     *Draw.*  Every site contributes a random number; the fractional part of their sum selects the
     arm.
@@ -112,7 +113,7 @@ class Chooser:
         draws=True,
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: rewards are computed over all sites; a resumed run asks again",
-        options=("audit",),
+        options=("evaluation_fraction",),
         regression=False,  # depends on the arms: `join_contracts`
     )
 

@@ -13,7 +13,7 @@ Phase = Literal[
     "tuned",
     "train",
     "query",
-    "audit",
+    "evaluation",
     "finish",
     "progress",
 ]
@@ -48,14 +48,14 @@ STEPS: Mapping[Phase, tuple[StepName, ...]] = {
     "tuned": ("tune", "new", "targets", "encode", "features"),
     "train": ("round", "new", "targets", "best", "last", "head", "score"),
     "query": ("query", "draw", "ask", "close"),
-    "audit": ("tally",),
+    "evaluation": ("tally",),
     "finish": ("finish",),
     "progress": ("progress",),
 }
 """Steps of each phase. The first one is its main step, whose name is not part of the text."""
 IN_ROUND: tuple[StepName, ...] = ("round", "best", "last", "head", "score")
 """Steps of a round of training."""
-TEXT_OF: Mapping[StepName, str] = {"draw": "audit"}
+TEXT_OF: Mapping[StepName, str] = {"draw": "evaluation"}
 """Text of a step that differs from its name."""
 SINGLE: Mapping[Phase, str] = {
     "hello": "0/hello",
@@ -211,8 +211,8 @@ FIELDS = tuple(field.name for field in fields(ExchangeKey))
 def read_key(tree: object) -> ExchangeKey:
     """Return the key with the fields of `ExchangeKey.to_dict`. Raises ValueError otherwise.
 
-    >>> read_key(ExchangeKey("audit", "tally", cycle=1).to_dict()).step_name
-    '1/audit'
+    >>> read_key(ExchangeKey("evaluation", "tally", cycle=1).to_dict()).step_name
+    '1/evaluation'
     """
     if not isinstance(tree, dict):
         raise ValueError(f"the key of an exchange is {_show(tree)} and has no fields")

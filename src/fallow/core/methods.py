@@ -314,7 +314,7 @@ class Methods(TypedDict):
     scaling: NotRequired[Standardizer]
     head: NotRequired[LastLayerSolver]
     """Replaces the last layer of a model after the last round."""
-    audit: NotRequired[EvaluationSampler]
+    evaluation_set: NotRequired[EvaluationSampler]
     """Draws the evaluation set in addition to the query."""
     contribution: NotRequired[ContributionDecision]
     """Decides before each training phase which labels exact statistics cover."""

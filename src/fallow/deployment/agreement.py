@@ -154,10 +154,11 @@ class Agreement:
         check_distributions(self.distributions, self.names)
         self.plan.check_task(len(self.schema.classes))
         check_budgets(self.plan, self.recipe.purchases)
-        if self.plan.checked_labels and self.recipe.audit:
+        if self.plan.checked_labels and self.recipe.evaluation_fraction:
             raise ValueError(
                 f"federation.checked_labels is {self.plan.checked_labels}, which leaves out selected "
-                f"examples, and audit is {self.recipe.audit:g}, whose estimate needs them; omit one"
+                f"examples, and evaluation_fraction is {self.recipe.evaluation_fraction:g}, whose "
+                "estimate needs them; omit one"
             )
         if self.plan.send_agreement and self.recipe.privacy.epsilon is not None:
             raise ValueError(

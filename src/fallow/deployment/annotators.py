@@ -42,8 +42,8 @@ from fallow.deployment.test_counts import (
 )
 from fallow.engine.conformal import ERROR_BINS
 from fallow.engine.score_metrics import BINS
-from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
+from fallow.experiment.evaluation_set import KEPT as OUTLOOK
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import (
     COUNTS,
@@ -410,7 +410,7 @@ def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
     lasting: tuple[str, ...] = ()
     if recipe.restart == "continue":
         lasting = ("own/", "average")
-    if recipe.audit:
+    if recipe.evaluation_fraction:
         lasting += (OUTLOOK,)
     return lasting
 

@@ -13,9 +13,10 @@ is the upper edge of the bin that contains it.  A bin is itself a nonconformity,
 holds exactly.  Coverage exceeds that of distinct values by at most the share of the bin.  A
 digit-by-digit search for the exact quantile would need several exchanges.
 
-*Which examples.*  The test examples of the sites, because no model was trained on them.  The evaluation
-set (`fallow.experiment.audit`) consists of labeled examples that later models are trained on, so that
-their errors are too small.  All test examples count, so that weights 1/pi of a sample are not needed.
+*Which examples.* The test examples of the sites, because no model was trained on them. The
+evaluation set (`fallow.experiment.evaluation_set`) consists of labeled examples that later models
+are trained on, so that their errors are too small. All test examples count, so that weights 1/pi of
+a sample are not needed.
 
 *Several models of one example.*  If each site has a personalized model and all share the test
 examples, each example counts 1 in all, distributed over the models (hierarchical conformal

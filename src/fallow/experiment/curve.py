@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.streams import seed_of
-from fallow.experiment.audit import deviation_of
+from fallow.experiment.evaluation_set import deviation_of
 from fallow.experiment.finished import FinishedStop
 from fallow.settings.stopping import StopRule
 
@@ -225,12 +225,12 @@ def _interval(values: Array, level: float) -> ExpectedValue:
     return ExpectedValue(middle=float(middle), low=float(low), high=float(high))
 
 
-Source = Literal["test", "audit", "left-out"]
+Source = Literal["test", "evaluation", "left-out"]
 """Examples on which a score is measured."""
 SOURCES: tuple[Source, ...] = get_args(Source)
 WORDS: dict[Source, str] = {
     "test": "test examples",
-    "audit": "the evaluation set",
+    "evaluation": "the evaluation set",
     "left-out": "labeled examples (leave-one-out)",
 }
 
@@ -299,14 +299,14 @@ def _score_of(records: Sequence[Record], source: Source) -> CurvePoint | None:
         return None
     labels = float(bought)
     is_classes = last.get("accuracy") is not None
-    if source == "audit":
-        audit = last.get("audit")
-        if audit is None or audit["score"] is None or audit["high"] is None:
+    if source == "evaluation":
+        evaluation = last.get("evaluation_set")
+        if evaluation is None or evaluation["score"] is None or evaluation["high"] is None:
             return None
-        error = audit["score"]
+        error = evaluation["score"]
         if last.get("mse") is None:
             error = 1 - error
-        deviation = deviation_of(audit, is_share=last.get("mse") is None)
+        deviation = deviation_of(evaluation, is_share=last.get("mse") is None)
         return CurvePoint(labels, error, deviation)
     if source == "left-out":
         left_out = last.get("left_out")

@@ -14,7 +14,12 @@ from fallow.storage.files import load_tree, save_tree, sweep
 
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
-    from fallow.experiment.record import Audited, DisclosureEntry, Evaluation, PseudoLabels
+    from fallow.experiment.record import (
+        DisclosureEntry,
+        Evaluation,
+        EvaluationScore,
+        PseudoLabels,
+    )
 
 
 class StepCosts(TypedDict):
@@ -39,10 +44,10 @@ class FinishedQuery(StepCosts):
     annotators: NotRequired[dict[SiteId, Answer]]  # labeling progress of each site
 
 
-class FinishedAudit(StepCosts):
+class FinishedEvaluation(StepCosts):
     """Error of a model on the evaluation set."""
 
-    audit: Audited
+    evaluation_set: EvaluationScore
 
 
 class FinishedStop(TypedDict):

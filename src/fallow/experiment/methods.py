@@ -24,7 +24,7 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.version import __version__
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
-from fallow.experiment.audit import Audit
+from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.models import build_model, outline_model
 from fallow.privacy import check_fit
 from fallow.settings.recipe import Recipe
@@ -92,11 +92,15 @@ def methods_of(
     if recipe.initial_by == "typical":
         first = Typical()
         contracts["initial_by=typical"] = first.contract
-    audit = None
-    if recipe.audit:
+    evaluation_set = None
+    if recipe.evaluation_fraction:
         privacy = recipe.privacy
-        audit = Audit(recipe.audit, privacy.secure_sum, privacy.waits_for)
-        contracts[f"audit={recipe.audit:g}"] = audit.contract
+        evaluation_set = EvaluationSet(
+            recipe.evaluation_fraction, privacy.secure_sum, privacy.waits_for
+        )
+        contracts[f"evaluation_fraction={recipe.evaluation_fraction:g}"] = (
+            evaluation_set.contract
+        )
     check_fit(recipe.privacy, contracts, cohort)
     values: Methods = {
         "initial": first,
@@ -108,8 +112,8 @@ def methods_of(
     }
     if recipe.head == "exact":
         values["head"] = ExactHead()
-    if audit is not None:
-        values["audit"] = audit
+    if evaluation_set is not None:
+        values["evaluation_set"] = evaluation_set
     return values
 
 

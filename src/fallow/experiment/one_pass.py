@@ -23,10 +23,10 @@ def is_one_pass(recipe: Recipe) -> bool:
             f"{recipe.strategy} needs a model, and under protocol=one_pass nothing is "
             "trained before examples are selected; use protocol=cycles"
         )
-    if recipe.audit and wanted:
+    if recipe.evaluation_fraction and wanted:
         raise ValueError(
             f"{recipe.strategy} selects each budget from scratch, so there is no model "
-            "whose errors can be estimated; set audit=0, or protocol=cycles"
+            "whose errors can be estimated; set evaluation_fraction=0, or protocol=cycles"
         )
     if recipe.stop is not None and wanted:
         raise ValueError(

@@ -262,8 +262,8 @@ class Relayed(TypedDict):
 
 
 @with_config(STRICT)
-class Audited(TypedDict):
-    """Score of a model on the evaluation set (`fallow.experiment.audit`).
+class EvaluationScore(TypedDict):
+    """Score of a model on the evaluation set (`fallow.experiment.evaluation_set`).
 
     The score is the accuracy, or the mean squared error in units of the variance, over all examples
     that were unlabeled at the query.  It is None without evaluation examples.
@@ -279,7 +279,7 @@ class Audited(TypedDict):
     ]
     per_site: NotRequired[
         Annotated[
-            dict[SiteId, Audited],
+            dict[SiteId, EvaluationScore],
             Field(description="the same of each site, where the coordinator sees it"),
         ]
     ]
@@ -358,8 +358,9 @@ class Record(Evaluation, total=False):
         Field(description="accuracy of the local models before the query that follows"),
     ]
     stopped: Annotated[str, Field(description="why the run ended before its last cycle")]
-    audit: Annotated[
-        Audited, Field(description="score on the evaluation set of the query that follows")
+    evaluation_set: Annotated[
+        EvaluationScore,
+        Field(description="score on the evaluation set of the query that follows"),
     ]
     relayed: Annotated[Relayed, Field(description="peer messages in the training")]
     diverged: Annotated[bool, Field(description="training ended without a usable model")]

@@ -17,14 +17,14 @@ from fallow.core.methods import FinalTraining, Memo, methods_by_owner, select_se
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import EMPTY_CELLS
-from fallow.experiment.audit import KEPT as OUTLOOK
-from fallow.experiment.audit import describe_tallies
 from fallow.experiment.curve import decide_stop
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.environment import Environment
+from fallow.experiment.evaluation_set import KEPT as OUTLOOK
+from fallow.experiment.evaluation_set import STREAM, describe_tallies
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
-    FinishedAudit,
+    FinishedEvaluation,
     FinishedModel,
     FinishedPhase,
     FinishedQuery,
@@ -136,10 +136,10 @@ class ExperimentRun:
                 memo = queries[-1]["memo"]
                 for record in of_cycle:
                     add_queries(record, queries)
-                if "audit" in self.world.methods:
-                    audit = self._tally(cycle)
-                    spent.add(audit)
-                    of_cycle[-1]["audit"] = audit["audit"]
+                if "evaluation_set" in self.world.methods:
+                    evaluation = self._tally(cycle)
+                    spent.add(evaluation)
+                    of_cycle[-1]["evaluation_set"] = evaluation["evaluation_set"]
             records += of_cycle
             self._write_records(cycle, records)
             if stopped is not None:
@@ -390,16 +390,16 @@ class ExperimentRun:
             budget = self.world.cap_budget(share)
         to_choose = budget
         drawn: dict[SiteId, int] = {}
-        if "audit" in self.world.methods:
-            draw = stream(self.world.seed, "audit", cycle)
-            drawn = self.world.methods["audit"].divide(budget, draw)
+        if "evaluation_set" in self.world.methods:
+            draw = stream(self.world.seed, STREAM, cycle)
+            drawn = self.world.methods["evaluation_set"].divide(budget, draw)
             to_choose = {site: n - drawn[site] for site, n in budget.items()}
         memo = strategy.query(ask, to_choose, memo)
         ask.flush()
-        if "audit" in self.world.methods:
+        if "evaluation_set" in self.world.methods:
             draws = ExchangeKey("query", "draw", cycle=cycle)
-            beside = self._ask(draws, "audit", cycle, shown, cohort=ask.cohort)
-            self.world.methods["audit"].draw_rows(beside, budget, drawn)
+            beside = self._ask(draws, "evaluation_set", cycle, shown, cohort=ask.cohort)
+            self.world.methods["evaluation_set"].draw_rows(beside, budget, drawn)
         seconds = time.perf_counter() - started
         done = {
             "memo": memo,
@@ -425,25 +425,27 @@ class ExperimentRun:
         """Acquire the labels of selected examples; sites keep ``keep`` in memory after the cycle."""
         if self.recipe.restart == "continue":
             keep = (*keep, "own/", "average")
-        if "audit" in self.world.methods:
+        if "evaluation_set" in self.world.methods:
             keep = (*keep, OUTLOOK)
         return self.world.buy_labels(self.journal, cycle, step, budget, done, keep)
 
-    def _tally(self, cycle: int) -> FinishedAudit:
+    def _tally(self, cycle: int) -> FinishedEvaluation:
         """Return the error of the cycle's model on the evaluation set, before training on it."""
-        step = ExchangeKey("audit", "tally", cycle=cycle)
-        done = cast(FinishedAudit | None, self.journal.load_step(step.phase_name))
+        step = ExchangeKey("evaluation", "tally", cycle=cycle)
+        done = cast(FinishedEvaluation | None, self.journal.load_step(step.phase_name))
         if done is not None:
             return done
         started = time.perf_counter()
         shown = Disclosure()
-        ask = self._ask(step, "audit", cycle, shown)
+        ask = self._ask(step, "evaluation_set", cycle, shown)
         budget = self.world.budget_for(self.recipe.budget_of(cycle))
         # what a row stands for on average: weights of rows are about 1 in units of this
-        unit = sum(self.world.sizes.values()) / (self.recipe.audit * sum(budget.values()))
-        answers = self.world.methods["audit"].tally_errors(ask, unit)
+        unit = sum(self.world.sizes.values()) / (
+            self.recipe.evaluation_fraction * sum(budget.values())
+        )
+        answers = self.world.methods["evaluation_set"].tally_errors(ask, unit)
         done = {
-            "audit": describe_tallies(answers, unit, self._error_scale()),
+            "evaluation_set": describe_tallies(answers, unit, self._error_scale()),
             "revealed": shown.rows(),
             "seconds": time.perf_counter() - started,
         }

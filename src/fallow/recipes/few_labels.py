@@ -43,7 +43,7 @@ OURS = (
     "typical",
     "typical_unsure",
 )
-EXPERIMENTAL = ("coverage", "prices", "fisher", "chooser@audit=0.1")
+EXPERIMENTAL = ("coverage", "prices", "fisher", "chooser@evaluation_fraction=0.1")
 """Strategies of `fallow.contrib` that were measured with the others."""
 FEDAVG = "-fedavg"
 PICTURES = "convolution:filters=32"  # 512 features

@@ -19,7 +19,7 @@ HOW = (
     "weighted by their likelihood, so few or scattered scores give wide intervals (95 "
     "%). Extrapolation assumes that examples and annotators stay the same."
 )
-AUDITED = (
+EVALUATED = (
     "Score on unlabeled examples, estimated from randomly drawn examples; with the 95 % "
     "interval, whose bounds are means over seeds."
 )
@@ -52,9 +52,9 @@ def forecast(study: StudyRecords, key: str) -> Blocks:
                     )
                 )
         blocks.append(Note(HOW))
-    audits = _audits(study)
-    if audits is not None:
-        blocks += [audits, Note(AUDITED)]
+    evaluation_sets = _evaluation_sets(study)
+    if evaluation_sets is not None:
+        blocks += [evaluation_sets, Note(EVALUATED)]
     for line in list_stops(study):
         blocks.append(Paragraph(line))
     return blocks
@@ -92,16 +92,16 @@ def _table(study: StudyRecords, forecasts: list[Forecast]) -> Table:
     )
 
 
-def _audits(study: StudyRecords) -> Table | None:
+def _evaluation_sets(study: StudyRecords) -> Table | None:
     """Return the table of evaluation sets: a row per strategy, a column per cycle."""
     by_strategy: dict[str, dict[int, list[Ends]]] = {}
     for cell in study.cells:
         for record in cell.records:
-            audit = record.get("audit")
-            if audit is None or audit["score"] is None:
+            evaluation = record.get("evaluation_set")
+            if evaluation is None or evaluation["score"] is None:
                 continue
             of_strategy = by_strategy.setdefault(cell.strategy, {})
-            ends = (audit["score"], audit["low"], audit["high"])
+            ends = (evaluation["score"], evaluation["low"], evaluation["high"])
             of_strategy.setdefault(record["cycle"], []).append(ends)
     if not by_strategy:
         return None
@@ -110,7 +110,7 @@ def _audits(study: StudyRecords) -> Table | None:
     for strategy, result in by_strategy.items():
         row = [label_of(strategy, study.study)]
         for cycle in cycles:
-            row.append(_describe_audits(study, result.get(cycle, [])))
+            row.append(_describe_scores(study, result.get(cycle, [])))
         rows.append(row)
     names = [f"Cycle {cycle}" for cycle in cycles]
     caption = "Evaluation sets: accuracy on unlabeled examples, %"
@@ -119,20 +119,20 @@ def _audits(study: StudyRecords) -> Table | None:
     return Table(caption, header=[heading(study.study), *names], rows=rows)
 
 
-def _describe_audits(study: StudyRecords, ends: list[Ends]) -> str:
+def _describe_scores(study: StudyRecords, ends: list[Ends]) -> str:
     """Return means over seeds of scores, and of interval bounds that all seeds have."""
     if not ends:
         return NOTHING
     digits = 3 if study.is_regression else 1
     scale = 1.0 if study.is_regression else 100.0
-    audits = []
+    texts = []
     for values in zip(*ends, strict=True):
         known = [scale * value for value in values if value is not None]
         text = NOTHING
         if len(known) == len(ends):
             text = f"{fmean(known):.{digits}f}"
-        audits.append(text)
-    return f"{audits[0]} [{audits[1]}, {audits[2]}]"
+        texts.append(text)
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 
 
 def describe_forecasts(study: StudyRecords) -> list[str]:

@@ -58,7 +58,7 @@ MEANINGS: dict[str, str] = {
     "site (20); or a list of these, one for each cycle.",
     "queries_per_cycle": "Number of successive queries that share the label budget of a cycle.",
     "cycles": "Number of cycles after the initial training.",
-    "audit": "Fraction of the label budget for a random evaluation set; true: 0.1.",
+    "evaluation_fraction": "Fraction of the label budget for a random evaluation set.",
     "stop": "Stopping criterion for the cycles ('fallow settings stop').",
     "protocol": "Accumulate labels, or select each budget from scratch; auto: as published.",
     "budget_allocation": "Allocation of a fraction to the sites: equal numbers, or proportional to "

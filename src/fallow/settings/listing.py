@@ -179,7 +179,6 @@ def describe_value(value: object) -> str:
 COMPONENT = {"anyOf": [{"type": "string"}, {"type": "object"}]}
 """A component is ``"name:field=value"``, or a table with its name and fields."""
 SHORT_FORMS = {
-    "audit": {"type": "boolean"},
     "bounds": {"type": "boolean"},
     "training_config.stages": {"type": "integer", "minimum": 0},
 }

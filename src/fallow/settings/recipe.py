@@ -83,10 +83,9 @@ COVERAGE = Limits(
     meaning="the share of new examples whose prediction set contains their label",
     advice=", such as 0.9",
 )
-USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 SITES = Limits(ge=0, advice=" (0: all sites in the data, with the natural partition)")
-AUDIT = Limits(
+EVALUATION_FRACTION = Limits(
     ge=0,
     lt=1,
     meaning="the fraction of each cycle's labels that are drawn at random",
@@ -105,9 +104,10 @@ CONFLICTS = (
         ": labels of the cycle are used from the second round on; set rounds=2 or more",
     ),
     Conflict(
-        ("audit", "queries_per_cycle"),
-        lambda audit, queries: audit and queries > 1,
-        ": an evaluation set requires one query per training; set queries_per_cycle=1 or audit=0",
+        ("evaluation_fraction", "queries_per_cycle"),
+        lambda fraction, queries: fraction and queries > 1,
+        ": an evaluation set requires one query per training; set queries_per_cycle=1 or "
+        "evaluation_fraction=0",
     ),
     Conflict(
         ("encoder", "features"),
@@ -227,7 +227,7 @@ class Recipe:
     budget: LabelBudget | tuple[LabelBudget, ...] = 0.05
     queries_per_cycle: PositiveInt = 1
     cycles: Annotated[int, Limits(ge=0, le=MOST_CYCLES)] = 3
-    audit: Annotated[float, AUDIT] = 0.0
+    evaluation_fraction: Annotated[float, EVALUATION_FRACTION] = 0.0
     stop: str | None = None
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
     budget_allocation: BudgetAllocation = "equal"
@@ -285,8 +285,6 @@ class Recipe:
         return float(value)
 
     def __post_init__(self) -> None:
-        if isinstance(self.audit, bool):
-            object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
         check_limits(self)
         if self.sites == 0 and not self.is_natural:
             raise ValueError("sites is 0; it must be at least 1")
@@ -734,17 +732,11 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
         if not isinstance(old, Mapping):  # not set before
             old = {}
         return _merge_settings(old, value, kind, where)
-    is_truth = isinstance(value, bool)  # bool is a subclass of int
-    if (
-        where.endswith("training_config.stages.")
-        and isinstance(value, int)
-        and not is_truth
-    ):
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if where.endswith("training_config.stages.") and is_number:
         return [{"epochs": value}]  # training_config.stages=2: two epochs of all
     if where.endswith(".stages.") and isinstance(value, list):
         _check_stages(value, where)
-    if where == "audit." and is_truth:  # true: the default fraction
-        return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
         return ("all-labels", "pooled")
     if where == "bounds." and value is False:

@@ -123,7 +123,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         protocol="cycles",
         initial_by="random",
         privacy=Privacy(),
-        audit=0.0,
+        evaluation_fraction=0.0,
         stop=None,
     )
     if name == "bound:all-labels":

@@ -25,7 +25,7 @@ from fallow.study.records import StudyRecords
 if TYPE_CHECKING:
     from fallow.experiment.record import Record
 
-By = Literal["auto", "test", "audit", "left-out"]
+By = Literal["auto", "test", "evaluation", "left-out"]
 MORE = 200.0
 """Default number of additional labels."""
 MOST = 5_000.0
@@ -149,7 +149,7 @@ class Forecast:
             parts.append(
                 "Leave-one-out scores are measured on selected examples: if the strategy "
                 "prefers hard examples, they are lower than on others and may stay "
-                "lower. An evaluation set (audit = 0.1) has no such bias."
+                "lower. An evaluation set (evaluation_fraction = 0.1) has no such bias."
             )
         return tuple(parts)
 

@@ -126,7 +126,7 @@ def describe_key(key: ExchangeKey) -> str:
         case "query" | "draw":
             return f"the query of cycle {key.cycle}"
         case "tally":
-            return f"the audit of cycle {key.cycle}"
+            return f"the evaluation set of cycle {key.cycle}"
         case "tune":
             return "the choice of the encoder's field"
         case "initial":

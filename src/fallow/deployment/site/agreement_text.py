@@ -31,7 +31,7 @@ PARTS = {
     "tuning": "choice of the encoder's field",
     "scaling": "standardization",
     "retention": "best model",
-    "audit": "audit",
+    "evaluation_set": "evaluation set",
     "contribution": "minimum number of new labels",
     "annotators": "annotators and scores",
 }
@@ -106,7 +106,9 @@ def group_disclosures(disclosures: Sequence[Disclosed]) -> list[tuple[str, str, 
     """Return group, disclosed data and recipient of each disclosure, without repetitions.
 
     >>> sent = Disclosed("query", "select", "a count", "coordinator", "counts")
-    >>> group_disclosures([sent, sent._replace(part="audit"), sent._replace(reveals="b")])
+    >>> group_disclosures(
+    ...     [sent, sent._replace(part="evaluation set"), sent._replace(reveals="b")]
+    ... )
     [('counts', 'a count', 'coordinator'), ('', 'b', 'coordinator')]
     """
     lines: list[tuple[str, str, str]] = []

@@ -435,7 +435,7 @@ class SiteLimits:
                 f"but the agreement allows {limit} in {position.step}: no labeling task "
                 "was created"
             )
-        if self.agreement.recipe.audit and position.kind in ("query", "draw"):
+        if self.agreement.recipe.evaluation_fraction and position.kind in ("query", "draw"):
             return (
                 InstructionNotes()
             )  # a part of the cycle's budget, which does not imply the total number of rows

@@ -38,8 +38,8 @@ OWNER: dict[StepName, str] = {
     "head": "head",
     "score": "annotators",
     "query": "query",
-    "draw": "audit",
-    "tally": "audit",
+    "draw": "evaluation_set",
+    "tally": "evaluation_set",
     "ask": "annotators",
     "close": "annotators",
     "finish": "annotators",
@@ -193,7 +193,7 @@ class RunSchedule:
             )
         if part >= recipe.queries_per_cycle:
             return f"a cycle has {recipe.queries_per_cycle} queries"
-        if kind in ("draw", "tally") and not recipe.audit:
+        if kind in ("draw", "tally") and not recipe.evaluation_fraction:
             return "no examples are drawn at random"
         scored = recipe.rounds - recipe.score_rounds
         if kind == "score" and round_ < scored:

@@ -22,13 +22,14 @@ from fallow.core.methods import Budget
 from fallow.core.types import Answer, SiteId, Value
 from fallow.core.values import LabelCount, NonNegative, Real
 from fallow.core.view import SelectedExamples, View
-from fallow.settings.recipe import USUAL_AUDIT
 
 if TYPE_CHECKING:
-    from fallow.experiment.record import Audited
+    from fallow.experiment.record import EvaluationScore
 
 KEPT = "outlook"
 """State of an evaluation set that a site keeps until the labels arrive."""
+STREAM = "audit"
+"""Name of the random streams, which determines the draws of published results."""
 LEVEL = 0.95
 """Confidence level of the intervals."""
 PSEUDO = 2
@@ -40,7 +41,7 @@ TALLY = "number of drawn and of selected examples, and the errors of the model"
 
 @final
 @dataclass(frozen=True)
-class Audit:
+class EvaluationSet:
     """Evaluation set that takes the fraction ``share`` of each label budget.
 
     After a query, each site draws among the remaining examples.  The predictions for both kinds of
@@ -49,7 +50,7 @@ class Audit:
 
     With ``secure_sum``, only aggregates leave the sites.  Otherwise, the coordinator sees each site.
 
-    >>> Audit(0.1).divide({"a": 20, "b": 20}, draw=torch.Generator())
+    >>> EvaluationSet(0.1).divide({"a": 20, "b": 20}, draw=torch.Generator())
     {'a': 2, 'b': 2}
 
     Notes
@@ -86,12 +87,12 @@ class Audit:
     site.
     """
 
-    share: float = USUAL_AUDIT
+    share: float = 0.1
     secure_sum: bool = False
     least: int = 1  # minimum number of labels at a site
 
     contract: ClassVar[Contract] = Contract(
-        title="Audit",
+        title="Evaluation set",
         draws=True,
         regression=True,
         local_dp=False,  # counts of errors leave without noise
@@ -146,7 +147,7 @@ class Audit:
     def draw(self, view: View, n: int, expected: float) -> SelectedExamples:
         """Draw examples uniformly beside the selected ones, ``expected`` on average."""
         left = find_left(view)
-        drawn = torch.randperm(len(left), generator=view.stream("audit"))[:n]
+        drawn = torch.randperm(len(left), generator=view.stream(STREAM))[:n]
         probability = min(expected / max(len(left), 1), 1.0)
         chances = torch.full((len(drawn),), probability, dtype=torch.float64)
         return SelectedExamples(left[drawn], probability=chances, is_beside=True)
@@ -359,7 +360,7 @@ class ErrorCounts:
         return quantile * deviation
 
 
-def describe_tally(tally: ErrorCounts, scale: float | None) -> Audited:
+def describe_tally(tally: ErrorCounts, scale: float | None) -> EvaluationScore:
     """Return the estimated score of a model.
 
     ``scale`` is None for classification, where the score is the accuracy.  For regression, it is the
@@ -371,7 +372,7 @@ def describe_tally(tally: ErrorCounts, scale: float | None) -> Audited:
     >>> facts["score"]
     0.8
     """
-    result: Audited = {
+    result: EvaluationScore = {
         "score": None,
         "low": None,
         "high": None,
@@ -398,7 +399,7 @@ def describe_tally(tally: ErrorCounts, scale: float | None) -> Audited:
 
 def describe_tallies(
     answers: Mapping[SiteId, Answer], unit: float, scale: float | None
-) -> Audited:
+) -> EvaluationScore:
     """Return the estimated score over all sites, and of each site if known."""
     tallies = {site: ErrorCounts.of(answers[site], unit) for site in sorted(answers)}
     total = ErrorCounts(unit=unit)
@@ -412,20 +413,20 @@ def describe_tallies(
     return result
 
 
-def deviation_of(audit: Audited, *, is_share: bool) -> float | None:
+def deviation_of(evaluation: EvaluationScore, *, is_share: bool) -> float | None:
     """Return the standard deviation of a score from its confidence interval, or None without one.
 
     A bound that was clipped at 0 or 1 is assumed to be as far away as the other one.
     """
     from scipy.stats import t
 
-    score = audit["score"]
-    low = audit["low"]
-    high = audit["high"]
+    score = evaluation["score"]
+    low = evaluation["low"]
+    high = evaluation["high"]
     if score is None or low is None or high is None:
         return None
     half = max(high - score, score - low)
-    freedom = audit["drawn"] - 1
+    freedom = evaluation["drawn"] - 1
     if is_share:
         freedom += 2 * PSEUDO
     if freedom < 1:  # all rows had a label

@@ -13,14 +13,19 @@ from scipy.stats import t
 from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.data import Dataset
-from fallow.experiment.audit import Audit, ErrorCounts, describe_tallies, describe_tally
+from fallow.experiment.evaluation_set import (
+    ErrorCounts,
+    EvaluationSet,
+    describe_tallies,
+    describe_tally,
+)
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.record import Audited, Record
+from fallow.experiment.record import EvaluationScore, Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.strategies import Margin
@@ -30,7 +35,7 @@ SITES = ("a", "b", "c")
 POOL = 24
 PICKS = 3
 RECIPE = Recipe(
-    "audited",
+    "evaluated",
     partition=Spec("iid"),
     sites=3,
     strategy=Spec("margin"),
@@ -40,18 +45,18 @@ RECIPE = Recipe(
     rounds=1,
     score_rounds=1,
     bounds=(),
-    audit=0.4,
+    evaluation_fraction=0.4,
 )
 
 
 # -- a few sites with known classes ----------------------------------------------------
 
 
-def built(seed: int = 0, audit: Audit | None = None) -> Simulation:
+def built(seed: int = 0, method: EvaluationSet | None = None) -> Simulation:
     """Return sites with evaluation sets, a query's selections and known model outputs."""
     result = world(tables(rows=POOL), Margin(), seed)
     parts = next(iter(result.members.values())).parts
-    parts.methods["audit"] = audit or Audit(0.4)
+    parts.methods["evaluation_set"] = method or EvaluationSet(0.4)
     return result
 
 
@@ -73,15 +78,17 @@ def true_accuracy(simulation: Simulation) -> float:
     return float(torch.cat(hits).double().mean())
 
 
-def run_audited(
-    simulation: Simulation, audit: Audit, silent: dict[str, list[int]] | None = None
-) -> Audited:
+def run_evaluation(
+    simulation: Simulation,
+    method: EvaluationSet,
+    silent: dict[str, list[int]] | None = None,
+) -> EvaluationScore:
     """Query, draw, label and count once; ``silent`` examples get no label."""
     budget = dict.fromkeys(SITES, PICKS + 2)
     seed = simulation.members["a"].parts.seed
-    counts = audit.divide(budget, stream(seed, "audit", 0))
+    counts = method.divide(budget, stream(seed, "audit", 0))
     simulation.query({site: budget[site] - counts[site] for site in SITES})
-    audit.draw_rows(simulation.ask("audit"), budget, counts)
+    method.draw_rows(simulation.ask("evaluation_set"), budget, counts)
     labels = truth(simulation)
     for name, site in simulation.members.items():
         rows = site.memory["picks"]["rows"].tolist()
@@ -89,17 +96,19 @@ def run_audited(
         site.buy([Label(row, float(labels[name][row]), 0) for row in output])
         site.forget(keep=("outlook",))
     unit = 2.5
-    return describe_tallies(audit.tally_errors(simulation.ask("audit"), unit), unit, None)
+    return describe_tallies(
+        method.tally_errors(simulation.ask("evaluation_set"), unit), unit, None
+    )
 
 
 @pytest.fixture(scope="module")
-def many() -> list[Audited]:
+def many() -> list[EvaluationScore]:
     """Return evaluation sets of the same sites for many seeds."""
-    return [run_audited(built(seed), Audit(0.4)) for seed in range(150)]
+    return [run_evaluation(built(seed), EvaluationSet(0.4)) for seed in range(150)]
 
 
 def test_the_estimate_is_right_on_average_whatever_the_query_prefers(
-    many: list[Audited],
+    many: list[EvaluationScore],
 ) -> None:
     known = [result["score"] for result in many if result["score"] is not None]
     assert len(known) == len(many)
@@ -120,7 +129,7 @@ def test_rows_of_the_query_alone_would_say_something_else() -> None:
     assert abs(fmean(hits) - true_accuracy(result)) > 0.03
 
 
-def test_most_intervals_hold_what_is_true(many: list[Audited]) -> None:
+def test_most_intervals_hold_what_is_true(many: list[EvaluationScore]) -> None:
     expected = true_accuracy(built())
     inside = []
     for result in many:
@@ -132,11 +141,11 @@ def test_most_intervals_hold_what_is_true(many: list[Audited]) -> None:
 
 def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
     result = built()
-    audit = Audit(0.4)
+    method = EvaluationSet(0.4)
     budget = dict.fromkeys(SITES, PICKS + 2)
     result.query(dict.fromkeys(SITES, PICKS))
     chosen = {name: site.memory["picks"]["rows"] for name, site in result.members.items()}
-    audit.draw_rows(result.ask("audit"), budget, dict.fromkeys(SITES, 2))
+    method.draw_rows(result.ask("evaluation_set"), budget, dict.fromkeys(SITES, 2))
     for name, site in result.members.items():
         picks = site.memory["picks"]
         assert picks["rows"][:PICKS].tolist() == chosen[name].tolist()
@@ -153,7 +162,7 @@ def test_every_row_that_is_left_is_drawn_equally_often() -> None:
     for seed in range(150):
         result = built(seed)
         result.query({"a": PICKS})
-        Audit(0.4).draw_rows(result.ask("audit"), {"a": 5}, {"a": 2})
+        EvaluationSet(0.4).draw_rows(result.ask("evaluation_set"), {"a": 5}, {"a": 2})
         picks = result.members["a"].memory["picks"]
         times[picks["rows"][picks["beside"]]] += 1
     result.query({"a": PICKS})
@@ -169,49 +178,56 @@ def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> Non
     """Check that a model that changes in between does not change the counts."""
     one = built()
     other = built()
-    audit = Audit(0.4)
-    before = run_audited(one, audit)
+    method = EvaluationSet(0.4)
+    before = run_evaluation(one, method)
     budget = dict.fromkeys(SITES, PICKS + 2)
-    counts = audit.divide(budget, stream(0, "audit", 0))
+    counts = method.divide(budget, stream(0, "audit", 0))
     other.query({site: budget[site] - counts[site] for site in SITES})
-    audit.draw_rows(other.ask("audit"), budget, counts)
+    method.draw_rows(other.ask("evaluation_set"), budget, counts)
     labels = truth(other)
     for name, site in other.members.items():
         rows = site.memory["picks"]["rows"].tolist()
         site.buy([Label(row, float(labels[name][row]), 0) for row in rows])
         site.remember("global", {"w": torch.zeros(1), "stats": torch.zeros(0)})
-    after = describe_tallies(audit.tally_errors(other.ask("audit"), 2.5), 2.5, None)
+    after = describe_tallies(
+        method.tally_errors(other.ask("evaluation_set"), 2.5), 2.5, None
+    )
     assert after == before
 
 
 def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
     outcome = built()
-    answers = Audit(0.4).tally_errors(outcome.ask("audit", cycle=1), 1.0)
+    answers = EvaluationSet(0.4).tally_errors(outcome.ask("evaluation_set", cycle=1), 1.0)
     assert all(set(answer.values()) == {0.0} for answer in answers.values())
-    run_audited(outcome, Audit(0.4))
-    late = Audit(0.4).tally_errors(outcome.ask("audit", cycle=1), 1.0)  # of another cycle
+    run_evaluation(outcome, EvaluationSet(0.4))
+    late = EvaluationSet(0.4).tally_errors(
+        outcome.ask("evaluation_set", cycle=1), 1.0
+    )  # of another cycle
     assert all(set(answer.values()) == {0.0} for answer in late.values())
 
 
 def test_a_site_with_fewer_answers_than_the_minimum_tells_nothing() -> None:
     """Check the minimum, since the count of one answer would disclose its correctness."""
     whole = built()
-    run_audited(whole, Audit(0.4))
+    run_evaluation(whole, EvaluationSet(0.4))
     rows = whole.members["a"].memory["outlook"]["rows"].tolist()
-    audit = Audit(0.4, least=len(rows))
-    every = run_audited(built(audit=audit), audit)
-    assert every["per_site"]["a"] == run_audited(built(), Audit(0.4))["per_site"]["a"]
-    one_less = run_audited(built(audit=audit), audit, silent={"a": rows[:1]})
+    method = EvaluationSet(0.4, least=len(rows))
+    every = run_evaluation(built(method=method), method)
+    assert (
+        every["per_site"]["a"]
+        == run_evaluation(built(), EvaluationSet(0.4))["per_site"]["a"]
+    )
+    one_less = run_evaluation(built(method=method), method, silent={"a": rows[:1]})
     assert one_less["per_site"]["a"]["rows"] == 0
     assert one_less["per_site"]["b"]["rows"] == every["per_site"]["b"]["rows"]
 
 
 def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
     whole = built()
-    run_audited(whole, Audit(0.4))
+    run_evaluation(whole, EvaluationSet(0.4))
     rows = whole.members["a"].memory["outlook"]["rows"].tolist()
-    some = run_audited(built(), Audit(0.4), silent={"a": rows[:1]})
-    none = run_audited(built(), Audit(0.4), silent={"a": rows})
+    some = run_evaluation(built(), EvaluationSet(0.4), silent={"a": rows[:1]})
+    none = run_evaluation(built(), EvaluationSet(0.4), silent={"a": rows})
     # three sites selected three each: one of them represents two
     assert some["chosen"] == 9
     assert none["per_site"]["a"]["score"] is None
@@ -219,10 +235,10 @@ def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
 
 
 def test_under_secure_sums_no_site_is_known_alone() -> None:
-    audit = Audit(0.4, secure_sum=True)
-    assert "per_site" not in run_audited(built(audit=audit), audit)
-    single = run_audited(built(), Audit(0.4))
-    total = run_audited(built(audit=audit), audit)
+    method = EvaluationSet(0.4, secure_sum=True)
+    assert "per_site" not in run_evaluation(built(method=method), method)
+    single = run_evaluation(built(), EvaluationSet(0.4))
+    total = run_evaluation(built(method=method), method)
     assert total["score"] == pytest.approx(single["score"])
 
 
@@ -231,10 +247,10 @@ def test_under_secure_sums_no_site_is_known_alone() -> None:
 
 def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
     budget = {"a": 7, "b": 3, "c": 0, "d": 21}
-    audit = Audit(0.1)
+    method = EvaluationSet(0.1)
     total = dict.fromkeys(budget, 0)
     for k in range(2000):
-        counts = audit.divide(budget, stream(k, "audit"))
+        counts = method.divide(budget, stream(k, "audit"))
         assert sum(counts.values()) in (3, 4)  # 3.1 on average
         for site, n in counts.items():
             assert abs(n - 0.1 * budget[site]) < 1
@@ -327,61 +343,57 @@ def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[R
 
 def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None:
     records = records_of(RECIPE)
-    plain = records_of(replace(RECIPE, audit=0.0))
+    plain = records_of(replace(RECIPE, evaluation_fraction=0.0))
     assert [record["labeled"] for record in records] == [12, 27, 42]
     assert [record["labeled"] for record in plain] == [12, 27, 42]
-    result = [record.get("audit") for record in records]
+    result = [record.get("evaluation_set") for record in records]
     assert result[2] is None
-    for audit in result[:2]:
-        assert audit is not None
-        assert audit["drawn"] == 6  # 0.4 of 5 labels at 3 sites
-        assert audit["chosen"] == 9
-        assert set(audit["per_site"]) == {"site-0", "site-1", "site-2"}
+    for score in result[:2]:
+        assert score is not None
+        assert score["drawn"] == 6  # 0.4 of 5 labels at 3 sites
+        assert score["chosen"] == 9
+        assert set(score["per_site"]) == {"site-0", "site-1", "site-2"}
     first = result[0]
     second = result[1]
     assert first is not None
     assert second is not None
     assert (first["rows"], second["rows"]) == (88, 73)
-    assert all("audit" not in record for record in plain)
+    assert all("evaluation_set" not in record for record in plain)
     verbs = {entry["verb"] for entry in records[2]["revealed"]}
     assert {"draw", "outlook", "tally"} <= verbs
 
 
 def test_the_setting_is_part_of_a_digest_only_where_it_is_used() -> None:
-    assert Recipe("a").digest == Recipe("a", audit=0.0).digest
-    assert Recipe("a").digest != Recipe("a", audit=0.1).digest
+    assert Recipe("a").digest == Recipe("a", evaluation_fraction=0.0).digest
+    assert Recipe("a").digest != Recipe("a", evaluation_fraction=0.1).digest
 
 
 def test_errors_of_numbers_are_in_units_of_their_variance() -> None:
     recipe = replace(RECIPE, training=Spec("fedavg"), strategy=Spec("random"), rounds=8)
     result = records_of(recipe, is_number=True)
-    audit = result[1]["audit"]
-    assert audit["score"] is not None
+    score = result[1]["evaluation_set"]
+    assert score["score"] is not None
     assert result[1]["mse"] is not None
-    assert audit["score"] == pytest.approx(result[1]["mse"], rel=0.9)
-    assert audit["high"] is not None
-
-
-def test_true_is_a_tenth_and_false_is_none() -> None:
-    assert recipe_from({"name": "a", "audit": True}).audit == 0.1
-    assert recipe_from({"name": "a", "audit": False}).audit == 0.0
-    assert Recipe("a", audit=True).audit == 0.1
-    assert with_settings(Recipe("a"), {"audit": "true"}).audit == 0.1
-    assert with_settings(Recipe("a"), {"audit": "0.25"}).audit == 0.25
+    assert score["score"] == pytest.approx(result[1]["mse"], rel=0.9)
+    assert score["high"] is not None
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 3])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(
-        ValueError, match=r"audit is .*; it is the fraction of each cycle's"
+        ValueError, match=r"evaluation_fraction is .*; it is the fraction of each cycle's"
     ):
-        Recipe("a", audit=share)
+        Recipe("a", evaluation_fraction=share)
 
 
 def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match="set queries_per_cycle=1 or audit=0"):
-        Recipe("a", audit=0.1, queries_per_cycle=2)
+    with pytest.raises(
+        ValueError, match="set queries_per_cycle=1 or evaluation_fraction=0"
+    ):
+        Recipe("a", evaluation_fraction=0.1, queries_per_cycle=2)
     with pytest.raises(ValueError, match="fale selects each budget from scratch"):
-        is_one_pass(Recipe("a", strategy=Spec("fale"), audit=0.1))
-    with pytest.raises(ValueError, match=r"audit=0.1 does not support local privacy"):
-        records_of(replace(RECIPE, audit=0.1, privacy=Privacy(epsilon=1.0)))
+        is_one_pass(Recipe("a", strategy=Spec("fale"), evaluation_fraction=0.1))
+    with pytest.raises(
+        ValueError, match=r"evaluation_fraction=0.1 does not support local privacy"
+    ):
+        records_of(replace(RECIPE, evaluation_fraction=0.1, privacy=Privacy(epsilon=1.0)))
