@@ -96,7 +96,9 @@ def test_a_run_states_what_sets_need(done: fl.Run) -> None:
         done.predict_set(DIGITS.x_test, 0.999)
     with pytest.raises(ValueError, match="coverage is 1; give a number between 0 and 1"):
         done.predict_set(DIGITS.x_test, 1)
-    with pytest.raises(ValueError, match="is a classification task; use predict_set"):
+    with pytest.raises(
+        ValueError, match="the model is for classification; use predict_set"
+    ):
         done.predict_interval(DIGITS.x_test)
     with pytest.raises(
         ValueError, match=r"coverage is 1.5; it is the share of new examples"

@@ -11,8 +11,8 @@ import pytest
 
 from fallow.core.names import BUILT_IN
 from fallow.experiment.event_log import EventLog
+from fallow.settings.classes import resolve_settings
 from fallow.settings.recipe import OUTSIDE, Recipe
-from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
 from fallow.study.preparation import check_same, open_study
 from fallow.study.study import run_one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
 from typing import Any, cast
@@ -213,15 +213,6 @@ def read_seed(value: object, what: str = "seed") -> int:
     3
     """
     return read_whole(value, what, "give a whole number, 0 or more", least=0)
-
-
-def check_task(
-    classes: Sequence[str], wants_classes: bool, what: str, instead: str, noun: str = "task"
-) -> None:
-    """Raise ValueError if a model does not predict classes or, otherwise, numbers."""
-    if bool(classes) is not wants_classes:
-        task = "classification" if classes else "regression"
-        raise ValueError(f"{what} is a {task} {noun}; use {instead}")
 
 
 def read_whole(

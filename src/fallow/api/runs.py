@@ -6,47 +6,37 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, final
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, final
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
+from torch import nn
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.fingerprints import open_study_folder
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
 from fallow.api.label_issues import rank_labels
-from fallow.api.objects import check_task, read_seed, read_whole
+from fallow.api.objects import read_seed, read_whole
 from fallow.api.progress import ProgressLine
-from fallow.api.saved_model import read_rows_for, save_run
-from fallow.api.settings import read_request
-from fallow.core.events import name_run
+from fallow.api.saved_model import LoadedModel, save_run
+from fallow.api.settings import RunRequest, read_request
+from fallow.core.events import EventHandler, name_run
 from fallow.core.methods import CustomPrediction
-from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, lend
 from fallow.core.optional import check_full_install
-from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.data import Dataset
-from fallow.engine.conformal import (
-    PredictionSets,
-    check_coverage,
-    find_quantile,
-    predict_intervals,
-    predict_sets,
-)
-from fallow.experiment.encoding import shape_seen
+from fallow.engine.conformal import check_coverage, find_quantile
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import read_counts
-from fallow.experiment.methods import ModelMaker, methods_of
-from fallow.models.custom import unwrap_model
+from fallow.experiment.methods import methods_of
 from fallow.recipes.own_data_strategies import suit_strategies
 from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.settings.budgets import LabelBudget
@@ -55,13 +45,15 @@ from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cite import cite_strategies
-from fallow.study.export_model import export_model
-from fallow.study.predict import outputs_of
-from fallow.study.preparation import describe_prepared, keep_facts, prepare_study
+from fallow.study.preparation import (
+    Suited,
+    describe_prepared,
+    keep_facts,
+    prepare_study,
+)
 from fallow.study.reading import read_study
-from fallow.study.study import run_one
+from fallow.study.study import list_runs, run_one
 from fallow.study.study_run import Setup, StudyRun
-from fallow.study.trained import Trained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,50 +166,80 @@ def run(
         "cycles": cycles,
         "rounds": rounds,
     }
-    strategies = [strategy] if is_named else []
-    request = read_request(
-        federation, recipe, {"bounds": (), **value, **settings}, strategies
-    )
-    classes = request.collected.classes
-    seed = read_seed(seed)
-    is_kept = out is not None
+    named = [strategy] if is_named else []
+    request = read_request(federation, recipe, {"bounds": (), **value, **settings}, named)
+    texts = [request.collected.text(one) for one in named]
     folder = make_folder(out)
     try:
-        text = str(request.recipe.strategy)
-        if is_named:
-            text = request.collected.text(strategy)
-        cell = StudyRun(text, seed)
-        setup = Setup(request.recipe, folder, dataset=request.dataset, classes=classes)
-        with lend(classes):
-            setup, first = prepare_study(
-                setup,
-                [cell.strategy],
-                cell.seed,
-                suited=None if is_named else suit_strategies,
-            )
-            if not is_named:
-                cell = StudyRun(setup.recipe.strategies[0], cell.seed)
-            open_study_folder(setup, [cell], "fallow.run", classes)
-            keep_facts(setup.out, first.dataset)
-            with (
-                ProgressLine(setup.recipe, [cell], progress) as watch,
-                CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as output,
-            ):
-                watch.tell(describe_prepared(setup, first, [cell]))
-                notify = output.beside(watch)
-                run_one(
-                    setup,
-                    cell,
-                    lambda event: notify(name_run(event, cell.strategy, cell.seed)),
-                )
-                output.end_with_page(lambda: _write_page(setup.out))
-            return read_run(setup, cell, is_kept=is_kept)
+        setup, (cell,), _ = carry_out(
+            request,
+            folder,
+            texts or [str(request.recipe.strategy)],
+            [read_seed(seed)],
+            _run_only,
+            command="fallow.run",
+            suited=None if is_named else suit_strategies,
+            progress=progress,
+            callbacks=callbacks,
+        )
+        with lend(setup.classes):
+            return read_run(setup, cell, is_kept=out is not None)
     finally:
-        if not is_kept:
+        if out is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_page(folder: Path, out: str | Path | None = None) -> Path:
+Result = TypeVar("Result")
+RunAll = Callable[[Setup, Sequence[StudyRun], EventHandler, Callable[[str], None]], Result]
+"""Function that runs a study, given functions for its events and for lines of text."""
+
+
+def _run_only(
+    setup: Setup,
+    cells: Sequence[StudyRun],
+    notify: EventHandler,
+    tell: Callable[[str], None],
+) -> None:
+    (cell,) = cells
+    run_one(setup, cell, lambda event: notify(name_run(event, cell.strategy, cell.seed)))
+
+
+def carry_out(
+    request: RunRequest,
+    folder: Path,
+    strategies: Sequence[str],
+    seeds: Sequence[int],
+    go: RunAll[Result],
+    *,
+    command: str,
+    suited: Suited | None,
+    progress: bool | None,
+    callbacks: Sequence[Callback],
+) -> tuple[Setup, Sequence[StudyRun], Result]:
+    """Prepare a study, and run it with progress and callbacks.
+
+    ``suited``: function that replaces default strategies that do not support the data.
+    """
+    classes = request.collected.classes
+    setup = Setup(request.recipe, folder, dataset=request.dataset, classes=dict(classes))
+    with lend(classes):
+        setup, first = prepare_study(setup, strategies, seeds[0], suited=suited)
+        if suited is not None:
+            strategies = setup.recipe.strategies
+        cells = list_runs(setup.recipe, strategies, seeds)
+        open_study_folder(setup, cells, command, classes)
+        keep_facts(setup.out, first.dataset)
+        with (
+            ProgressLine(setup.recipe, cells, progress) as watch,
+            CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as output,
+        ):
+            watch.tell(describe_prepared(setup, first, cells))
+            result = go(setup, cells, output.beside(watch), watch.tell)
+            output.end_with_page(lambda: write_page(setup.out))
+    return setup, cells, result
+
+
+def write_page(folder: Path, out: str | Path | None = None) -> Path:
     from fallow.report.page import write_report
 
     return write_report([folder], out, papers=load_papers())
@@ -359,13 +381,8 @@ class Run:
         return {site: self._load(state) for site, state in sites.items()}
 
     def _load(self, state: State) -> nn.Module:
-        details = self.saved["example_spec"]
-        outputs = len(details["classes"]) or 1
         with lend(self._setup.classes):
-            shape = shape_seen(self.recipe, tuple(details["shape"]))
-            maker = ModelMaker(self.recipe, shape, outputs)
-            module = maker.build(stream(0, "template"))  # its weights are replaced
-        return unwrap_model(Layout.of(module).load(module, state)).eval()
+            return LoadedModel(self.recipe, {**self.saved, "state": state}, OWN).module
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -392,21 +409,13 @@ class Run:
         ValueError
             If the shape is wrong, a feature is missing, or the site is unknown.
         """
-        outputs = self._outputs(rows, site)
-        if not self.classes:
-            numbers: npt.NDArray[np.float64] = outputs.squeeze(1).double().numpy()
-            return numbers
-        names = np.array(self.classes, dtype=np.str_)
-        named: npt.NDArray[np.str_] = names[outputs.argmax(1).numpy()]
-        return named
+        with lend(self._setup.classes):
+            return self._trained(site).predict(rows)
 
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
-        check_task(self.classes, True, str(self.recipe.data), "predict")
-        shares: npt.NDArray[np.float64] = (
-            self._outputs(rows, site).double().softmax(1).numpy()
-        )
-        return shares
+        with lend(self._setup.classes):
+            return self._trained(site).predict_proba(rows)
 
     def predict_set(
         self, rows: Any, coverage: float | None = None, site: str | None = None
@@ -445,32 +454,24 @@ class Run:
         >>> sets.shape, bool((sets.sum(1) > 1).any())
         ((359, 10), True)
         """
-        check_task(self.classes, True, str(self.recipe.data), "predict_interval")
-        sets = self._prediction_sets(coverage)
-        return predict_sets(self._outputs(rows, site), sets)
+        with lend(self._setup.classes):
+            return self._trained(site, coverage).predict_set(rows)
 
     def predict_interval(
         self, rows: Any, coverage: float | None = None, site: str | None = None
     ) -> npt.NDArray[np.float64]:
         """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
-        check_task(self.classes, False, str(self.recipe.data), "predict_set")
-        sets = self._prediction_sets(coverage)
-        return predict_intervals(self._outputs(rows, site).squeeze(1), sets)
-
-    def _prediction_sets(self, coverage: float | None) -> PredictionSets | None:
-        """Return the prediction sets of a coverage, by default of the setting."""
-        if coverage is None or self.recipe.coverage is None:
-            return self.saved.get("sets")
-        check_coverage(coverage)
-        scores = self.records.iloc[-1]["prediction_sets"]
-        return find_quantile(read_counts(scores, not self.classes), coverage)
-
-    def _outputs(self, rows: Any, site: str | None) -> Tensor:
-        details = self.saved["example_spec"]
-        x = read_rows_for(details, rows)
-        state = self.state_of(site)
         with lend(self._setup.classes):
-            return outputs_of(self.recipe, self.saved, state, x, OWN)
+            return self._trained(site, coverage).predict_interval(rows)
+
+    def _trained(self, site: str | None, coverage: float | None = None) -> LoadedModel:
+        """Return the model of a site, with the prediction sets of a coverage."""
+        saved: TrainedModel = {**self.saved, "state": self.state_of(site)}
+        if coverage is not None and self.recipe.coverage is not None:
+            check_coverage(coverage)
+            scores = self.records.iloc[-1]["prediction_sets"]
+            saved["sets"] = find_quantile(read_counts(scores, not self.classes), coverage)
+        return LoadedModel(self.recipe, saved, OWN)
 
     def find_label_issues(self, n: int | None = None) -> pd.DataFrame:
         """Rank the acquired labels by how much the examples of all sites contradict them.
@@ -592,8 +593,7 @@ class Run:
         'model.onnx'
         """
         with lend(self._setup.classes):
-            model = Trained(self.recipe, self.saved, self.state_of(site), OWN)
-            return export_model(model, Path(file), with_encoder=with_encoder)
+            return self._trained(site).export(file, with_encoder=with_encoder)
 
     def state_of(self, site: str | None = None) -> State:
         """Return the weights as flat vectors: those of the global model, or of one site."""
@@ -604,18 +604,13 @@ class Run:
                 f"{self.recipe.training} predicts with the labeled examples of a site, "
                 "which a run does not store; the scores are in run.records"
             )
-        common: State | None = self.saved["state"]
-        own: dict[str, State] = self.saved["sites"]
         if site is not None and site not in self.sites:
             raise ValueError(
                 f"there is no site {site!r}; the run had {join_some(self.sites)}"
             )
-        if isinstance(self.model, dict) and site is None:
-            raise ValueError(
-                "each site has a personalized model; choose one with site=, one of "
-                f"{join_some([*own])}"
-            )
-        if site is not None and own:
+        common: State | None = self.saved["state"]
+        own: dict[str, State] = self.saved["sites"]
+        if site is not None and (own or common is None):
             if site not in own:
                 raise ValueError(
                     f"site {site!r} has no personalized model; sites with one: "
@@ -623,8 +618,9 @@ class Run:
                 )
             return own[site]
         if common is None:
-            raise RuntimeError(
-                "this run has neither a global model nor personalized models"
+            raise ValueError(
+                "each site has a personalized model; choose one with site=, one of "
+                f"{join_some([*own])}"
             )
         return common
 
@@ -662,7 +658,7 @@ class Run:
             raise ValueError(
                 "this run was not stored; use fl.run(..., out=FOLDER) to write a report"
             )
-        return _write_page(self.folder, out)
+        return write_page(self.folder, out)
 
 
 SHOWN = ("cycle", "round", "labeled", "accuracy", "balanced_accuracy", "mse", "seconds")

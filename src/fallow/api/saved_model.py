@@ -21,7 +21,6 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from fallow import encoders
-from fallow.api.objects import check_task
 from fallow.core import names
 from fallow.core.build import build, is_built_in
 from fallow.core.model_vectors import Layout
@@ -392,7 +391,7 @@ class LoadedModel:
 
     def predict_proba(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
-        check_task(self.classes, True, "this model", "predict", "model")
+        self._check_task(True, "predict")
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
         return shares
 
@@ -401,13 +400,19 @@ class LoadedModel:
 
         The coverage is that of the setting ``coverage`` of the run that trained the model.
         """
-        check_task(self.classes, True, "this model", "predict_interval", "model")
+        self._check_task(True, "predict_interval")
         return predict_sets(self._outputs(rows), self.saved.get("sets"))
 
     def predict_interval(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
-        check_task(self.classes, False, "this model", "predict_set", "model")
+        self._check_task(False, "predict_set")
         return predict_intervals(self._outputs(rows).squeeze(1), self.saved.get("sets"))
+
+    def _check_task(self, wants_classes: bool, instead: str) -> None:
+        """Raise ValueError if the model does not predict classes or, otherwise, numbers."""
+        if bool(self.classes) is not wants_classes:
+            task = "classification" if self.classes else "regression"
+            raise ValueError(f"the model is for {task}; use {instead}")
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["example_spec"], rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, final
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
-from fallow.api.fingerprints import open_study_folder
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed, read_whole
-from fallow.api.progress import ProgressLine
-from fallow.api.runs import (
-    Run,
-    escape_text,
-    make_folder,
-    read_run,
-    warn_of_callback,
-)
+from fallow.api.runs import Run, carry_out, escape_text, make_folder, read_run
 from fallow.api.settings import read_request
+from fallow.core.events import EventHandler
 from fallow.core.names import OWN, lend
 from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_function, require_known
@@ -38,15 +31,15 @@ from fallow.report.findings.degenerate import describe_baseline
 from fallow.report.sentences import summary
 from fallow.report.tables import to_latex
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.variants import BOUND
 from fallow.storage.errors import StorageError
 from fallow.study.advice import Advice, advise, read_facts
-from fallow.study.callbacks import Callback, CallbackList
+from fallow.study.callbacks import Callback
 from fallow.study.cite import cite_study
 from fallow.study.forecast import MORE, By, Forecast, forecast_study
-from fallow.study.preparation import describe_prepared, keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
-from fallow.study.study import list_runs, run_study
+from fallow.study.study import run_study
 from fallow.study.study_run import Failure, Setup, StudyRun
 from fallow.study.trainers import describe_power
 
@@ -150,33 +143,33 @@ def compare(
             _check_reference(named, texts, out)
         chosen = recipe_from({"reference": named}, chosen)
     is_kept = out is not None
+    n_jobs = read_whole(
+        jobs, "jobs", "give a whole number of runs at the same time", least=1
+    )
+
+    def run_all(
+        setup: Setup,
+        cells: Sequence[StudyRun],
+        notify: EventHandler,
+        tell: Callable[[str], None],
+    ) -> list[Failure]:
+        names = {cell.strategy for cell in cells if not cell.strategy.startswith(BOUND)}
+        tell(describe_power(len(names), len(wanted)))
+        return run_study(setup, cells, n_jobs, notify)
+
     folder = make_folder(out)
     try:
-        setup = Setup(
-            chosen, folder, dataset=request.dataset, classes=dict(collected.classes)
+        setup, cells, failures = carry_out(
+            replace(request, recipe=chosen),
+            folder,
+            texts,
+            wanted,
+            run_all,
+            command="fallow.compare",
+            suited=suit_strategies if strategies is None else None,
+            progress=progress,
+            callbacks=callbacks,
         )
-        with lend(collected.classes):
-            setup, first = prepare_study(
-                setup,
-                texts,
-                wanted[0],
-                suited=suit_strategies if strategies is None else None,
-            )
-            if strategies is None:
-                texts = list(setup.recipe.strategies)
-            cells = list_runs(setup.recipe, texts, wanted)
-            at_once = "give a whole number of runs at the same time"
-            n_jobs = read_whole(jobs, "jobs", at_once, least=1)
-            open_study_folder(setup, cells, "fallow.compare", collected.classes)
-            keep_facts(setup.out, first.dataset)
-            with (
-                ProgressLine(setup.recipe, cells, progress) as watch,
-                CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as output,
-            ):
-                watch.tell(describe_prepared(setup, first, cells))
-                watch.tell(describe_power(len(texts), len(wanted)))
-                failures = run_study(setup, cells, n_jobs, output.beside(watch))
-                output.end_with_page(lambda: write_report(setup.out))
         _say(failures, cells)
     except BaseException:
         if not is_kept:

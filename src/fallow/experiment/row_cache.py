@@ -8,44 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict, final
+from typing import Any, final
 
 import torch
-from torch import Tensor
 
 from fallow import data
 from fallow.core.missing import Missing
+from fallow.core.types import Tree
 from fallow.data.dataset import Dataset
 from fallow.data.loaders.table_files import TABLES
-from fallow.data.reading import ColumnRead, OmittedExamples, Reading
+from fallow.data.reading import Reading
 from fallow.experiment.methods import versions
-from fallow.settings.recipe import Recipe
+from fallow.settings.recipe import OF_FILES, Recipe
 from fallow.storage.arrays import is_own_file, map_array, save_array
 from fallow.storage.errors import StorageError
 from fallow.storage.files import FILE, load_tree, only_one, save_tree, sweep
+from fallow.storage.validation import adapter_of
 
 LARGE = 8_000_000  # size of files in bytes above which reading takes as long as a short run
 MANY = 1000
 """Number of files above which each is identified by its name, size and time, because
 reading all of them takes too long.
 """
-SETTINGS = (
-    "data",
-    "label",
-    "site",
-    "id",
-    "drop",
-    "columns",
-    "task",
-    "drop_rows",
-    "channels",
-)
-"""Settings that determine, with the files, which examples are read."""
-
-
 MOST_HELD = 2**28
 """Maximum size in bytes of examples that stay in memory between the seeds of a study."""
 
@@ -62,7 +49,7 @@ class DeviceCache:
 
     def read(self, recipe: Recipe, read: Callable[[], Dataset]) -> Dataset:
         """Return the result of ``read``, or an earlier result for the same data settings."""
-        key = repr([getattr(recipe, name) for name in SETTINGS])
+        key = repr([getattr(recipe, name) for name in OF_FILES])
         if key in self._known:
             return self._known[key]
         self._known.clear()
@@ -72,27 +59,11 @@ class DeviceCache:
         return values
 
 
-class CachedRows(TypedDict):
-    """Dataset in a file: tensors and plain values, and JSON texts for the rest.
-
-    ``x`` and ``x_test`` are the checksums of arrays in separate files, which are
-    memory-mapped.
-    """
-
-    x: str
-    y: Tensor
-    x_test: str
-    y_test: Tensor
-    groups: Tensor | None
-    groups_test: Tensor | None
-    name: str
-    classes: list[str]
-    group_names: list[str]
-    columns: list[str]
-    ids: list[str] | None
-    notes: list[str]
-    missing: str | None
-    reading: str | None
+NAMES = ("classes", "group_names", "columns", "ids", "notes")
+"""Fields of a dataset with texts, and None for no IDs."""
+AS_JSON: Mapping[str, type] = {"missing": Missing, "reading": Reading}
+"""Fields of a dataset that are stored as JSON, with their types."""
+PLAIN = ("name", "y", "y_test", "groups", "groups_test")
 
 
 def read_once(
@@ -141,7 +112,7 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
         with path.open("rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):
                 h.update(block)
-    details = [{name: getattr(recipe, name) for name in SETTINGS}, versions()]
+    details = [{name: getattr(recipe, name) for name in OF_FILES}, versions()]
     h.update(json.dumps(details, sort_keys=True, default=str).encode())
     return h.hexdigest()
 
@@ -151,9 +122,19 @@ def _save(folder: Path, name: str, dataset: Dataset) -> None:
 
     The files are readable only by the owner, because the original files may be.
     """
-    x = save_array(folder / f"{name}.x.npy", dataset.x.numpy(), FILE)
-    x_test = save_array(folder / f"{name}.x_test.npy", dataset.x_test.numpy(), FILE)
-    save_tree(folder / f"{name}.safetensors", _as_kept(dataset, x, x_test), FILE)
+    kept: Tree = {
+        "x": save_array(folder / f"{name}.x.npy", dataset.x.numpy(), FILE),
+        "x_test": save_array(folder / f"{name}.x_test.npy", dataset.x_test.numpy(), FILE),
+    }
+    for part in PLAIN:
+        kept[part] = getattr(dataset, part)
+    for part in NAMES:
+        texts = getattr(dataset, part)
+        kept[part] = None if texts is None else list(texts)
+    for part in AS_JSON:
+        value = getattr(dataset, part)
+        kept[part] = None if value is None else json.dumps(asdict(value))
+    save_tree(folder / f"{name}.safetensors", kept, FILE)
 
 
 def _load(folder: Path, name: str) -> Dataset | None:
@@ -162,12 +143,21 @@ def _load(folder: Path, name: str) -> Dataset | None:
     if not is_own_file(path):
         return None
     try:
-        kept: CachedRows = load_tree(path, folder)
-        x = map_array(folder / f"{name}.x.npy", str(kept["x"]))
-        x_test = map_array(folder / f"{name}.x_test.npy", str(kept["x_test"]))
-        if x is None or x_test is None:
-            return None
-        return _from_kept(kept, torch.from_numpy(x), torch.from_numpy(x_test))
+        kept: Tree = load_tree(path, folder)
+        arrays: dict[str, Any] = {}
+        for part in ("x", "x_test"):
+            array = map_array(folder / f"{name}.{part}.npy", str(kept[part]))
+            if array is None:
+                return None
+            arrays[part] = torch.from_numpy(array)
+        fields = {part: kept[part] for part in PLAIN}
+        for part in NAMES:
+            names = kept[part]
+            fields[part] = None if names is None else tuple(names)
+        for part, kind in AS_JSON.items():
+            text = kept[part]
+            fields[part] = None if text is None else adapter_of(kind).validate_json(text)
+        return Dataset(**arrays, **fields)
     except (
         StorageError,
         KeyError,
@@ -175,90 +165,3 @@ def _load(folder: Path, name: str) -> Dataset | None:
         ValueError,
     ):  # damaged, or from another dataset
         return None
-
-
-def _as_kept(dataset: Dataset, x: str, x_test: str) -> CachedRows:
-    kept: CachedRows = {
-        "x": x,
-        "y": dataset.y,
-        "x_test": x_test,
-        "y_test": dataset.y_test,
-        "groups": dataset.groups,
-        "groups_test": dataset.groups_test,
-        "name": dataset.name,
-        "classes": list(dataset.classes),
-        "group_names": list(dataset.group_names),
-        "columns": list(dataset.columns),
-        "ids": None,
-        "notes": list(dataset.notes),
-        "missing": None,
-        "reading": None,
-    }
-    if dataset.ids is not None:
-        kept["ids"] = list(dataset.ids)
-    if dataset.missing is not None:
-        kept["missing"] = json.dumps(asdict(dataset.missing))
-    if dataset.reading is not None:
-        kept["reading"] = json.dumps(asdict(dataset.reading))
-    return kept
-
-
-def _from_kept(kept: CachedRows, x: Tensor, x_test: Tensor) -> Dataset:
-    ids = None
-    if kept["ids"] is not None:
-        ids = tuple(kept["ids"])
-    missing = None
-    if kept["missing"] is not None:
-        missing = _read_missing(kept["missing"])
-    reading = None
-    if kept["reading"] is not None:
-        reading = _read_reading(kept["reading"])
-    return Dataset(
-        name=kept["name"],
-        x=x,
-        y=kept["y"],
-        x_test=x_test,
-        y_test=kept["y_test"],
-        classes=tuple(kept["classes"]),
-        groups=kept["groups"],
-        groups_test=kept["groups_test"],
-        group_names=tuple(kept["group_names"]),
-        columns=tuple(kept["columns"]),
-        ids=ids,
-        notes=tuple(kept["notes"]),
-        missing=missing,
-        reading=reading,
-    )
-
-
-def _read_missing(text: str) -> Missing:
-    """Return the `Missing` of a JSON text, whose pairs are lists."""
-    plain = json.loads(text)
-    levels = tuple((first, end) for first, end in plain["levels"])
-    marks = tuple((feature, column) for feature, column in plain["marks"])
-    return Missing(levels, marks)
-
-
-def _read_reading(text: str) -> Reading:
-    """Return the `Reading` of a JSON text."""
-    plain = json.loads(text)
-    left_out = [
-        OmittedExamples(why=entry["why"], rows=entry["rows"]) for entry in plain["left_out"]
-    ]
-    columns = []
-    for entry in plain["columns"]:
-        column = ColumnRead(
-            name=entry["name"],
-            kind=entry["kind"],
-            values=tuple(entry["values"]),
-            missing=entry["missing"],
-            why=entry["why"],
-            missing_at=entry["missing_at"],
-        )
-        columns.append(column)
-    return Reading(
-        source=plain["source"],
-        rows=plain["rows"],
-        left_out=tuple(left_out),
-        columns=tuple(columns),
-    )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field
 
+from fallow.core.kinds import describe_kind
 from fallow.core.names import spell_class
 from fallow.core.suggestions import nearest
 from fallow.core.training_config import KEYWORDS
@@ -23,7 +24,6 @@ from fallow.settings.classes import (
 )
 from fallow.settings.listing import (
     Setting,
-    describe_type,
     describe_value,
     find_settings,
     list_settings,
@@ -86,7 +86,7 @@ def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
     for name, value in defaults_of(cls).items():
         setting = Setting(
             name=f"{part}.{name}",
-            type=describe_type(hints[name]),
+            type=describe_kind(hints[name]),
             default=describe_default(value),
             meaning=meanings.get(name, "see its class"),
             source=f"{spell_class(cls)} ({cls.__module__}.{cls.__name__})",

@@ -8,15 +8,14 @@
 from __future__ import annotations
 
 import json
-import types
-import typing
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field
 
-from fallow.core.limits import SCHEMA, find_limits
+from fallow.core.kinds import describe_kind
+from fallow.core.limits import SCHEMA
 from fallow.core.training_config import KEYWORDS
 from fallow.settings.descriptions import MEANINGS, PARTS
 from fallow.settings.recipe import Recipe
@@ -33,18 +32,6 @@ DEFAULTS = {
     "training_config.optimizer.lr": "by model family",
 }
 """Defaults of functions, files and commands that differ from those of `Recipe`."""
-
-WORDS = {
-    "bool": "true or false",
-    "int": "whole number",
-    "float": "number",
-    "str": "text",
-    "NoneType": "none",
-    "Spec": "class with fields",
-    "TrainingStage": "stage",
-    "Published": "printed table",
-}
-"""Descriptions of types."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
             continue
         yield Setting(
             name=name,
-            type=describe_type(hints[field.name]),
+            type=describe_kind(hints[field.name]),
             default=DEFAULTS.get(name, describe_value(value)),
             meaning=meaning_of(name),
             source=f"{kind.__module__}.{kind.__name__}",
@@ -129,37 +116,6 @@ def meaning_of(name: str) -> str:
     """
     usual = name.replace("local_training_config.", "training_config.")
     return MEANINGS.get(usual) or PARTS.get(name, "")
-
-
-def describe_type(hint: Any) -> str:  # a type or an annotation such as int | None
-    """Return a description of a type.
-
-    >>> describe_type(int | None), describe_type(Literal["a", "b"])
-    ('whole number or none', '"a" or "b"')
-    >>> from fallow.core.limits import Limits
-    >>> describe_type(Annotated[int, Limits(ge=1)] | None)
-    'whole number, at least 1, or none'
-    >>> describe_type(tuple[str, ...]), describe_type(tuple[float, float])
-    ('list of text', 'number, number')
-    """
-    parts = get_args(hint)
-    origin = get_origin(hint)
-    if origin is Literal:
-        return " or ".join(json.dumps(part) for part in parts)
-    if origin is Annotated:
-        limits = find_limits(hint)
-        words = describe_type(parts[0])
-        return words if limits is None else f"{words}, {limits.describe()}"
-    if origin in (typing.Union, types.UnionType):
-        options = [describe_type(part) for part in parts]
-        has_range = any(get_origin(part) is Annotated for part in parts)
-        return ", or ".join(options) if has_range else " or ".join(options)
-    if origin is tuple and parts[-1] is Ellipsis:
-        return f"list of {describe_type(parts[0])}"
-    if origin is tuple:
-        return ", ".join(describe_type(part) for part in parts)
-    name: str = hint.__name__
-    return WORDS.get(name, name)
 
 
 def describe_value(value: object) -> str:

@@ -44,9 +44,8 @@ from fallow.settings.budgets import (
     check_budget_kind,
     describe_reading,
 )
-from fallow.settings.classes import PARTS
+from fallow.settings.classes import PARTS, resolve_settings
 from fallow.settings.descriptions import MEANINGS
-from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 from fallow.settings.stopping import parse_stop
 from fallow.settings.training_defaults import complete_training
@@ -55,6 +54,18 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 TEXTS = (str, str | None)
+OF_FILES = (
+    "data",
+    "label",
+    "site",
+    "id",
+    "drop",
+    "columns",
+    "task",
+    "drop_rows",
+    "channels",
+)
+"""Settings that determine, with the files, which examples are read."""
 OUTSIDE = ("name", "title", "strategies", "reference", "seeds", "bounds", "published")
 """Fields that do not affect the results of a run."""
 Device = Literal["none", "cpu", "cuda", "mps"]
@@ -241,7 +252,7 @@ class Recipe:
     test: Literal["common", "own"] = "common"
     score_rounds: PositiveInt = 5
     metrics: tuple[str, ...] = ()
-    coverage: Annotated[float | None, COVERAGE] = None
+    coverage: Annotated[float, COVERAGE] | None = None
     executor: str = "auto"
     channels_last: bool = False
     device: Device = "none"

@@ -7,21 +7,13 @@ from dataclasses import replace
 
 from fallow.privacy import Privacy
 from fallow.settings.budgets import LabelBudget
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.recipe import OF_FILES, Recipe, with_settings
 from fallow.settings.spec import Spec
 
 BOUND = "bound:"
 SHARED = (
+    *OF_FILES,
     "name",
-    "data",
-    "label",
-    "site",
-    "id",
-    "drop",
-    "columns",
-    "task",
-    "drop_rows",
-    "channels",
     "rows",
     "test_rows",
     "resplit",
