@@ -49,6 +49,7 @@ class Loopback:
     seconds: float = 0.0
     deaths: int = 0
     delivered: list[tuple[SiteId, bytes]] = field(default_factory=list)
+    revoked: list[SiteId] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.alive = dict(self.handlers)
@@ -59,6 +60,12 @@ class Loopback:
 
     # -- Transport -------------------------------------------------------------------------
 
+    def start(self) -> None:
+        """Do nothing: the sites are in this process."""
+
+    def limit(self, bound: Callable[[SiteId], int]) -> None:
+        """Ignore the size limit of replies."""
+
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         for site, blob in messages.items():
             self._open[site] = blob
@@ -67,6 +74,7 @@ class Loopback:
 
     def revoke(self, site: SiteId) -> None:
         """Drop all messages to or from the site that are in transit."""
+        self.revoked.append(site)
         self._open.pop(site, None)
         self._agenda = [line for line in self._agenda if line[3] != site]
         heapq.heapify(self._agenda)

@@ -85,15 +85,11 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
     [
         ("sum", None, {"w": W * torch.nan}, "w is NaN or infinite"),
         ("sum", None, {"x": -torch.inf}, "x is NaN or infinite"),
-        ("sum", None, {"x": W.half()}, "x is of torch.float16"),
-        ("sum", None, {"x": PART}, "x is of torch.int64, but a contribution"),
-        ("sum", None, {"x": None}, "x is None, but a contribution must be numeric"),
         ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
         ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
         ("each", None, {"x": "y" * 10_001}, "x has 10001 characters"),
         ("each", None, {"x": {"y": 1}}, "x is {'y': 1}, which is neither"),
         ("each", None, {"x": W.to(torch.complex64)}, "x is of torch.complex64"),
-        ("each", None, {str(i): 0 for i in range(1001)}, "it has 1001 fields"),
         ("keep", None, {"count": 10**6}, "count is 1000000"),
         ("keep", None, {"count": -1}, "count is -1"),
         (
@@ -245,10 +241,7 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (request("sum", steps=()), "has 0 steps"),
-        (request("sum", steps=(of_training().steps[0],) * 101), "has 101 steps"),
-        (request("sum", cycle=-2), "is of cycle -2, round 0"),
-        (request("sum", round=10**6), "is of cycle 0, round 1000000"),
+        (request("sum", steps=()), "has no steps"),
         (request("sum", owner="annotators"), "is of 'annotators'; this study has"),
         (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
         (
@@ -281,7 +274,6 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
             of_training(args={"w": MODEL["w"], "x": [1]}),
             "x is .*neither a tensor nor a plain value",
         ),
-        (of_training(args={str(i): 0 for i in range(1001)}), "has 1001 fields"),
     ],
 )
 def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:

@@ -148,7 +148,7 @@ def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -
         args = {"retained": False, **leader.first_model()}
     position = leader.host._limits.schedule.find_position(key)
     step = Step(kind, verb, args)  # type: ignore[arg-type]
-    return Request(key, owner, position.cycle, position.round, (step,))
+    return Request(key, owner, position.cycle, key.round, (step,))
 
 
 PLACES = {

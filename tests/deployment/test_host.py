@@ -126,7 +126,10 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
     key = keys.get(owner, "0/train/0/0")
     order = leader.order(Request(key_of(key), owner, 0, 0, (fit, Step(kind, verb, {}))))
     assert why in str(leader.send(order).refused)
-    assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
+    assert (
+        leader.ledger.store.load_states("north") == {}
+        and leader.ledger.orders.traffic() == []
+    )
 
 
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
@@ -147,7 +150,7 @@ def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> 
         and first.refused is None
     )
     assert (
-        len(leader.ledger.traffic()) == 2
+        len(leader.ledger.orders.traffic()) == 2
     )  # "select", and the flush that delivered the model
 
 
@@ -212,7 +215,10 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
     refused = str(leader.send(leader.order(wrong)).refused)
     assert "could not perform PerFedAvg.upload (error " in refused
     assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
-    assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
+    assert (
+        leader.ledger.store.load_states("north") == {}
+        and leader.ledger.orders.traffic() == []
+    )
     leader.round(1, state)
     assert "local" in leader.ledger.store.load_states("north")
     leader.ledger.close()
@@ -346,21 +352,6 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
     reply = leader.send(order)
     assert f"is in run {RUN}, and run {earlier} started before it" in str(reply.refused)
     assert leader.ledger.orders.newest_run() == RUN
-
-
-def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
-    """Otherwise a sender with the right key could fill the ledger."""
-    asking = leader.order(make_request("hello", "0/hello"), key=key_of("progress/1"))
-    leader.send(replace(asking, body={"news": "too early"}))
-    assert leader.ledger.orders.load_news() == []
-    leader.exchange({"north": make_request("hello", "0/hello")})
-    for number in range(60):
-        order = replace(
-            asking, key=key_of(f"progress/{number}"), body={"news": f"news {number}"}
-        )
-        assert leader.send(order).refused is None
-    leader.send(replace(asking, run=SECOND, body={"news": "of another run"}))
-    assert leader.ledger.orders.load_news() == [f"news {number}" for number in range(50)]
 
 
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:

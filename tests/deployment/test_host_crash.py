@@ -38,7 +38,9 @@ def describe_end(site: SiteFolder) -> Left:
             (q.row, q.cycle, q.position, dict(q.why), q.state) for q in ledger.tasks()
         ]
         memory = digest_of(ledger.store.load_states("north"))
-        return Left(ledger.store.load_labels("north"), questions, memory, ledger.traffic())
+        return Left(
+            ledger.store.load_labels("north"), questions, memory, ledger.orders.traffic()
+        )
     finally:
         ledger.close()
 

@@ -64,12 +64,12 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.tasks()[0].row, 1, "ann")
-    sent = leader.ledger.traffic()
+    sent = leader.ledger.orders.traffic()
     order = Instruction(leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0)
     progress = leader.send(order).answer
     assert progress == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
-    assert leader.ledger.traffic() == sent
+    assert leader.ledger.orders.traffic() == sent
 
 
 def test_labels_train_from_the_close_on(leader: Leader) -> None:

@@ -57,14 +57,14 @@ def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lo
     leader: Leader, wrong: dict[str, Any], sentence: str
 ) -> None:
     order_picks(leader)
-    before = leader.ledger.traffic()
+    before = leader.ledger.orders.traffic()
     kept = leader.ledger.store.load_states("north").keys()
     order = leader.order(make_request("ask", "0/query", step="0/query", cycle=0, allowed=3))
     reply = send_tree(leader, {**asdict(order), "key": {**FIELDS, **wrong}})
     assert str(reply.refused).startswith("a message from the coordinator is invalid: ")
     assert sentence in str(reply.refused)
     assert reply.key is None
-    assert leader.ledger.traffic() == before
+    assert leader.ledger.orders.traffic() == before
     assert leader.ledger.store.load_states("north").keys() == kept
     assert leader.send(order).answer == {"asked": 3}
 
@@ -79,7 +79,7 @@ def test_a_request_with_hostile_fields_is_refused_in_a_sentence(
     body = {**order.body, "request": bytes_to_tensor(pack(request))}
     reply = leader.send(replace(order, body=body))
     assert sentence in str(reply.refused)
-    assert leader.ledger.traffic() == []
+    assert leader.ledger.orders.traffic() == []
     assert leader.send(order).refused is None
 
 

@@ -348,7 +348,7 @@ def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"none\.csv cannot be read"):
         import_labels(*parts_of(queue), tmp_path / "none.csv", "Ann")
     (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
-    with pytest.raises(ValueError, match=r"in\.csv is not in UTF-8"):
+    with pytest.raises(ValueError, match=r"in\.csv: it is not in UTF-8"):
         import_labels(*parts_of(queue), tmp_path / "in.csv", "Ann")
 
 

@@ -41,10 +41,10 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 def expect_refusal(leader: Leader, request: Request) -> str:
     """Send an instruction that the site must reject without effects; return the reason."""
-    before = leader.ledger.traffic()
+    before = leader.ledger.orders.traffic()
     reply = leader.send(leader.order(request))
     assert reply.refused is not None, request
-    assert leader.ledger.traffic() == before
+    assert leader.ledger.orders.traffic() == before
     return reply.refused
 
 

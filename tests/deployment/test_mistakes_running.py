@@ -15,13 +15,13 @@ from typing import Self
 import pytest
 
 from fallow.core.events import Event
-from fallow.deployment.address import find_bind_problem
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.labeling_page.label_queue import NOTHING, LabelQueue
 from fallow.deployment.ledger import Ledger, labeling_tasks
 from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
+from fallow.transport.address import find_bind_problem
 from tests.deployment.agreed import TABLE
 from tests.deployment.label_queues import RUN, ask
 from tests.deployment.mistakes import Said, edited, full_disk, read_only, refused

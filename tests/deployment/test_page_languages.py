@@ -29,7 +29,7 @@ from tests.deployment.label_queues import (
     picture_rows,
 )
 
-CALLS = ("translate", "find_text", "find_count_text", "text_id")
+CALLS = ("translate", "find_text", "find_count_text", "text_id", "Mistake", "Outdated")
 PLACEHOLDER = re.compile(r"%\(\w+\)s|\{(?!day)\w+\}|</?\w+[^>]*>")
 SHOWN = ("alt", "aria-label", "title", "placeholder", "data-text")
 WORD = re.compile(r"[^\W\d_]{2}")

@@ -99,22 +99,6 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
         ]  # and is not asked again
 
 
-def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) -> None:
-    now = [1e9]
-    world = tiny(tmp_path, away={"davos"})
-
-    def notify(event: Event) -> None:
-        world.label(event)
-        if event["event"] == "labels":
-            now[0] += {1: 60.0, 2: 60.0, 3: -90_000.0}.get(
-                len(world.list_events("labels")), 50_000.0
-            )
-
-    assert world.program(notify, clock=lambda: now[0]).go()
-    assert len(world.list_events("clock")) == 1
-    assert "deadline" in [event["why"] for event in world.list_events("labeled")]
-
-
 def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
     world = tiny(tmp_path, labeled={"basel": 5})
     assert world.program().go()

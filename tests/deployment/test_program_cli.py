@@ -646,7 +646,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     ("content", "why"),
     [
         (None, "the guideline guide.txt cannot be read"),
-        (b"\xff\xfe\xfa", "the guideline guide.txt is not in UTF-8"),
+        (b"\xff\xfe\xfa", "guide.txt: it is not in UTF-8"),
         (b" \n", "guide.txt: federation.guideline is empty"),
         (b"a" * 4001, "guide.txt: federation.guideline has 4001 characters"),
     ],

@@ -61,10 +61,6 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
             {"event": "lost", "site": "a", "why": "no heartbeat"},
             "a did not respond and is asked again: no heartbeat",
         ),
-        (
-            {"event": "clock", "now": utc(0), "newest": utc(86400)},
-            "it is 1 Jan 1970, 00:00 UTC and was 2 Jan 1970, 00:00 UTC",
-        ),
         ({"event": "met", "sites": ["a"], "awaited": ["a"]}, ""),
         ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
         ({"event": "transport", "why": "port in use"}, "port in use"),

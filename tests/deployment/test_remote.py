@@ -182,13 +182,12 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
             {"x": torch.zeros(5)},
             r"x is a tensor of shape \(5,\), but .* a tensor of shape \(6,\)",
         ),
-        ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
         (
             {"y": 1.0},
             r"its reply has the fields \['n', 'x', 'y'\], but the others have \['n', 'x'\]",
         ),
-        ({"x": "much"}, "x is 'much', but a contribution must be numeric"),
-        ({"x": [1.0]}, r"x is \[1.0\], but a contribution must be numeric"),
+        ({"x": "much"}, "x is text, but that of other sites is a tensor"),
+        ({"x": [1.0]}, r"x is \[1.0\], which is neither a tensor nor a plain value"),
         ({"#epsilon": -1.0}, "#epsilon is -1.0"),
     ],
 )

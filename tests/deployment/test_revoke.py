@@ -63,7 +63,6 @@ class Revoking:
         self.revoked: set[str] = set()
         self.looks = 0  # number of waits for its labels after revocation
         self.delivered = 0  # messages to any site before revocation
-        self.ended: list[str] = []  # sites whose connections were closed
 
     def notify(self, event: Event) -> None:
         self.world.label(event)
@@ -75,14 +74,8 @@ class Revoking:
             self.revoked.add(GONE)
             self.delivered = len(self.world.transport.delivered)
 
-    def end(self, site: str) -> None:
-        self.ended.append(site)
-        self.world.transport.revoke(site)
-
     def program(self, notify: Callable[[Event], None] | None = None) -> Program:
-        return self.world.program(
-            notify or self.notify, revoked=lambda: set(self.revoked), revoke=self.end
-        )
+        return self.world.program(notify or self.notify, revoked=lambda: set(self.revoked))
 
     def keys_after(self) -> set[str]:
         """Return the exchanges sent to the site after revocation."""
@@ -106,7 +99,7 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     assert there.program().go()
     assert there.revoked == {GONE}
     assert there.keys_after() == set()
-    assert GONE in there.ended
+    assert GONE in there.world.transport.revoked
     (line,) = without(read_live(there.world.coordinator_folder) or {})
     assert line.startswith(f"The study proceeds without {GONE} since")
     last = there.world.records()[-1]

@@ -13,12 +13,13 @@ from fallow.cli.site import site
 from fallow.cli.terminal import show_table
 from fallow.core.client import GROUPS
 from fallow.deployment.building import build_study
+from fallow.deployment.ledger.instructions import SentReplies
 from fallow.deployment.site.agreement_text import (
     Disclosed,
     group_disclosures,
     list_disclosures,
 )
-from fallow.deployment.site.status import SentReplies, group_sent
+from fallow.deployment.site.status import group_sent
 from fallow.settings.spec import Spec
 from tests.deployment.worlds import TINY, Federation, federation, rows, tiny
 

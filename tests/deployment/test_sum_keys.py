@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.training_config import TrainingStage
-from fallow.deployment.site.peers import PEERS, Peers
+from fallow.deployment.site.keys import PEERS, Peers
 from fallow.experiment.event_log import EventLog
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import SMALL_ORDER, new_signing_key, verify_key

@@ -79,13 +79,15 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
     assert tuple(values[0]) == FIELDS
     with closing(site.open_ledger()) as ledger:
         asked = {question.row for question in ledger.tasks()}
-        traffic = ledger.traffic()
+        traffic = ledger.orders.traffic()
     labeled = [line for line in values if line["what"] == "answer"]
     assert {int(line["row"]) for line in labeled} == asked
     assert {line["party"] for line in labeled} != {""}
     sent = [line for line in values if line["what"] == "sent"]
-    assert len(sent) == sum(line.exchanges for line in traffic)
-    assert sum(int(line["bytes"]) for line in sent) == sum(line.bytes for line in traffic)
+    assert len(sent) == sum(line["exchanges"] for line in traffic)
+    assert sum(int(line["bytes"]) for line in sent) == sum(
+        line["bytes"] for line in traffic
+    )
     times = [line["time"] for line in values]
     assert times == sorted(times)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", at) for at in times)

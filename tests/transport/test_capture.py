@@ -209,7 +209,7 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     tap = quiet.taps[PLANTED]
     output = quiet.replies()
     with closing(quiet.site.open_ledger()) as ledger:
-        answered = sum(line.exchanges for line in ledger.traffic())
+        answered = sum(line["exchanges"] for line in ledger.orders.traffic())
     lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
     assert (
         answered - 1 <= len(lasting) <= answered

@@ -21,8 +21,10 @@ from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
     from fallow.cli.coordinate_messages import CoordinatorLines
+    from fallow.core.events import EventHandler
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.report.live_state import Status
+    from fallow.transport.gathering import Keys
 
 coordinate = typer.Typer(
     name="coordinate",
@@ -254,9 +256,8 @@ def start(
     from fallow.cli.log_lines import open_log
     from fallow.core.events import Event
     from fallow.deployment.coordinator.folder import CoordinatorFolder
-    from fallow.deployment.coordinator.program import Program, alone
+    from fallow.deployment.coordinator.program import alone
     from fallow.deployment.folders import tighten
-    from fallow.deployment.transports import open_transport
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.study_run import StudyRun
     from fallow.transport.kinds import check_packages
@@ -292,29 +293,10 @@ def start(
     begun: AbstractContextManager[None] = nullcontext()
     if log is not None:
         begun = log.around()
-    with begun, _stopped_by_signals(folder, notify), callback_list:
-        transport = open_transport(office, notify)
-        program = Program(
-            folder,
-            agreement,
-            transport,
-            keys,
-            say_and_track,
-            limit=transport.limit,
-            revoked=lambda: office.revoked,
-            revoke=transport.revoke,
-        )
-        try:
-            is_finished = program.go(transport.start)
-            if is_finished:
-                callback_list.end(folder / "report.html")
-        except KeyboardInterrupt as error:  # a second Ctrl-C
-            raise Stopped(
-                "stopped at once; all accepted replies are stored. To resume: fallow coordinate start "
-                f"{folder}"
-            ) from error
-        finally:
-            transport.close()
+    with begun, callback_list:
+        is_finished = _run_program(office, keys, say_and_track, notify)
+        if is_finished:
+            callback_list.end(folder / "report.html")
     if is_finished:
         print_lines(console, [f"report page: {folder / 'report.html'}"])
     else:
@@ -355,8 +337,7 @@ def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
     """Run the exchanges of a description, and end without the study."""
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import Event
-    from fallow.deployment.coordinator.program import Program, alone
-    from fallow.deployment.transports import open_transport
+    from fallow.deployment.coordinator.program import alone
     from fallow.experiment.describing import DESCRIBE
     from fallow.experiment.description import FILE
     from fallow.transport.kinds import check_packages
@@ -373,25 +354,43 @@ def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
         if event["event"] == "refused" and is_here:
             raise ValueError(f"site {event['site']} sent no counts: {event['why']}")
 
+    if _run_program(office, office.keys, notify, lines, describes=True):
+        raise ValueError(
+            f"the study in {office.path} has ended, and its data are described before; "
+            "describe them in a new folder"
+        )
+
+
+def _run_program(
+    office: CoordinatorFolder,
+    keys: Keys,
+    notify: EventHandler,
+    lines: CoordinatorLines,
+    *,
+    describes: bool = False,
+) -> bool:
+    """Run a study, or describe its data; return False if it was stopped."""
+    from fallow.deployment.coordinator.program import Program
+    from fallow.deployment.transports import open_transport
+
     with _stopped_by_signals(office.path, lines):
         transport = open_transport(office, notify)
         program = Program(
             office.path,
             office.agreement,
             transport,
-            office.keys,
+            keys,
             notify,
-            limit=transport.limit,
             revoked=lambda: office.revoked,
-            revoke=transport.revoke,
-            describes=True,
+            describes=describes,
         )
         try:
-            if program.go(transport.start):
-                raise ValueError(
-                    f"the study in {office.path} has ended, and its data are described before; "
-                    "describe them in a new folder"
-                )
+            return program.go()
+        except KeyboardInterrupt as error:  # a second Ctrl-C
+            raise Stopped(
+                "stopped at once; all accepted replies are stored. To resume: fallow coordinate start "
+                f"{office.path}"
+            ) from error
         finally:
             transport.close()
 

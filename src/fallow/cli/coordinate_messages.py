@@ -136,12 +136,6 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return f"{event['site']} did not respond and is asked again: {why}"
         case "refused":
             return f"the reply of {event['site']} is discarded: {event['why']}"
-        case "clock":
-            return (
-                f"the clock was set back: it is {format_moment(event['now'])} and was "
-                f"{format_moment(event['newest'])}; deadlines of annotators are extended "
-                "by the difference"
-            )
         case "finished" | "failed" | "stopped":
             if not event.get("why"):
                 return str(event["event"])

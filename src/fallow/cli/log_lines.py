@@ -30,7 +30,6 @@ WARNINGS = (
     "lost",
     "missing",
     "waiting",
-    "clock",
     "taken back",
     "revoked",
     "version",

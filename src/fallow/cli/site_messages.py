@@ -15,7 +15,7 @@ from fallow.core.wording import count_noun
 from fallow.deployment.annotator_statistics import AnnotatorAgreement
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.model_card import CARD
-from fallow.deployment.site.clocks import find_start, format_time
+from fallow.deployment.site.schedule import find_start, format_time
 from fallow.report.live import format_moment
 
 if TYPE_CHECKING:
@@ -116,7 +116,6 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         *AnnotatorAgreement(**status["agreement"]).describe(),
         f"labels in all: {status['asked']} asked{describe_limit(status)}",
         noise,
-        *(f"note: {line}" for line in status["news"]),
         *describe_status_of_data(status["data"]),
     ]
 

@@ -38,7 +38,7 @@ from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
-from fallow.storage.received import read_named
+from fallow.storage.received import decode_text, read_named
 from fallow.transport.factory import TransportFactory
 from fallow.transport.kinds import USUAL, check_transport, find_factory
 
@@ -264,17 +264,12 @@ def read_guideline(file: Path) -> str:
 
     Raises ValueError, naming the file, if it cannot be read or is not safe to display.
     """
-    try:
-        text = read_named(file).decode("utf-8-sig").strip()
-    except OSError as error:
-        raise ValueError(
-            f"the guideline {file} cannot be read ({error.strerror}); give a text file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"the guideline {file} is not in UTF-8; save it as plain text"
-        ) from error
+    with explain_errors(
+        f"the guideline {file} cannot be read (", after="); give a text file", of=OSError
+    ):
+        content = read_named(file)
     with explain_errors(f"{file}: "):
+        text = decode_text(content).strip()
         check_guideline(text)
     return text
 

@@ -109,27 +109,22 @@ class AnnotatorAgreement:
     ----------
     examples
         Number of examples with several annotations. "Cannot tell" is no annotation.
-    kappa
-        Cohen's kappa, or None unless exactly two annotators chose classes.
     alpha
         Krippendorff's alpha, nominal for classes and interval for numbers, or None if all
         annotations are equal.
     """
 
     examples: int
-    kappa: float | None
     alpha: float | None
 
     def describe(self) -> list[str]:
         """Return a sentence, or nothing without several annotations."""
         if not self.examples:
             return []
-        values = {"Krippendorff's alpha": self.alpha, "Cohen's kappa": self.kappa}
-        known = [
-            f"{name} {value:.2f}" for name, value in values.items() if value is not None
-        ]
         size = count_noun(self.examples, "example")
-        measured = ", ".join(known) or "no coefficient, because all labels are equal"
+        measured = "no coefficient, because all labels are equal"
+        if self.alpha is not None:
+            measured = f"Krippendorff's alpha {self.alpha:.2f}"
         return [f"Agreement of annotators on {size}: {measured}."]
 
 
@@ -140,40 +135,13 @@ def measure_agreement(
 
     >>> labels = [Annotation(0, "ann", 1), Annotation(0, "bob", 1), Annotation(1, "ann", 0)]
     >>> measure_agreement([*labels, Annotation(1, "bob", 0)], is_interval=False)
-    AnnotatorAgreement(examples=2, kappa=1.0, alpha=1.0)
+    AnnotatorAgreement(examples=2, alpha=1.0)
     """
     times = Counter(label.task for label in annotations)
     several = [label for label in annotations if times[label.task] > 1]
-    kappa = None
-    if not is_interval:
-        kappa = cohen_kappa(several)
     tasks = _number(label.task for label in several)
-    return AnnotatorAgreement(
-        len(tasks), kappa, krippendorff_alpha(several, is_interval=is_interval)
-    )
-
-
-def cohen_kappa(annotations: Sequence[Annotation]) -> float | None:
-    """Return Cohen's kappa of two annotators, each of whom labeled every task.
-
-    Returns None for another number of annotators, or if both always chose the same class.
-
-    J. Cohen, "A Coefficient of Agreement for Nominal Scales", Educational and Psychological
-    Measurement 20 (1), 1960, pages 37 to 46.
-    """
-    labels: dict[str, dict[int, float]] = {}
-    for label in annotations:
-        labels.setdefault(label.annotator, {})[label.task] = label.value
-    if len(labels) != 2:
-        return None
-    first, second = labels.values()
-    n = len(first)
-    observed = sum(first[task] == second[task] for task in first) / n
-    shares, others = Counter(first.values()), Counter(second.values())
-    expected = sum(shares[value] * others[value] for value in shares) / n**2
-    if expected == 1:
-        return None
-    return (observed - expected) / (1 - expected)
+    alpha = krippendorff_alpha(several, is_interval=is_interval)
+    return AnnotatorAgreement(len(tasks), alpha)
 
 
 def krippendorff_alpha(

@@ -113,10 +113,11 @@ def list_declared(kind: Any) -> tuple[Declared, ...]:
     """Return the settings of a dataclass, in order.  kind: the class."""
     hints = get_type_hints(kind, include_extras=True)
     section = getattr(kind, "SECTION", "")
+    prefix = section and f"{section}."
     settings: list[Declared] = []
     for field in fields(kind):
         base, *conditions = _split(hints[field.name])
-        key = f"{section}.{field.name}" if section else field.name
+        key = f"{prefix}{field.name}"
         example: object = None
         for condition in conditions:
             if isinstance(condition, Key):
@@ -143,7 +144,9 @@ def list_declared(kind: Any) -> tuple[Declared, ...]:
 
 def _split(hint: Any) -> tuple[Any, ...]:
     """Return a type, followed by its conditions."""
-    return get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(hint) is Annotated:
+        return get_args(hint)
+    return (hint,)
 
 
 def _without_none(hint: Any) -> Any:

@@ -39,13 +39,15 @@ Sample = tuple[Mapping[str, str], float]
 """Labels of a value, and the value."""
 
 
-def _metric(name: str, text: str, *samples: Sample, is_total: bool = False) -> Metric:
-    """Return a metric with its values. ``is_total``: it only increases."""
+def _metric(name: str, text: str, *samples: Sample, kind: str = "gauge") -> Metric:
+    """Return a metric with its values. A "counter" only increases."""
     from prometheus_client.core import Metric
 
-    metric = Metric(name, text, "counter" if is_total else "gauge")
+    metric = Metric(name, text, kind)
+    if kind == "counter":
+        name += "_total"
     for labels, value in samples:
-        metric.add_sample(f"{name}_total" if is_total else name, dict(labels), value)
+        metric.add_sample(name, dict(labels), value)
     return metric
 
 
@@ -121,13 +123,13 @@ class WatchedSite:
             "fallow_exchanges",
             "Number of replies sent by the site.",
             *replies,
-            is_total=True,
+            kind="counter",
         )
         yield _metric(
             "fallow_sent_bytes",
             "Size of replies sent by the site in bytes.",
             *sizes,
-            is_total=True,
+            kind="counter",
         )
         counts = dict(progress["labels"])
         yield _metric("fallow_labels", TASKS, *_list_counts(whose, counts))
@@ -136,7 +138,7 @@ class WatchedSite:
             "fallow_labels_asked",
             "Labels requested since the site joined.",
             (whose, asked),
-            is_total=True,
+            kind="counter",
         )
         values = {
             ("fallow_epsilon_spent", "Epsilon spent on noise."): progress["epsilon"],

@@ -47,6 +47,14 @@ def read_regular(path: Path, limit: int = MOST_BYTES) -> bytes:
     return content
 
 
+def decode_text(content: bytes) -> str:
+    """Return a text in UTF-8, with or without a byte order mark; ValueError for other bytes."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not in UTF-8; save it in that encoding") from error
+
+
 def read_named(path: Path, limit: int = TEXT_LIMIT) -> bytes:
     """Return the content of a file that the user named, which may be a link.
 

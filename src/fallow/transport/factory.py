@@ -1,10 +1,11 @@
-"""Interface of a transport that a study can name."""
+"""Interface of a transport that a study can name, and the queue of its replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, Queue
 from typing import ClassVar, Protocol
 
 from fallow.core.events import EventHandler
@@ -15,6 +16,21 @@ from fallow.transport.tls import Pair, Tls
 
 Handle = Callable[[bytes], bytes]
 """Function that replies to an instruction."""
+
+
+Answers = Queue[tuple[SiteId, bytes]]
+"""Received replies, oldest first."""
+
+
+def collect_answers(waiting: Answers, seconds: float) -> list[tuple[SiteId, bytes]]:
+    """Return all queued replies after waiting up to ``seconds`` for the first one."""
+    answers: list[tuple[SiteId, bytes]] = []
+    try:
+        answers.append(waiting.get(timeout=max(seconds, 0.0)))
+        while True:
+            answers.append(waiting.get_nowait())
+    except Empty:
+        return answers
 
 
 class ServedTransport(Transport, Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from fallow.core.events import Event, EventHandler
 from fallow.core.exchange_key import ExchangeKey
@@ -18,10 +18,10 @@ from fallow.transport.envelope import (
     Instruction,
     Reply,
     Transport,
+    check_release,
     open_reply,
     sign_message,
 )
-from fallow.transport.release import check_release
 
 EPSILON = "#epsilon"
 """Reserved field of a reply: the privacy cost of the exchange."""
@@ -153,9 +153,9 @@ class ReplyCollector:
                 self._receive(min(LOOK, end - waited))
 
         if self.missing:
-            self._announce("missing")
+            self._notify("missing", sites=sorted(self.missing))
         elif is_late:
-            self._announce("gathered")
+            self._notify("gathered", sites=sorted(self.missing))
         heard = self.accepted.keys() | self.refused.keys()
         remote.absent = (remote.absent | self.missing) - heard
         return self
@@ -242,16 +242,7 @@ class ReplyCollector:
         except ValueError as error:
             self._refuse(site, str(error))
         else:
-            self.remote.notify(
-                {
-                    "event": "answered",
-                    "site": site,
-                    "key": str(self.key),
-                    "exchange": self.key,
-                    "bytes": n_bytes,
-                    "epsilon": float(cost),
-                }
-            )
+            self._notify("answered", site=site, bytes=n_bytes, epsilon=float(cost))
 
     def _look_at(self, site: SiteId, answer: Answer) -> Answer:
         """Return a valid reply. Raises ValueError for any other.
@@ -281,7 +272,7 @@ class ReplyCollector:
                 f"site {site} has Fallow {version} and the coordinator {__version__}: upgrade "
                 "the older"
             )
-            self._report("version", site, why=plain(f"{why} one when convenient"))
+            self._notify("version", site=site, why=plain(f"{why} one when convenient"))
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
         """Send a damaged instruction again, or one with a damaged reply.
@@ -291,7 +282,7 @@ class ReplyCollector:
         self.damaged[site] += 1
         if self.damaged[site] > AGAIN:
             return False
-        self._report("refused", site, why=plain(why))
+        self._notify("refused", site=site, why=plain(why))
         self._send({site})
         return True
 
@@ -300,7 +291,7 @@ class ReplyCollector:
         why = plain(why)
         self.accepted.pop(site, None)
         self.refused[site] = why
-        self._report("refused", site, why=why)
+        self._notify("refused", site=site, why=why)
 
     def _refuse_odd(self) -> bool:
         strange = self.find_inconsistent(self.accepted)
@@ -315,38 +306,18 @@ class ReplyCollector:
         """Return the key of the exchange at the sites."""
         return next(iter(self.orders.values())).key
 
-    def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:
-        event: Event = {
-            "event": kind,
-            "site": site,
-            "key": str(self.key),
-            "exchange": self.key,
-        }
-        if why is not None:
-            event["why"] = why
-        self.remote.notify(event)
+    def _notify(self, kind: str, **details: object) -> None:
+        """Report an event of this exchange."""
+        event = {"event": kind, "key": str(self.key), "exchange": self.key, **details}
+        self.remote.notify(cast(Event, event))
 
     def _announce_waiting(self, waited: float) -> None:
         """Report the pending sites, the elapsed and the largest time, and the required replies."""
-        self.remote.notify(
-            {
-                "event": "waiting",
-                "sites": sorted(self.missing),
-                "key": str(self.key),
-                "exchange": self.key,
-                "needed": self.need,
-                "asked": len(self.orders),
-                "waited": waited,
-                "left": max(self.remote.waits.patience - waited, 0.0),
-            }
-        )
-
-    def _announce(self, event: str) -> None:
-        self.remote.notify(
-            {
-                "event": event,
-                "sites": sorted(self.missing),
-                "key": str(self.key),
-                "exchange": self.key,
-            }
+        self._notify(
+            "waiting",
+            sites=sorted(self.missing),
+            needed=self.need,
+            asked=len(self.orders),
+            waited=waited,
+            left=max(self.remote.waits.patience - waited, 0.0),
         )

@@ -31,10 +31,8 @@ from fallow.transport.wire import pack_request, unpack_request
 
 LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
 BYTES = "bytes"  # field with the size before encryption
-NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
 """Field of an instruction with public keys of other sites: identity key and signature of each."""
-LONGEST = 1000  # longest notification in characters
 
 
 InstructionBody = Tree
@@ -76,31 +74,18 @@ def tensor_to_bytes(value: object, what: str) -> bytes:
 def request_body(
     request: Request,
     to: Mapping[SiteId, bytes] | None = None,
-    news: str = "",
     proofs: Mapping[SiteId, Tensor] | None = None,
 ) -> InstructionBody:
     """Return the body of an instruction for a request.
 
-    ``to`` has the public keys of the receivers of a relay. ``news`` is a notification, if there is
-    one. ``proofs`` authenticate these keys and those of a masked sum (`transport.sum_keys`).
+    ``to`` has the public keys of the receivers of a relay. ``proofs`` authenticate these keys and
+    those of a masked sum (`transport.sum_keys`).
     """
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
     body: InstructionBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
-    if news:
-        body[NEWS] = news
     if proofs:
         body[PROOFS] = dict(proofs)
     return body
-
-
-def read_notification(order: Instruction) -> str:
-    """Return the notification in an instruction, which most instructions do not have."""
-    if not isinstance(order.body, dict):
-        return ""
-    news = order.body.get(NEWS)
-    if not isinstance(news, str):
-        return ""
-    return news[:LONGEST]
 
 
 def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
@@ -109,8 +94,6 @@ def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
     Raises ValueError for any other instruction.
     """
     names = {"request", "to"}
-    if read_notification(order):
-        names.add(NEWS)
     if isinstance(order.body, dict) and PROOFS in order.body:
         names.add(PROOFS)
     body = _read_fields(order, names)
@@ -127,10 +110,6 @@ def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
             site: tensor_to_bytes(key, f"the encryption key of site {site}")
             for site, key in body["to"].items()
         }
-    if any(len(key) != HALF for key in to.values()):
-        raise Refusal(
-            f"instruction {order.key} has an encryption key that does not have {HALF} bytes"
-        )
     return request, to
 
 

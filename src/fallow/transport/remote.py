@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, final
 
@@ -21,7 +21,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck, check_plain
-from fallow.transport.envelope import Instruction, Transport, sign_message
+from fallow.transport.envelope import Instruction, Transport
 from fallow.transport.gathering import (
     FindOdd,
     Keys,
@@ -33,8 +33,6 @@ from fallow.transport.gathering import (
 from fallow.transport.peer_messages import (
     BYTES,
     LETTER,
-    LONGEST,
-    NEWS,
     InstructionBody,
     check_letters,
     delivery_body,
@@ -51,11 +49,6 @@ GLANCE = 120.0
 AGAIN = "again/"  # of a phase: number of retries
 BEFORE = "before"  # exchanges that counted before the last one
 SIGNATURES = "signatures"  # signatures of the latest public keys of the sites
-TOLD = "told/"  # of a site: acknowledged notifications
-
-
-BETWEEN = "; "
-"""Separator of notifications in one instruction."""
 
 
 class NoteStore(Protocol):
@@ -108,8 +101,6 @@ class RemoteChannel:
         Returns the sites that were removed from the study.
     revoked
         Sites whose keys were revoked. They receive no instructions, and their replies are rejected.
-    news
-        Notifications to a site, one sentence each, delivered once.
     asking
         Key of the exchange in progress, or of the one in which the run ended.
     newest
@@ -131,7 +122,6 @@ class RemoteChannel:
     life: str = field(default_factory=lambda: secrets.token_hex(8))
     left: Callable[[], Collection[SiteId]] = frozenset
     revoked: frozenset[SiteId] = frozenset()
-    news: Callable[[SiteId], Sequence[str]] = lambda site: ()
     asking: ExchangeKey | None = None
     newest: ExchangeKey | None = None
 
@@ -171,7 +161,7 @@ class RemoteChannel:
         bodies: dict[SiteId, InstructionBody] = {}
         for site, request in requests.items():
             proofs = self._find_proofs(request)
-            bodies[site] = request_body(request, news=self._join_news(site), proofs=proofs)
+            bodies[site] = request_body(request, proofs=proofs)
         signatures: dict[SiteId, str] = {}  # signatures of public keys for a sum
 
         def accept(site: SiteId, answer: Answer) -> Answer:
@@ -286,7 +276,6 @@ class RemoteChannel:
             bodies[site] = request_body(
                 request,
                 to={to: seal.public for to, seal in seals.items()},
-                news=self._join_news(site),
                 proofs=self._prove_seals(seals),
             )
 
@@ -385,44 +374,7 @@ class RemoteChannel:
             self._note_before(result.answers)
         for site in result.answers:
             self.book.note(f"counted/{site}", str(keys[site]))
-            if is_request:
-                self._note_told(site)
         return result
-
-    # -- notifications ---------------------------------------------------------------------
-
-    def sign_news(self, site: SiteId, sentence: str) -> bytes:
-        """Return a message with a notification only, for a site without further instructions."""
-        body = {NEWS: sentence}
-        order = self._make_order(site, _name_progress(), body=body, further=0)
-        return sign_message(self.keys.secret, order)
-
-    def _join_news(self, site: SiteId) -> str:
-        """Return the notifications for the next instruction to a site, until it replies."""
-        return BETWEEN.join(self._choose_news(site))
-
-    def _choose_news(self, site: SiteId) -> list[str]:
-        """Return the first unacknowledged notifications of a site that fit in an instruction."""
-        output = self._load_told(site)
-        chosen: list[str] = []
-        length = 0
-        for sentence in self.news(site):
-            if sentence in output:
-                continue
-            length += len(sentence) + len(BETWEEN)
-            if chosen and length > LONGEST:
-                break
-            chosen.append(sentence)
-        return chosen
-
-    def _load_told(self, site: SiteId) -> list[str]:
-        result: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
-        return result
-
-    def _note_told(self, site: SiteId) -> None:
-        fresh = self._choose_news(site)
-        if fresh:
-            self.book.note(f"{TOLD}{site}", json.dumps([*self._load_told(site), *fresh]))
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """Store which exchanges counted before an exchange, so that it can be rolled back."""

@@ -14,7 +14,7 @@ from time import monotonic
 
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId
-from fallow.transport.reply_queue import Answers, collect_answers
+from fallow.transport.factory import Answers, collect_answers
 from fallow_flower.app.fallow_pipe.pipe import (
     ANSWER,
     MESSAGE,

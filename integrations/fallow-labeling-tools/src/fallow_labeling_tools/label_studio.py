@@ -12,7 +12,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
+from fallow.core.refusal import explain_errors
 from fallow.deployment.site.labeling_tools import Cells, JsonObject
+from fallow.storage.received import decode_text
 
 TAG = "label"
 """Name of the input tag."""
@@ -73,17 +75,11 @@ def read_tasks(content: bytes) -> list[Cells]:
     >>> read_tasks(b'[{"data": {"id": "a"}}]')
     [{'id': 'a', 'label': '', 'location': 'entry 1'}]
     """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError("it is not in UTF-8; save it in that encoding") from error
     labels: list[Cells] = []
-    for number, task in enumerate(parse_objects(text), start=1):
+    for number, task in enumerate(parse_objects(decode_text(content)), start=1):
         location = f"entry {number}"
-        try:
+        with explain_errors(f"{location}: "):
             cells = read_task(task)
-        except ValueError as error:
-            raise ValueError(f"{location}: {error}") from error
         labels += [{**label, "location": location} for label in cells]
     return labels
 

@@ -94,14 +94,6 @@ def find_absent(journal: EventLog, key: ExchangeKey) -> set[SiteId]:
     return {absence.site for absence in load_absences(journal) if absence.key == key}
 
 
-def describe_absence(absence: Absence) -> str:
-    """Describe an absence in the notification to a site."""
-    return (
-        f"the coordinator proceeds without this site in {describe_key(absence.key)}, "
-        "because a reply did not arrive in time: this site's reply is not used"
-    )
-
-
 def describe_key(key: ExchangeKey) -> str:
     """Describe a round or query in words.
 

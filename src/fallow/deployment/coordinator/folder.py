@@ -14,7 +14,6 @@ from fallow.core.names import BUILT_IN, OWN, NamePolicy, find_distribution, pin_
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
 from fallow.core.types import SiteId, Tree
-from fallow.deployment.address import check_address, check_host, find_bind_problem
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.building import build_study
@@ -32,7 +31,12 @@ from fallow.privacy.signing import KEY, new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, write_json, write_whole, writing
-from fallow.transport.address import is_loopback
+from fallow.transport.address import (
+    check_address,
+    check_host,
+    find_bind_problem,
+    is_loopback,
+)
 from fallow.transport.factory import CoordinatorEnd
 from fallow.transport.gathering import Keys, SealKey
 from fallow.transport.kinds import FACTORIES, TRANSPORT, USUAL, check_transport

@@ -11,14 +11,12 @@ from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.live import Control, seconds_of, utc
-from fallow.deployment.coordinator.notifications import note_cut_short
 from fallow.experiment.event_log import EventLog
 from fallow.report.live import INITIAL_LABELS
 
 Ended = Literal["settled", "deadline", "advance"]
 """Reason for the end of labeling: all done, deadline passed, or ended by request."""
 
-SLACK = 60.0  # seconds of clock correction that are not reported
 COUNTS = ("asked", "answered", "declined", "open", "conflicts")
 
 
@@ -44,8 +42,6 @@ class LabelWait:
     notify: EventHandler = ignore_event
     clock: Callable[[], float] = time.time
     every: float = 10.0
-    _warned: bool = False
-    _open: list[SiteId] | None = None  # sites with open labeling tasks at the last request
 
     def deadline(self, step: ExchangeKey) -> str:
         """Return the deadline for the labels of a step as ISO text."""
@@ -66,14 +62,11 @@ class LabelWait:
         name = f"ended/{step.step_name}"
         result = self.journal.read_note(name)
         if result is None:
-            self._open = None
             while (why := self._why_over(step, asked)) is None:
                 self.control.pause(self.every)
             result = why
             with self.journal.transaction():
                 self.journal.note(name, result)
-                if result == "advance":
-                    note_cut_short(self.journal, step, self._left_behind(asked))
         self.notify(
             {
                 "event": "labeled",
@@ -97,7 +90,6 @@ class LabelWait:
         for site, n in asked.items():
             if n and _is_open(result.get(site)):
                 waiting.append(site)
-        self._open = waiting
         self.notify(
             {
                 "event": "labels",
@@ -110,27 +102,9 @@ class LabelWait:
         )
         if not waiting:
             return "settled"
-        if self._now() >= seconds_of(until):
+        if self.clock() >= seconds_of(until):
             return "deadline"
         return None
-
-    def _left_behind(self, asked: Mapping[SiteId, int]) -> list[SiteId]:
-        """Return the sites that were not done at the last request, or all before the first one."""
-        if self._open is not None:
-            return self._open
-        return [site for site, n in asked.items() if n]
-
-    def _now(self) -> float:
-        """Return the time, and report a clock that was set back, which extends the deadline."""
-        now = self.clock()
-        newest = float(self.journal.read_note("newest time") or 0.0)
-        if now > newest + SLACK:
-            with self.journal.transaction():
-                self.journal.note("newest time", repr(now))
-        elif now < newest - SLACK and not self._warned:
-            self._warned = True
-            self.notify({"event": "clock", "now": utc(now), "newest": utc(newest)})
-        return now
 
 
 def name_tasks(step: ExchangeKey) -> str:

@@ -40,7 +40,6 @@ from fallow.deployment.coordinator.live import (
     WatchedTransport,
     utc,
 )
-from fallow.deployment.coordinator.notifications import describe_leaving, list_notifications
 from fallow.deployment.coordinator.sites import RemoteEnvironment, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.deployment.folders import private_folder, tighten
@@ -60,7 +59,7 @@ from fallow.transport.checks import (
     declared_by_owner,
     sizes_of_models,
 )
-from fallow.transport.envelope import Transport
+from fallow.transport.factory import ServedTransport
 from fallow.transport.gathering import Keys
 from fallow.transport.remote import RemoteChannel
 
@@ -79,14 +78,6 @@ SCORES: dict[CardScore, str] = {
 POLL = 10.0  # seconds between progress requests
 
 
-def no_limit(bound: Callable[[SiteId], int]) -> None:
-    """Ignore a size limit, for transports that cannot check the size of a reply."""
-
-
-def no_connection(site: SiteId) -> None:
-    """Do nothing, for transports without connections."""
-
-
 @final
 @dataclass
 class Program:
@@ -97,24 +88,20 @@ class Program:
     repeat earlier replies.
 
     ``poll`` is the number of seconds between progress requests. ``clock`` returns the time of day
-    and ``ticks`` a monotonic time. ``pages`` keeps the report up to date. ``limit`` receives the
-    largest size of a reply in bytes as soon as it is known. ``revoked`` returns the sites whose keys
-    were revoked, and ``revoke`` ends the connections of such a site.  With ``describes``, the run
-    stops after a description of the data.
+    and ``ticks`` a monotonic time. ``pages`` keeps the report up to date. ``revoked`` returns the
+    sites whose keys were revoked.  With ``describes``, the run stops after a description of the data.
     """
 
     folder: Path
     agreement: Agreement
-    transport: Transport
+    transport: ServedTransport
     keys: Keys
     notify: EventHandler = ignore_event
     clock: Callable[[], float] = time.time
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
     pages: bool = True
-    limit: Callable[[Callable[[SiteId], int]], None] = no_limit
     revoked: Callable[[], Set[SiteId]] = frozenset
-    revoke: Callable[[SiteId], None] = no_connection
     describes: bool = False
 
     @property
@@ -133,11 +120,11 @@ class Program:
         made = [self.run_folder / name for name in ("records.jsonl", "model.safetensors")]
         return all(path.exists() for path in (*made, self.folder / CARD))
 
-    def go(self, begin: Callable[[], object] = lambda: None) -> bool:
+    def go(self) -> bool:
         """Run the study to the end, and return False if it was stopped.
 
-        The run continues from the event log. ``begin`` starts the transport once this process holds
-        the lock of the folder.
+        The run continues from the event log. The transport is started once this process holds the
+        lock of the folder.
 
         Raises StorageError if another coordinator uses the folder, RuntimeError if sites are missing
         for too long, and ValueError if the agreement has changed.
@@ -155,7 +142,7 @@ class Program:
             try:
                 if not self.is_done:
                     reporter.begin()
-                    begin()
+                    self.transport.start()
                     transport = WatchedTransport(
                         self.transport, live, control, self.revoked
                     )
@@ -178,13 +165,13 @@ class Program:
         parts = build_study(self.agreement)
         border = self._make_check(parts)
         weights = SiteWeights(border, self.agreement.bounds, parts.dtype)
-        self.limit(border.largest_message)
+        self.transport.limit(border.largest_message)
         with open_journal(self.run_folder, self.agreement) as journal:
             left = load_left(journal)
             removed = {site: line.at for site, line in load_revocations(journal).items()}
             transport.removed = self.revoked() & {*left, *removed}
             for site in self.revoked():
-                self.revoke(site)
+                self.transport.revoke(site)
             reporter.run = journal.note_once("run", name_run(self.clock()))
             channel = RemoteChannel(
                 transport=transport,
@@ -199,14 +186,8 @@ class Program:
                 clock=self.ticks,
                 left=partial(load_left, journal),
                 revoked=frozenset(transport.removed & removed.keys()),
-                news=partial(list_notifications, journal),
             )
             reporter.note_absences(load_absences(journal), removed | left)
-            for site, since in left.items():
-                # a removed site receives no instruction that could carry the notification
-                if site not in transport.removed:
-                    message = channel.sign_news(site, describe_leaving(since))
-                    transport.transport.send({site: message})
             try:
                 self._run_all(channel, journal, parts, weights, reporter, control)
             except ProceedRequested as advanced:

@@ -24,7 +24,6 @@ from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
-from fallow.deployment.coordinator.notifications import note_closed_without
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
@@ -306,7 +305,6 @@ class RemoteEnvironment:
         closed = ask.each(
             self.methods["annotators"].close, step=step.step_name, cycle=cycle
         )
-        away = [site for site in ask.cohort if site not in closed]
         labels = self.labels
         annotators: dict[SiteId, Answer] = {}
         for site, answer in closed.items():
@@ -320,8 +318,6 @@ class RemoteEnvironment:
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
             journal.note(MOST, json.dumps(limits))
-            if away:
-                note_closed_without(journal, step, away)
             return journal.finish(step.phase_name, done)
 
     def _ask_people(

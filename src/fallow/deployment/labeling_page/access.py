@@ -13,7 +13,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from typing import final
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers
@@ -36,35 +36,6 @@ HEADERS = {
 ENTRANCE = "/enter"
 NAME = "fallow-who"
 """Cookie with the annotator's name, which distinguishes annotators and is no password."""
-
-
-class AccessControl(Protocol):
-    """Access control: decides which requests pass, and who the annotator is."""
-
-    @property
-    def address(self) -> str:
-        """Return the address to open in a browser."""
-
-    @property
-    def asks_for_names(self) -> bool:
-        """Return whether annotators enter their own name."""
-
-    def refuses(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: Headers,
-        cookies: Mapping[str, str],
-        peer: str,
-    ) -> tuple[int, str] | None:
-        """Return the status and message of a rejection, or None if the request may pass.
-
-        ``peer`` is the network address of the connection.
-        """
-
-    def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
-        """Return the annotator's name, or None if there is none."""
 
 
 def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, str] | None:

@@ -1,16 +1,17 @@
-"""GET routes of the labeling page. They change nothing but cookies."""
+"""Names of annotators, and GET routes of the labeling page, which change only cookies."""
 
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from fallow.deployment.labeling_page.access import ENTRANCE, TokenAccess
-from fallow.deployment.labeling_page.annotators import Annotator, person, remember
+from fallow.deployment.labeling_page.access import ENTRANCE, NAME, TokenAccess
 from fallow.deployment.labeling_page.forms import row_of, whole_number
-from fallow.deployment.labeling_page.languages import translate
+from fallow.deployment.labeling_page.languages import Mistake, translate
+from fallow.deployment.labeling_page.login import AccessControl
 from fallow.deployment.labeling_page.pictures import picture, placeholder
 from fallow.deployment.labeling_page.views import HERE, Views
 
@@ -21,6 +22,41 @@ STATIC = {
     "look.js": "text/javascript",
 }
 router = APIRouter()
+HALF_A_YEAR = 180 * 86400
+
+
+class Nameless(Exception):
+    """Raised if the annotator has not entered a name."""
+
+
+def person(request: Request) -> str | None:
+    """Return the annotator's name, as access control determines it.
+
+    Without a login, names that differ in case only are one annotator.
+    """
+    access: AccessControl = request.app.state.access
+    annotator = access.find_name(request.headers, request.cookies)
+    if annotator is None or not access.asks_for_names:
+        return annotator
+    return views_of(request).queue.find_annotator(annotator)
+
+
+def require_name(request: Request) -> str:
+    """Return the annotator's name, without which no label can be saved."""
+    annotator = person(request)
+    if annotator is None:
+        raise Nameless
+    return annotator
+
+
+Annotator = Annotated[str, Depends(require_name)]
+
+
+def remember(response: Response, choice: str, cookie: str = NAME) -> None:
+    """Store a choice of the annotator in a cookie, by default their name."""
+    response.set_cookie(
+        cookie, quote(choice), HALF_A_YEAR, httponly=True, samesite="strict"
+    )
 
 
 def views_of(request: Request) -> Views:
@@ -79,7 +115,7 @@ def sample(
     """Show one example, labeled or not. ``guess="yes"`` shows the model's prediction."""
     asked = views.queue.task(row)
     if asked is None:
-        raise ValueError(translate("This example was not selected for labeling."))
+        raise Mistake("This example was not selected for labeling.")
     return views.sample(
         asked,
         annotator,

@@ -8,8 +8,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 
 from fallow.deployment.labeling_page import addresses, changes
-from fallow.deployment.labeling_page.access import HEADERS, AccessControl
-from fallow.deployment.labeling_page.annotators import Nameless, person, remember
+from fallow.deployment.labeling_page.access import HEADERS
+from fallow.deployment.labeling_page.addresses import Nameless, person, remember
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.labeling_page.label_queue import LabelQueue
 from fallow.deployment.labeling_page.languages import (
@@ -18,6 +18,7 @@ from fallow.deployment.labeling_page.languages import (
     choose_language,
     translate,
 )
+from fallow.deployment.labeling_page.login import AccessControl
 from fallow.deployment.labeling_page.views import Views
 from fallow.deployment.site.settings import LANGUAGES
 from fallow.storage.errors import StorageError

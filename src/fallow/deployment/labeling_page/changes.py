@@ -7,8 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from fallow.deployment.labeling_page.addresses import Page, views_of
-from fallow.deployment.labeling_page.annotators import Annotator, person, remember
+from fallow.deployment.labeling_page.addresses import (
+    Annotator,
+    Page,
+    person,
+    remember,
+    views_of,
+)
 from fallow.deployment.labeling_page.forms import (
     field,
     form,
@@ -19,7 +24,7 @@ from fallow.deployment.labeling_page.forms import (
     value_of,
 )
 from fallow.deployment.labeling_page.label_queue import Outdated
-from fallow.deployment.labeling_page.languages import translate
+from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.labeling_page.views import onward
 
 router = APIRouter()
@@ -52,14 +57,12 @@ def answer(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
     """Save a label, or why there is none."""
     asked = views.queue.task(row)
     if asked is None:
-        raise ValueError(
-            translate("This example was not selected for labeling. Nothing was saved.")
-        )
+        raise Mistake("This example was not selected for labeling. Nothing was saved.")
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema)
         outcome = views.queue.answer(row, value, annotator, seen, obstacle_of(form))
-    except (Outdated, ValueError) as error:
+    except ValueError as error:
         now = views.queue.task(row) or asked
         typed = form.get("value", "")
         return views.sample(now, annotator, 409, alert=str(error), typed=typed)
@@ -74,7 +77,7 @@ def skip(annotator: Annotator, views: Page, row: Row) -> Response:
     except Outdated as error:
         asked = views.queue.task(row)
         if asked is None:
-            raise ValueError(str(error)) from error
+            raise
         return views.sample(asked, annotator, 409, alert=str(error))
     return onward("/", "skipped", row)
 
@@ -90,7 +93,7 @@ def undo(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
             details = error.row
         asked = views.queue.task(details)
         if asked is None:
-            raise ValueError(str(error)) from error
+            raise
         return views.sample(asked, annotator, 409, alert=str(error))
     return onward(f"/sample/{row}", "undone", row)
 
@@ -102,7 +105,7 @@ def resolve(annotator: Annotator, form: Form, views: Page, row: Row) -> Response
     try:
         value = value_of(form, views.queue.schema)
         views.queue.resolve(row, value, annotator, seen)
-    except (Outdated, ValueError) as error:
+    except ValueError as error:
         return views.conflict_list(annotator, 409, alert=str(error))
     return onward("/conflicts", "resolved", row)
 

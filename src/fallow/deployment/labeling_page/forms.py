@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
-from fallow.deployment.labeling_page.languages import translate
+from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import Schema
 
@@ -27,14 +27,14 @@ async def form(request: Request) -> dict[str, str]:
     async for piece in request.stream():
         body += piece
         if len(body) > LONGEST:
-            raise ValueError(translate("the form is too long: nothing was changed"))
+            raise Mistake("the form is too long: nothing was changed")
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
         )
     except ValueError:
-        raise ValueError(
-            translate("the form cannot be read: nothing was changed; load it again")
+        raise Mistake(
+            "the form cannot be read: nothing was changed; load it again"
         ) from None
     return dict(pairs)
 
@@ -42,11 +42,9 @@ async def form(request: Request) -> dict[str, str]:
 def field(form: Mapping[str, str], name: str) -> str:
     """Return a required field of a form."""
     if name not in form:
-        raise ValueError(
-            translate(
-                "the form has no field '%(name)s': nothing was changed; load the page again",
-                name=name,
-            )
+        raise Mistake(
+            "the form has no field '%(name)s': nothing was changed; load the page again",
+            name=name,
         )
     return form[name]
 
@@ -55,11 +53,9 @@ def row_of(text: str, rows: int) -> int:
     """Return the row number in a form or an address."""
     row = whole_number(text)
     if row is None or row >= rows:
-        raise ValueError(
-            translate(
-                "there is no example %(row)s at this site: nothing was changed",
-                row=f"{text!r:.40}",
-            )
+        raise Mistake(
+            "there is no example %(row)s at this site: nothing was changed",
+            row=f"{text!r:.40}",
         )
     return row
 
@@ -83,10 +79,8 @@ def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
     if not schema.classes:
         return number_of(text)
     if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
-        raise ValueError(
-            translate(
-                "'%(value)s' is not a class of this study: nothing was saved", value=text
-            )
+        raise Mistake(
+            "'%(value)s' is not a class of this study: nothing was saved", value=text
         )
     return float(text)
 
@@ -103,11 +97,8 @@ def obstacle_of(form: Mapping[str, str]) -> str:
     if reason == "" or "cannot" not in form:
         return ""
     if reason not in REASONS:
-        raise ValueError(
-            translate(
-                "%(reason)s is not a known reason: nothing was saved",
-                reason=f"{reason!r:.40}",
-            )
+        raise Mistake(
+            "%(reason)s is not a known reason: nothing was saved", reason=f"{reason!r:.40}"
         )
     if reason != "other":
         return reason
@@ -118,9 +109,7 @@ def _line_of(form: Mapping[str, str]) -> str:
     """Return the free text of a reason. Raises ValueError if it is empty or too long."""
     why = " ".join(form.get("why", "").split())
     if not why or len(why) > LONGEST_REASON:
-        raise ValueError(
-            translate("Give a reason of at most %(n)s characters.", n=LONGEST_REASON)
-        )
+        raise Mistake("Give a reason of at most %(n)s characters.", n=LONGEST_REASON)
     return why
 
 
@@ -131,9 +120,7 @@ def reason_of(form: Mapping[str, str]) -> str:
     """
     why = _line_of(form)
     if form.get("sure") != "yes":
-        raise ValueError(
-            translate("Tick the box to confirm the withdrawal of this example.")
-        )
+        raise Mistake("Tick the box to confirm the withdrawal of this example.")
     return why
 
 
@@ -146,13 +133,11 @@ def name_of(text: str) -> str:
     name = " ".join(text.split())
     begins_well = name[:1].isalnum()
     if not begins_well or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise ValueError(
-            translate(
-                "%(name)s is not a valid name: start with a letter or a digit, and use at most "
-                "%(n)s characters",
-                name=repr(text),
-                n=LONGEST_NAME,
-            )
+        raise Mistake(
+            "%(name)s is not a valid name: start with a letter or a digit, and use at most "
+            "%(n)s characters",
+            name=repr(text),
+            n=LONGEST_NAME,
         )
     return name
 
@@ -165,26 +150,19 @@ def number_of(text: str) -> float:
     """
     plain = text.strip().replace("\u2212", "-")
     if plain.count(",") + plain.count(".") > 1:
-        raise ValueError(
-            translate(
-                "'%(value)s' is ambiguous: write one decimal point or comma, and no thousands "
-                "separator",
-                value=text.strip(),
-            )
+        raise Mistake(
+            "'%(value)s' is ambiguous: write one decimal point or comma, and no thousands "
+            "separator",
+            value=text.strip(),
         )
     try:
         value = float(plain.replace(",", "."))
     except ValueError:
-        raise ValueError(
-            translate(
-                "'%(value)s' is not a number: type one such as 12.5", value=text.strip()
-            )
+        raise Mistake(
+            "'%(value)s' is not a number: type one such as 12.5", value=text.strip()
         ) from None
     if "_" in plain or not math.isfinite(value):
-        raise ValueError(
-            translate(
-                "'%(value)s' is not a finite number: type one such as 12.5",
-                value=text.strip(),
-            )
+        raise Mistake(
+            "'%(value)s' is not a finite number: type one such as 12.5", value=text.strip()
         )
     return value

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import final
 
 from fallow.data.facts import DataFacts
-from fallow.deployment.labeling_page.languages import translate
+from fallow.deployment.labeling_page.languages import Mistake, translate
 from fallow.deployment.labeling_page.texts import label_of
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
@@ -32,14 +32,14 @@ CANNOT_TELL = "x"
 
 
 @final
-class Outdated(Exception):
+class Outdated(Mistake):
     """Form that no longer matches the ledger. The message states that nothing was changed.
 
     ``row`` is the example to show if it differs from that of the form.
     """
 
-    def __init__(self, sentence: str, row: int | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, text: str, row: int | None = None, **values: object) -> None:
+        super().__init__(text, **values)
         self.row = row
 
 
@@ -210,17 +210,15 @@ class LabelQueue:
             own = None
             if asked is not None:
                 own = find_own_answer(asked, annotator)
-            if asked is not None and asked.state in ENDED:
-                raise Outdated(describe_end(asked))
+            if asked is not None:
+                require_active(asked)
             is_other = own is not None and (own.value, own.reason) != (value, reason)
             if own is not None and is_other and encode_answer(own) != seen:
                 raise Outdated(
-                    translate(
-                        "You have labeled this example '%(own)s' since this page was loaded, and "
-                        "'%(label)s' was not saved. To change your label, choose again below.",
-                        own=self.label(own.value, own.reason),
-                        label=self.label(value, reason),
-                    )
+                    "You have labeled this example '%(own)s' since this page was loaded, and "
+                    "'%(label)s' was not saved. To change your label, choose again below.",
+                    own=self.label(own.value, own.reason),
+                    label=self.label(value, reason),
                 )
             now = self.ledger.answer(row, value, annotator, reason=reason)
         if own is not None and not is_other:
@@ -235,9 +233,7 @@ class LabelQueue:
         """Postpone a task of an annotator. Raises Outdated if it is not open for them."""
         with self.ledger.transaction():
             if row not in [asked.row for asked in self.waiting(annotator)]:
-                raise Outdated(
-                    translate("This example is no longer open. Nothing was skipped.")
-                )
+                raise Outdated("This example is no longer open. Nothing was skipped.")
             self.ledger.skip(row, annotator)
 
     def take_back(self, row: int, annotator: str, answer: str) -> LabelingTask:
@@ -247,27 +243,21 @@ class LabelQueue:
         effect.
         """
         if str(len(self.ledger.history(row))) != answer:
-            raise Outdated(
-                translate("The labels of this example have changed. Nothing was undone.")
-            )
+            raise Outdated("The labels of this example have changed. Nothing was undone.")
         with self.ledger.transaction():
             undone = self.ledger.take_back(annotator)
             if undone is None:
                 raise Outdated(
-                    translate(
-                        "There is nothing to undo: your labels are already used in "
-                        "training. You can correct a label under My labels. The "
-                        "correction counts from the next cycle."
-                    )
+                    "There is nothing to undo: your labels are already used in "
+                    "training. You can correct a label under My labels. The "
+                    "correction counts from the next cycle."
                 )
             if undone.row != row:
                 raise Outdated(
-                    translate(
-                        "Your latest label is that of example '%(id)s'; nothing was undone yet. "
-                        "You can undo it here.",
-                        id=self.rows.ids[undone.row],
-                    ),
+                    "Your latest label is that of example '%(id)s'; nothing was undone yet. "
+                    "You can undo it here.",
                     undone.row,
+                    id=self.rows.ids[undone.row],
                 )
         return undone
 
@@ -289,23 +279,17 @@ class LabelQueue:
         """Resolve a conflict. ``seen`` are the labels that the page showed."""
         if not self.may_decide(annotator):
             raise Outdated(
-                translate(
-                    "Conflicts are decided by %(names)s. Nothing was changed.",
-                    names=", ".join(self.adjudicators),
-                )
+                "Conflicts are decided by %(names)s. Nothing was changed.",
+                names=", ".join(self.adjudicators),
             )
         with self.ledger.transaction():
             asked = self.task(row)
             if asked is None or asked.state != "conflict":
-                raise Outdated(
-                    translate("This conflict is already resolved. Nothing was changed.")
-                )
+                raise Outdated("This conflict is already resolved. Nothing was changed.")
             if encode_answers(asked) != seen:
                 raise Outdated(
-                    translate(
-                        "Another annotator has labeled this example. Nothing was changed. Check "
-                        "again."
-                    )
+                    "Another annotator has labeled this example. Nothing was changed. Check "
+                    "again."
                 )
             return self.ledger.resolve(row, value, annotator)
 
@@ -328,17 +312,18 @@ def find_own_answer(asked: LabelingTask, annotator: str) -> LabelAnswer | None:
     return None
 
 
-def describe_end(asked: LabelingTask) -> str:
-    """Explain why a labeling task accepts no more labels."""
+def require_active(asked: LabelingTask) -> None:
+    """Raise Outdated for a labeling task that accepts no more labels."""
     if asked.state == "withdrawn":
-        return translate(
+        raise Outdated(
             "This example was withdrawn and accepts no more labels: nothing was changed."
         )
-    return translate(
-        "This labeling task expired at the end of cycle %(cycle)s: nothing was changed. The "
-        "example may be selected again in a later cycle.",
-        cycle=asked.cycle,
-    )
+    if asked.state == "expired":
+        raise Outdated(
+            "This labeling task expired at the end of cycle %(cycle)s: nothing was changed. The "
+            "example may be selected again in a later cycle.",
+            cycle=asked.cycle,
+        )
 
 
 def decision(asked: LabelingTask) -> LabelAnswer | None:

@@ -50,6 +50,13 @@ def translate(text: str, **values: object) -> str:
     return find_text(text) % values
 
 
+class Mistake(ValueError):
+    """Mistake of an annotator, described in the language of the request."""
+
+    def __init__(self, text: str, **values: object) -> None:
+        super().__init__(translate(text, **values))
+
+
 def text_id(text: str) -> str:
     """Mark a text that is translated where it is shown, and return it unchanged."""
     return text

@@ -18,7 +18,11 @@ from typing import final
 
 from starlette.datastructures import Headers
 
-from fallow.deployment.labeling_page.access import ENTRANCE, refuse_foreign_form
+from fallow.deployment.labeling_page.access import (
+    ENTRANCE,
+    TokenAccess,
+    refuse_foreign_form,
+)
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.labeling_page.languages import translate
 from fallow.deployment.site.settings import PageLogin
@@ -121,6 +125,10 @@ class ProxyAccess:
         if address not in self.proxies or len(shown) != 1:
             return False
         return hmac.compare_digest(shown[0].encode(), self.secret.encode())
+
+
+AccessControl = TokenAccess | ProxyAccess
+"""Access control: decides which requests pass, and who the annotator is."""
 
 
 def open_proxy_access(folder: Path, login: PageLogin | None) -> ProxyAccess:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fallow.core.optional import import_optional
 from fallow.data.loaders.raster import ImageError, open_image
-from fallow.deployment.labeling_page.languages import translate
+from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.site.rows import SiteRows
 
 SHOWN = {  # formats that every browser supports
@@ -69,12 +69,8 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
                 mode = "RGBA"
             return _png(opened.convert(mode))
     except ImageError as error:
-        raise ValueError(
-            translate(
-                "the image %(name)s cannot be displayed: %(why)s",
-                name=shown.name,
-                why=error,
-            )
+        raise Mistake(
+            "the image %(name)s cannot be displayed: %(why)s", name=shown.name, why=error
         ) from error
 
 

@@ -203,29 +203,23 @@ def list_reasons(schema: Schema, why: Reasons, *, position: int, of: int) -> lis
 def describe_agreement(agreement: AnnotatorAgreement) -> str:
     """Describe the agreement of annotators, or return "" without several annotations.
 
-    >>> describe_agreement(AnnotatorAgreement(examples=1, kappa=None, alpha=0.5))
+    >>> describe_agreement(AnnotatorAgreement(examples=1, alpha=0.5))
     "Agreement of annotators on 1 example: Krippendorff's alpha 0.50."
     """
     n = agreement.examples
     if not n:
         return ""
-    coefficients = {
-        text_id("Krippendorff's alpha"): agreement.alpha,
-        text_id("Cohen's kappa"): agreement.kappa,
-    }
-    known = [
-        f"{translate(name)} {localize(f'{value:.2f}')}"
-        for name, value in coefficients.items()
-        if value is not None
-    ]
-    if not known:
-        known = [translate("no coefficient, because all labels are equal")]
+    if agreement.alpha is None:
+        measured = translate("no coefficient, because all labels are equal")
+    else:
+        name = translate("Krippendorff's alpha")
+        measured = f"{name} {localize(f'{agreement.alpha:.2f}')}"
     text = find_count_text(
         "Agreement of annotators on %(n)s example: %(values)s.",
         "Agreement of annotators on %(n)s examples: %(values)s.",
         n,
     )
-    return text % {"n": n, "values": ", ".join(known)}
+    return text % {"n": n, "values": measured}
 
 
 def list_script_texts() -> dict[str, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.refusal import Refusal
@@ -17,19 +19,20 @@ from fallow.experiment.event_log import with_checksum
 from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
+from fallow.storage.validation import STRICT, Count
 from fallow.transport.envelope import Instruction
 
 ROWS_OF_ALL = "rows of all sites, at most"
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Size of the replies of one client function in one run, in bytes."""
+@with_config(STRICT)
+class SentReplies(TypedDict):
+    """Replies of one client function that left the site in one run."""
 
-    run: str
-    verb: str
-    exchanges: int
-    bytes: int
+    run: Annotated[str, Field(description="run")]
+    verb: Annotated[str, Field(description="client function")]
+    exchanges: Annotated[Count, Field(description="number of replies")]
+    bytes: Annotated[Count, Field(description="size of the replies in bytes")]
 
 
 @final
@@ -201,20 +204,6 @@ class Instructions:
         """Return whether the site has left a run."""
         return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
 
-    def note_news(self, run: str, news: str) -> None:
-        """Store notifications of the coordinator, each once per run."""
-        unprintable = {sign for sign in news if not sign.isprintable()}
-        plain = news.translate({ord(sign): " " for sign in unprintable})
-        mark = hashlib.sha256(plain.encode()).hexdigest()[:16]
-        sql = "INSERT OR IGNORE INTO metadata (name, value) VALUES (?, ?)"
-        self._tables.write(sql, f"news/{run}/{mark}", plain)
-
-    def load_news(self) -> list[str]:
-        """Return the notifications of the coordinator in the newest run."""
-        sql = "SELECT value FROM metadata WHERE instr(name, ?) = 1 ORDER BY rowid"
-        lines = self._tables.read(sql, f"news/{self.newest_run()}/")
-        return [line for (line,) in lines]
-
     def newest_run(self) -> str | None:
         """Return the run that the site joined last, or None before the first one."""
         sql = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
@@ -326,16 +315,16 @@ class Instructions:
         """Delete the stored replies, which are no longer needed."""
         self._tables.write("UPDATE exchange SET answer = NULL WHERE answer IS NOT NULL")
 
-    def traffic(self) -> list[Traffic]:
+    def traffic(self) -> list[SentReplies]:
         """Return the size of all replies, by run and client function."""
         sql = (
             "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
             "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
         )
-        result: list[Traffic] = []
-        for run, verb, exchanges, n_bytes in self._tables.read(sql):
-            result.append(Traffic(run=run, verb=verb, exchanges=exchanges, bytes=n_bytes))
-        return result
+        return [
+            {"run": run, "verb": verb, "exchanges": exchanges, "bytes": n_bytes}
+            for run, verb, exchanges, n_bytes in self._tables.read(sql)
+        ]
 
 
 def digest_of(order: Instruction) -> str:

@@ -16,7 +16,7 @@ from fallow.core.types import SiteId
 from fallow.deployment.annotator_statistics import AnnotatorAgreement, measure_agreement
 from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.history import HistoryLine, list_history
-from fallow.deployment.ledger.instructions import Instructions, Traffic
+from fallow.deployment.ledger.instructions import Instructions
 from fallow.deployment.ledger.label_requests import (
     LabelRequests,
     load_annotations,
@@ -230,10 +230,6 @@ class Ledger:
         """Return the agreement of the annotators over all runs, before adjudication."""
         annotations = load_annotations(self._tables)
         return measure_agreement(annotations, is_interval=not self.classes)
-
-    def traffic(self) -> list[Traffic]:
-        """Return the size of all replies, by run and client function."""
-        return self.orders.traffic()
 
     def list_history(self) -> list[HistoryLine]:
         """Return all events of all runs, oldest first, for the audit log."""

@@ -157,16 +157,17 @@ class Releases:
     @contextmanager
     def _lock_file(self) -> Iterator[BinaryIO]:
         """Open and lock the file. Raises StorageError if it cannot be read or written."""
-        try:
-            with self.path.open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                yield file
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}, the release log of site {self._site}, cannot be read or "
-                f"written ({error.strerror}): free some space or make the folder writable; "
-                "nothing was released"
-            ) from error
+        with (
+            explain_errors(
+                f"{self.path}, the release log of site {self._site}, cannot be read or written (",
+                after="): free some space or make the folder writable; nothing was released",
+                of=OSError,
+                to=StorageError,
+            ),
+            self.path.open("r+b") as file,
+        ):
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
 
 
 def _flush_to_disk(file: BinaryIO) -> None:

@@ -248,7 +248,9 @@ def describe_minimum(recipe: Recipe) -> str:
             "statistics of labeled examples change after every label "
             "(privacy.min_new_labels is 1)"
         )
-    whose = "of all sites together" if recipe.privacy.secure_sum else "of a site"
+    whose = "of a site"
+    if recipe.privacy.secure_sum:
+        whose = "of all sites together"
     return (
         f"statistics of labeled examples change only after {least} new labels {whose} "
         "(privacy.min_new_labels)"
@@ -264,8 +266,11 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
     least = recipe.privacy.waits_for
     if "contribution" not in build_study(agreement).methods:
         return []
-    counted = len(agreement.sites) if recipe.privacy.secure_sum else 1
-    whose = "all sites together" if recipe.privacy.secure_sum else "a site"
+    counted = 1
+    whose = "a site"
+    if recipe.privacy.secure_sum:
+        counted = len(agreement.sites)
+        whose = "all sites together"
     budgets: list[int] = []
     for share in recipe.purchases[1:]:
         if not isinstance(share, int) or not share:

@@ -55,7 +55,7 @@ class Budget:
         if a_cycle is None:
             return None
         parts = recipe.queries_per_cycle
-        part = position.part
+        part = position.key.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
         if self.recipe.budget_allocation == "proportional" and self.is_shared:
             of_part = a_cycle // parts + self.sites  # every site rounds its own share

@@ -29,14 +29,13 @@ from fallow.deployment.descriptions import RUNS
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
 from fallow.deployment.ledger.label_requests import TaskLimits
-from fallow.deployment.site.clocks import check_run
 from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.keys import Peers
 from fallow.deployment.site.limits import InstructionNotes, SiteLimits
-from fallow.deployment.site.peers import Peers
 from fallow.deployment.site.refusals import ErrorLog, word_for_outside
 from fallow.deployment.site.rollback import Rollback
 from fallow.deployment.site.rows import SiteRows
-from fallow.deployment.site.schedule import InstructionPosition
+from fallow.deployment.site.schedule import InstructionPosition, check_run
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform
@@ -50,18 +49,22 @@ from fallow.transport.checks import (
     count_products,
     sizes_of_models,
 )
-from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
+from fallow.transport.envelope import (
+    Instruction,
+    Reply,
+    check_release,
+    open_instruction,
+    sign_message,
+)
 from fallow.transport.gathering import EPSILON
 from fallow.transport.peer_messages import (
     Delivery,
     bytes_to_tensor,
     limit_claims,
     read_delivery,
-    read_notification,
     read_request,
     seal_letters,
 )
-from fallow.transport.release import check_release
 from fallow.transport.sum_keys import (
     SIGNED,
     check_proofs,
@@ -72,9 +75,6 @@ from fallow.transport.sum_keys import (
 
 FEATURES = "features"
 """Folder of encoded rows in a site's folder."""
-
-MAX_NOTIFICATIONS = 50
-"""Largest number of notifications of a run that are stored without an instruction."""
 
 
 class OlderLedger(Refusal):
@@ -236,7 +236,6 @@ class Host:
     def _handle_in_order(self, order: Instruction) -> Answer:
         if order.purpose == "progress":
             self._find_counted(order)
-            self._record_notifications(order)
             return self._annotators.progress(self._labeling_view(order.run))
         position = self._limits.schedule.find_position(order.key)
         request: Request | None = None
@@ -258,18 +257,6 @@ class Host:
             self._site = None  # discard the changes of the instruction
             self._draft.abandon(self._folder.name)
             raise
-
-    def _record_notifications(self, order: Instruction) -> None:
-        """Store the notification to a site that receives no more instructions.
-
-        Such a message changes nothing else, so the number of notifications is limited here.
-        """
-        news = read_notification(order)
-        orders = self._ledger.orders
-        is_on = order.run == orders.newest_run()
-        has_room = len(orders.load_news()) < MAX_NOTIFICATIONS
-        if news and is_on and has_room:
-            orders.note_news(order.run, news)
 
     def _check_addressed(self, order: Instruction) -> None:
         if order.site != self._folder.name:
@@ -413,9 +400,6 @@ class Host:
             self._ledger.orders.attempt(order)
             if notes.scored is not None:
                 self._ledger.orders.note_score(order.run, position.step, notes.scored)
-        news = read_notification(order)
-        if news:
-            self._ledger.orders.note_news(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_labeling = request.owner == "annotators"
         is_writing = is_labeling and verb in self._annotators.writes

@@ -1,22 +1,31 @@
-"""Keys of a site: signing key, encryption key for peer messages, and key of the transport."""
+"""Keys of a site, and identity keys of the other sites (``peers.json``).
+
+A site has a signing key, an encryption key for peer messages, and perhaps a key of the transport.
+"""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast, final
 
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import SiteId
 from fallow.deployment.folders import private_folder
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.privacy.signing import is_forgeable, new_signing_key, verify_key
 from fallow.storage.errors import StorageError
-from fallow.storage.files import write_whole, writing
+from fallow.storage.files import write_json, write_whole, writing
+from fallow.storage.received import parse_json, read_regular
+from fallow.storage.validation import find_error
 from fallow.transport.factory import TransportFactory
 from fallow.transport.sum_keys import sign_seal_key
 
 SECRETS = "site.key"
+PEERS = "peers.json"
 AGAIN = (
     "restore it from a backup, or create the site's folder again and send the "
     "coordinator its join.json"
@@ -83,3 +92,53 @@ def find_key(file: Path) -> Path:
 
 def _text(secret: bytes) -> str:
     return b64encode(secret).decode()
+
+
+@final
+@dataclass(frozen=True)
+class Peers:
+    """File with the entry ``verify`` of each other site's ``join.json``.
+
+    A missing key is stored when it is first received. Users may enter or compare keys in advance.
+    """
+
+    folder: Path
+    site: SiteId
+
+    def hold(self, shown: Mapping[SiteId, bytes]) -> None:
+        """Check and store the identity keys of other sites.
+
+        Raises Refusal for a key that differs from the stored one, and Failed if the file is damaged
+        or cannot be written.
+        """
+        known = self._read()
+        fresh: dict[SiteId, str] = {}
+        for site, key in shown.items():
+            text = b64encode(key).decode()
+            if is_forgeable(key):
+                raise Refusal(
+                    f"site {site} sent an insecure key, with which anyone can sign"
+                )
+            if known.get(site, text) != text:
+                raise Refusal(
+                    f"site {site} sent another identity key than the one stored at "
+                    f"site {self.site}: if {site} has joined again, compare its "
+                    f"join.json with {PEERS} of {self.site} through another channel "
+                    f"than the coordinator, and correct {PEERS}"
+                )
+            if site not in known:
+                fresh[site] = text
+        if fresh:
+            write_json(self.folder / PEERS, dict(sorted({**known, **fresh}.items())))
+
+    def _read(self) -> dict[SiteId, str]:
+        file = self.folder / PEERS
+        try:
+            with explain_errors(f"{file} cannot be read: ", to=StorageError):
+                known = parse_json(read_regular(file))
+        except FileNotFoundError:
+            return {}
+        damage = find_error(dict[str, str], known, "it")
+        if damage is not None:
+            raise StorageError(f"{file} is damaged: {damage}")
+        return cast(dict[SiteId, str], known)

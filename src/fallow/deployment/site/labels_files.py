@@ -18,7 +18,7 @@ from fallow.deployment.site.labeling_tools import (
 )
 from fallow.storage.files import FILE, write_whole
 from fallow.storage.plain import cell, cell_text
-from fallow.storage.received import read_named
+from fallow.storage.received import decode_text, read_named
 
 Key = Literal["id", "row"]
 """Column with the examples: their names or their row numbers."""
@@ -94,12 +94,9 @@ def read_lines(
     those of the study, to columns in `READ`. Raises ValueError for an invalid file.
     """
     _check_suffix(path)
-    try:
-        text = _read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path.name} is not in UTF-8; save it in that encoding"
-        ) from error
+    content = _read_bytes(path)
+    with explain_errors(f"{path.name}: "):
+        text = decode_text(content)
     entries = _read_csv(path, text, names or {})
     if not text.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")

@@ -125,18 +125,18 @@ class SiteLimits:
             self._check_fill(request.key, last.args.get(fill), position)
         if last.kind != "fit" and last.verb != KEYS:
             self._check_words(request, last)
-        if position.kind == "encode" and last.verb != KEYS:
+        if position.key.step == "encode" and last.verb != KEYS:
             self._check_encoding(last)
         if request.owner == "annotators":
             return self._check_people(run, request, last, position, pool)
         notes = InstructionNotes()
         for n in self._find_label_counts(request.owner, last):
             notes = self._check_asked(request.key, n, position, pool)
-        if position.kind == "best":
+        if position.key.step == "best":
             self._check_whole(request.key, last.args)
         for step in request.steps:
             if step.kind == "fit" and (
-                position.kind == "head" or _brings_common_model(step)
+                position.key.step == "head" or _brings_common_model(step)
             ):
                 self._check_whole(request.key, step.args)
         return notes
@@ -172,7 +172,7 @@ class SiteLimits:
                 f"instruction {request.key} is not part of this study: no field of "
                 "its encoder is chosen by labels"
             )
-        if has_choice and not is_after and position.kind in ("encode", "features"):
+        if has_choice and not is_after and position.key.step in ("encode", "features"):
             raise Refusal(
                 f"instruction {request.key} is too early: a field of the encoder is "
                 "chosen by the initial labels before examples are encoded"
@@ -181,7 +181,7 @@ class SiteLimits:
     def _check_described(self, position: InstructionPosition) -> None:
         """Raise Refusal if this site does not describe its data and would shrink a masked sum."""
         is_masked = self.agreement.recipe.privacy.secure_sum
-        if position.kind == "describe" and is_masked and not self.describes:
+        if position.key.step == "describe" and is_masked and not self.describes:
             raise Refusal(
                 f"site {self.site} does not describe its data (describe.least is 0 in its "
                 "site.toml), and a sum of fewer sites would show more of each"
@@ -206,16 +206,16 @@ class SiteLimits:
             turns = limit
             if self.agreement.recipe.privacy.secure_sum:
                 turns = 2 * limit
-        if position.turn >= turns:
+        if position.key.turn >= turns:
             raise Refusal(
-                f"instruction {request.key} has number {position.turn}, counted from 0, "
-                f"but there are at most {turns} of {position.asks}"
+                f"instruction {request.key} has number {position.key.turn}, counted from 0, "
+                f"but there are at most {turns} of {position.key.step_name}"
             )
-        times = self.ledger.orders.times(run, position.asks, verb)
+        times = self.ledger.orders.times(run, position.key.step_name, verb)
         if times >= limit:
             raise Refusal(
                 f"instruction {request.key} requests {verb!r} from site {self.site} "
-                f"in {position.asks} again, but the agreed algorithm requests it at "
+                f"in {position.key.step_name} again, but the agreed algorithm requests it at "
                 f"most {limit} times"
             )
 
@@ -238,7 +238,7 @@ class SiteLimits:
                 continue
             exchange = details.exchange
             is_here = exchange == replace(position.key.first, turn=exchange.turn)
-            is_later = exchange.turn > position.turn
+            is_later = exchange.turn > position.key.turn
             if not is_here or is_later or details.attempt >= self.sites:
                 raise Refusal(
                     f"instruction {request.key} belongs to another exchange than the "
@@ -264,7 +264,7 @@ class SiteLimits:
                     f"{', '.join(known) or 'nothing'}"
                 )
             if (
-                position.kind == "query"
+                position.key.step == "query"
                 and step.verb == "local"
                 and step.training_config is None
             ):
@@ -304,14 +304,14 @@ class SiteLimits:
 
     def _models(self, request: Request, position: InstructionPosition) -> tuple[str, ...]:
         """Return the names under which instructions store models at a site."""
-        if position.kind in ("round", "last"):
+        if position.key.step in ("round", "last"):
             models = self._contract("training").fit.models
             return tuple(dict.fromkeys([LOCAL, *models]))
-        if position.kind == "head":
+        if position.key.step == "head":
             return tuple(self._contract("head").fit.models)
-        if position.kind == "query":
+        if position.key.step == "query":
             own = tuple(self._contract("query").fit.models)
-            if position.part:
+            if position.key.part:
                 return own
             return ("global", "local", *own)
         return ()
@@ -323,12 +323,16 @@ class SiteLimits:
         method = self._method(owner)
         if owner == "query" and step.verb in ("local", "global"):
             wanted = local_training_config(self.agreement.recipe, method)
-            return step.verb == "local" and training_config == wanted and position.part == 0
+            return (
+                step.verb == "local"
+                and training_config == wanted
+                and position.key.part == 0
+            )
         return method.contract.fit.allows(method, step.verb, training_config)
 
     def _is_stored(self, owner: str, step: Step, position: InstructionPosition) -> bool:
         """Return whether an instruction may bring a model that is not trained."""
-        if step.verb == "global" and position.kind == "query":
+        if step.verb == "global" and position.key.step == "query":
             return True
         method = self._method(owner)
         return method.contract.fit.allows(method, step.verb, None)
@@ -380,7 +384,9 @@ class SiteLimits:
         schema = self.agreement.schema
         has_encoder = self.made.encoder is not None
         # before an encoder is used, or otherwise with the standardization of columns
-        is_here = schema.missing is not None and has_encoder == (position.kind == "cells")
+        is_here = schema.missing is not None and has_encoder == (
+            position.key.step == "cells"
+        )
         if is_here:
             check_fill(self.site, fill, math.prod(schema.shape))
         elif fill is not None:
@@ -400,12 +406,12 @@ class SiteLimits:
         pool: int,
     ) -> InstructionNotes:
         is_for_keys = step.verb == KEYS
-        if not is_for_keys and step.verb != position.kind:
+        if not is_for_keys and step.verb != position.key.step:
             raise Refusal(
                 f"instruction {request.key} requests {step.verb!r}, but its key is "
-                f"of {position.kind}"
+                f"of {position.key.step}"
             )
-        if position.kind in ("ask", "close"):
+        if position.key.step in ("ask", "close"):
             name = step.args.get("step")
             cycle = step.args.get("cycle")
             if (name, cycle) != (position.step, position.cycle):
@@ -414,12 +420,12 @@ class SiteLimits:
                     f"{cycle!r:.40}, but its key is for {position.step!r} of cycle "
                     f"{position.cycle}"
                 )
-        if position.kind == "ask":
+        if position.key.step == "ask":
             for n in self._find_label_counts(request.owner, step):
                 return self._check_asked(request.key, n, position, pool)
-        if position.kind == "score" and not is_for_keys:
+        if position.key.step == "score" and not is_for_keys:
             return self._check_score(run, request.key, step.args, position)
-        if position.kind == "finish":
+        if position.key.step == "finish":
             self._check_whole(request.key, step.args)
         return InstructionNotes()
 
@@ -435,7 +441,10 @@ class SiteLimits:
                 f"but the agreement allows {limit} in {position.step}: no labeling task "
                 "was created"
             )
-        if self.agreement.recipe.evaluation_fraction and position.kind in ("query", "draw"):
+        if self.agreement.recipe.evaluation_fraction and position.key.step in (
+            "query",
+            "draw",
+        ):
             return (
                 InstructionNotes()
             )  # a part of the cycle's budget, which does not imply the total number of rows
@@ -453,7 +462,7 @@ class SiteLimits:
         position: InstructionPosition,
     ) -> InstructionNotes:
         recipe = self.agreement.recipe
-        is_last = position.round == recipe.rounds - 1
+        is_last = position.key.round == recipe.rounds - 1
         methods = self.made.methods
         ends = isinstance(methods["training"], FinalTraining) or "head" in methods
         is_retained = recipe.validation > 0 and not (ends and is_last)

@@ -53,12 +53,12 @@ class Rollback:
         is_back = (
             newest is not None and position.rank <= self.schedule.find_position(newest).rank
         )
-        if is_back and not position.is_retry:
+        if is_back and not position.key.retry:
             raise Refusal(
                 f"site {self.site} has performed {newest}, and instruction {order.key} precedes "
                 "it in a run of this study: a run only rolls back to repeat an exchange"
             )
-        if self.is_masked and position.is_retry:
+        if self.is_masked and position.key.retry:
             self._check_newest(order, position)
         if is_back or self._has_failed(order, position):
             self._go_back(order, position)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
 from fallow.data.loaders.archive import read_arrays
@@ -123,11 +124,10 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
             f"{file} is not data of this study, which is {kind.words}; give such a file"
         )
     try:
-        rows = kind.read(file, schema, drop_rows)
-    except OSError as error:
-        raise ValueError(
-            f"{file} cannot be read ({error.strerror}); make it readable"
-        ) from error
+        with explain_errors(
+            f"{file} cannot be read (", after="); make it readable", of=OSError
+        ):
+            rows = kind.read(file, schema, drop_rows)
     except ValueError as error:
         sentence = str(error)
         if file.name not in sentence:
@@ -341,10 +341,8 @@ def _parse_labels(
         if not cell:
             labels.append(None)
             continue
-        try:
+        with explain_errors(f"row {row + 1}: "):
             labels.append(schema.value(cell))
-        except ValueError as error:
-            raise ValueError(f"row {row + 1}: {error}") from error
     return tuple(labels)
 
 

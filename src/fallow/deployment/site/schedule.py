@@ -1,4 +1,4 @@
-"""Exchanges that the agreed configuration permits, and their positions in a run.
+"""Exchanges that the agreed configuration permits, their positions in a run, and its start.
 
 Every instruction carries the key of its exchange as typed fields. A site compares the fields with its
 own copy of the configuration and rejects an instruction for a cycle, round or step that does not
@@ -7,7 +7,9 @@ exist there.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import final
 
@@ -17,6 +19,9 @@ from fallow.core.refusal import Refusal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.settings.recipe import Recipe
 
+RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
+"""Name of a run: second and nanosecond of its start, and a random number."""
+AHEAD = 86400  # largest lead of the coordinator's clock in seconds
 ENCODING: tuple[StepName, ...] = ("cells", "encoder", "encode")
 """Imputation before encoding, fitting of the encoder, and its distribution to all sites."""
 TUNING: tuple[StepName, ...] = ("new", "targets", "tune", "encode", "features")
@@ -85,39 +90,9 @@ class InstructionPosition:
         return OWNER[self.key.step]
 
     @property
-    def kind(self) -> StepName:
-        """Return the step of the exchange."""
-        return self.key.step
-
-    @property
-    def round(self) -> int:
-        """Return the round in the cycle, or 0."""
-        return self.key.round
-
-    @property
-    def part(self) -> int:
-        """Return the query in the cycle, from 0."""
-        return self.key.part
-
-    @property
-    def turn(self) -> int:
-        """Return the number of earlier exchanges of the same step."""
-        return self.key.turn
-
-    @property
     def step(self) -> str:
         """Return the round, query or step as text, such as ``2/query`` or ``2/train/7``."""
         return self.key.main.step_name
-
-    @property
-    def asks(self) -> str:
-        """Return the step as text, such as ``2/query/ask``."""
-        return self.key.step_name
-
-    @property
-    def is_retry(self) -> bool:
-        """Return whether the exchange is repeated."""
-        return self.key.retry > 0
 
 
 @final
@@ -143,13 +118,13 @@ class RunSchedule:
             cycle = -1
         elif step == "finish":
             cycle = self.recipe.cycles
-        why = self._refusal(step, cycle=cycle, round_=key.round, part=key.part)
+        why = self._refusal(key, cycle)
         if why:
             raise Refusal(f"instruction {key} is not part of this study: {why}")
         if key.phase == "tuned":
             phase = (-1, 2 + TUNING.index(step))
         else:
-            phase = self._phase(step, cycle=cycle, round_=key.round, part=key.part)
+            phase = self._phase(key, cycle)
         rank: tuple[int, ...] = (*phase, _within(step), key.turn)
         if key.is_delivery:  # the delivery follows the first part of a relay
             rank += (1,)
@@ -161,21 +136,22 @@ class RunSchedule:
         If a cycle has several queries, they are numbered consecutively (`Run._query`).
         """
         cycle = position.cycle
-        if position.kind == "query":
-            cycle = position.cycle * self.recipe.queries_per_cycle + position.part
-        elif position.kind == "initial":
+        if position.key.step == "query":
+            cycle = position.cycle * self.recipe.queries_per_cycle + position.key.part
+        elif position.key.step == "initial":
             cycle = 0
-        wanted = (position.owner, cycle, position.round)
+        wanted = (position.owner, cycle, position.key.round)
         if (request.owner, request.cycle, request.round) != wanted:
             raise Refusal(
                 f"instruction {request.key} is of {request.owner!r} in cycle "
                 f"{request.cycle}, round {request.round}; by its key it must be of "
-                f"{position.owner!r} in cycle {cycle}, round {position.round}"
+                f"{position.owner!r} in cycle {cycle}, round {position.key.round}"
             )
 
-    def _refusal(self, kind: StepName, *, cycle: int, round_: int, part: int) -> str | None:
+    def _refusal(self, key: ExchangeKey, cycle: int) -> str | None:
         """Return why the configuration has no such exchange, or None if it has."""
         recipe = self.recipe
+        kind = key.step
         once = ("hello", "describe", *ENCODING, "features", "tune", "finish")
         if cycle == -1 or kind in once:
             return None
@@ -186,21 +162,21 @@ class RunSchedule:
             if is_query:
                 what = "queries"
             return f"it {what} in cycles {first} to {last}, not in {cycle}"
-        if round_ >= recipe.rounds:
+        if key.round >= recipe.rounds:
             return (
                 f"a cycle has {recipe.rounds} rounds, numbered from 0, but no round "
-                f"{round_}"
+                f"{key.round}"
             )
-        if part >= recipe.queries_per_cycle:
+        if key.part >= recipe.queries_per_cycle:
             return f"a cycle has {recipe.queries_per_cycle} queries"
         if kind in ("draw", "tally") and not recipe.evaluation_fraction:
             return "no examples are drawn at random"
         scored = recipe.rounds - recipe.score_rounds
-        if kind == "score" and round_ < scored:
-            return f"models are scored from round {scored} on, not in round {round_}"
+        if kind == "score" and key.round < scored:
+            return f"models are scored from round {scored} on, not in round {key.round}"
         if kind == "head" and recipe.head != "exact":
             return "the last layer is not solved again"
-        if kind in ("last", "head") and round_ < recipe.rounds - 1:
+        if kind in ("last", "head") and key.round < recipe.rounds - 1:
             return f"the final exchange follows round {recipe.rounds - 1}"
         return None
 
@@ -222,14 +198,13 @@ class RunSchedule:
         """
         return is_one_pass(self.recipe)
 
-    def _phase(
-        self, kind: StepName, *, cycle: int, round_: int, part: int
-    ) -> tuple[int, int]:
+    def _phase(self, key: ExchangeKey, cycle: int) -> tuple[int, int]:
         """Return a sort key that increases from step to step of a run.
 
         In a cycle, the query follows the training of the same number. With the protocol one_pass,
         training follows the query of the previous number.
         """
+        kind = key.step
         if kind == "hello":
             return (-2, 0)
         if kind == "describe":
@@ -245,8 +220,8 @@ class RunSchedule:
         if kind in ("new", "targets"):
             return (2 * cycle, 0)
         if kind in ("query", "draw", "ask", "close", "tally"):
-            return (2 * cycle + 1, part)
-        return (2 * cycle, 1 + round_)
+            return (2 * cycle + 1, key.part)
+        return (2 * cycle, 1 + key.round)
 
     # -- counts ------------------------------------------------------------------------------
 
@@ -263,3 +238,46 @@ def _within(kind: StepName) -> int:
         if kind in kinds:
             return at
     raise KeyError(kind)
+
+
+# -- start of a run: encoded in its name, and checked by the site --------------------------------
+
+
+def find_start(run: str) -> float | None:
+    """Return the start of a run in seconds since 1970, or None for an invalid name.
+
+    >>> find_start("003b9aca00-0123456789abcdef"), find_start("zzz")
+    (1000000000.0, None)
+    """
+    name = RUN.fullmatch(run)
+    if name is None:
+        return None
+    return float(int(name[1], 16))
+
+
+def check_run(run: str, now: float) -> None:
+    """Raise ValueError for an invalid run, or one more than a day ahead of the site's clock.
+
+    After such a run, no run with an earlier name could be accepted.
+    """
+    start = find_start(run)
+    if start is None:
+        raise Refusal(
+            f"{run!r:.80} is not a valid run name; a coordinator derives it from the "
+            "start time"
+        )
+    if start > now + AHEAD:
+        raise Refusal(
+            f"run {run} starts at {format_time(start)} but the time here is "
+            f"{format_time(now)}: the clock of the coordinator or of this site is "
+            "wrong by more than a day; correct it, and start in a new folder if it "
+            "is the coordinator's"
+        )
+
+
+def format_time(seconds: float) -> str:
+    """Format a time as ISO text in UTC."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="minutes")
+    except (OverflowError, ValueError, OSError):  # outside the range of the calendar
+        return f"second {seconds:.0f} since 1970"

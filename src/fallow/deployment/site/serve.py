@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Event
 from time import time
-from typing import Annotated, Any
 from urllib.request import getproxies
 
-from pydantic import Field, with_config
-from typing_extensions import TypedDict
+from pydantic import with_config
 
 from fallow.core.events import Event as SiteEvent
 from fallow.core.events import EventHandler, is_progress
@@ -25,8 +23,8 @@ from fallow.deployment.site.host import Host
 from fallow.deployment.transports import Connect, connect
 from fallow.storage.errors import StorageError
 from fallow.storage.files import alone, is_held, write_json
-from fallow.storage.received import parse_json, read_regular
-from fallow.storage.validation import STRICT, Count, find_error
+from fallow.storage.received import read_regular
+from fallow.storage.validation import STRICT, Count, adapter_of
 from fallow.transport.address import is_loopback
 from fallow.transport.envelope import open_reply
 from fallow.transport.factory import SiteNode
@@ -38,12 +36,16 @@ REACH = 3.0  # seconds to connect
 
 
 @with_config(STRICT)
-class ServerState(TypedDict, total=False):
-    """Process state in a site's ``live.json``."""
+@dataclass(frozen=True)
+class ServerState:
+    """Process that serves a site, in its ``live.json``.
 
-    pid: Annotated[Count, Field(description="process that serves the site")]
-    since: Annotated[str | None, Field(description="start of the connection")]
-    problem: Annotated[str | None, Field(description="reason for a missing connection")]
+    ``since`` is the start of the connection, and ``problem`` the reason for a missing one.
+    """
+
+    pid: Count | None = 0  # it was just started
+    since: str | None = None
+    problem: str | None = None
 
 
 def serve(
@@ -128,9 +130,9 @@ def _watch(
         if output != [problem]:
             output = [problem]
             notify({"event": "coordinator", "problem": problem})
-            state = {"pid": os.getpid(), "since": since, "problem": problem}
+            state = ServerState(os.getpid(), since, problem)
             try:
-                write_json(folder.path / "live.json", state)
+                write_json(folder.path / "live.json", asdict(state))
             except StorageError as error:
                 notify({"event": "state", "why": f"{error}; this site continues"})
         if stop.wait(min(LOOK, copies.every)):
@@ -192,24 +194,12 @@ def has_ended(ledger: Ledger) -> bool:
     return newest is not None and newest.step == "finish"
 
 
-@dataclass(frozen=True)
-class ServerStatus:
-    """State of a site's process as seen from outside."""
-
-    pid: int | None
-    since: str | None
-    problem: str | None
-
-
-def read_status(folder: SiteFolder) -> ServerStatus:
+def read_status(folder: SiteFolder) -> ServerState:
     """Return whether a process serves the site, and its connection state."""
     if not is_held(folder.path / LOCK):
-        return ServerStatus(pid=None, since=None, problem=unreachable(folder))
-    status: Mapping[str, Any] = {}  # it was just started
+        return ServerState(pid=None, problem=unreachable(folder))
+    state = ServerState()
     with suppress(OSError, ValueError):
-        json = parse_json(read_regular(folder.path / "live.json"))
-        if isinstance(json, dict) and find_error(ServerState, json) is None:
-            status = json
-    return ServerStatus(
-        pid=status.get("pid", 0), since=status.get("since"), problem=status.get("problem")
-    )
+        content = read_regular(folder.path / "live.json")
+        state = adapter_of(ServerState).validate_json(content, strict=True)
+    return state

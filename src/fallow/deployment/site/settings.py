@@ -16,7 +16,6 @@ from tomlkit.items import Table
 
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
-from fallow.deployment.address import check_address, check_host, check_proxy
 from fallow.deployment.declared import (
     Key,
     Text,
@@ -31,7 +30,7 @@ from fallow.deployment.declared import (
 from fallow.deployment.descriptions import LOGIN, RUNS, SITE
 from fallow.experiment.describing import LEAST
 from fallow.storage.validation import JsonSchema, Rule
-from fallow.transport.address import is_loopback
+from fallow.transport.address import check_address, check_host, check_proxy, is_loopback
 
 ALLOW = "allow"
 """Section of distributions whose classes an agreement may name, with their hashes."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, cast
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from fallow.core.client import GROUPS, Group
 from fallow.data.facts import DataFacts
+from fallow.deployment.ledger.instructions import SentReplies
 from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
@@ -38,20 +40,7 @@ class MeasuredAgreement(TypedDict):
     """Agreement of the annotators over all runs, before adjudication."""
 
     examples: Annotated[Count, Field(description="examples with several annotations")]
-    kappa: Annotated[
-        float | None, Field(description="Cohen's kappa of two annotators, or null")
-    ]
     alpha: Annotated[float | None, Field(description="Krippendorff's alpha, or null")]
-
-
-@with_config(STRICT)
-class SentReplies(TypedDict):
-    """Replies of one client function that left the site in one run."""
-
-    run: Annotated[str, Field(description="run")]
-    verb: Annotated[str, Field(description="client function")]
-    exchanges: Annotated[Count, Field(description="number of replies")]
-    bytes: Annotated[Count, Field(description="size of the replies in bytes")]
 
 
 @with_config(STRICT)
@@ -112,7 +101,6 @@ class SiteProgress(TypedDict):
         Field(description="delta budget; null without Gaussian noise"),
     ]
     sent: Annotated[list[SentReplies], Field(description="replies that left the site")]
-    news: Annotated[list[str], Field(description="notifications of the coordinator")]
 
 
 @with_config(STRICT)
@@ -134,19 +122,10 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
         age = None
         if ledger.copy.exists():
             age = max(0.0, time.time() - ledger.copy.stat().st_mtime)
-        labels = ledger.progress()
         waiting = ledger.tasks(state="open")
-        agreement = ledger.measure_agreement()
-        sent: list[SentReplies] = []
-        for line in ledger.traffic():
-            sent.append(
-                {
-                    "run": line.run,
-                    "verb": line.verb,
-                    "exchanges": line.exchanges,
-                    "bytes": line.bytes,
-                }
-            )
+        until = None
+        if waiting:
+            until = waiting[0].deadline
         return {
             "site": folder.name,
             "study": folder.agreement.name,
@@ -154,19 +133,8 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "pid": process.pid,
             "since": process.since,
             "problem": process.problem,
-            "labels": {
-                "asked": labels.asked,
-                "answered": labels.answered,
-                "declined": labels.declined,
-                "conflicts": labels.conflicts,
-                "open": labels.open,
-                "deadline": waiting[0].deadline if waiting else None,
-            },
-            "agreement": {
-                "examples": agreement.examples,
-                "kappa": agreement.kappa,
-                "alpha": agreement.alpha,
-            },
+            "labels": cast(CountedLabels, {**asdict(ledger.progress()), "deadline": until}),
+            "agreement": cast(MeasuredAgreement, asdict(ledger.measure_agreement())),
             "asked": ledger.requests.asked,
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
@@ -176,8 +144,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "epsilon_limit": folder.settings.epsilon,
             "delta": ledger.store.sum_spent_delta(),
             "delta_limit": folder.delta,
-            "sent": sent,
-            "news": ledger.orders.load_news(),
+            "sent": ledger.orders.traffic(),
         }
 
 

@@ -8,8 +8,8 @@ from threading import Lock
 from time import monotonic
 
 from fallow.core.types import SiteId
+from fallow.transport.factory import Answers, collect_answers
 from fallow.transport.https.signed import sum_of
-from fallow.transport.reply_queue import Answers, collect_answers
 
 GONE = 15.0  # seconds after its last request until a site counts as offline
 

@@ -97,8 +97,9 @@ class HttpsTransport:
         self._thread = Thread(target=self._run, name="https", daemon=True)
 
     def start(self) -> HttpsTransport:
-        """Start the server in the background. Messages may be sent immediately."""
-        self._thread.start()
+        """Start the server in the background, once. Messages may be sent immediately."""
+        if self._thread.ident is None:
+            self._thread.start()
         return self
 
     def limit(self, bound: Callable[[SiteId], int]) -> None:
