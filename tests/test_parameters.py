@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
+from collections.abc import Iterator
 from operator import attrgetter
 
 import pytest
@@ -13,12 +14,25 @@ import fallow as fl
 from fallow import contrib
 from fallow._index import CLASSES
 from fallow._names import PARTS
+from fallow.core.methods import (
+    CollaboratorSelection,
+    CustomPrediction,
+    FinalTraining,
+    TunableEncoder,
+)
+from fallow.data.partition.base import Partition
 
+PARTS_NAMES = [name for parts in PARTS.values() for _, names in parts for name in names]
 NAMES = [
-    *(name for parts in PARTS.values() for _, names in parts for name in names),
+    *PARTS_NAMES,
     *(name for names in CLASSES.values() for name in names),
     *(f"contrib.{name}" for name in contrib.__all__),
 ]
+INTERFACES = (
+    *(fl.Strategy, fl.Training, FinalTraining, CustomPrediction, CollaboratorSelection),
+    *(TunableEncoder, Partition),
+)
+"""Classes that document the methods of all algorithms."""
 SECTION = re.compile(
     r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w[\w ]*\n-{3,}$|^>>> |\Z)",
     re.DOTALL | re.MULTILINE,
@@ -55,3 +69,43 @@ def test_a_public_signature_has_one_entry_per_parameter(name: str) -> None:
     entries = list_entries(thing.__doc__)
     assert sorted(parameters - entries.keys()) == []
     assert [entry for entry, times in entries.items() if times > 1] == []
+
+
+def list_methods(cls: type) -> Iterator[tuple[str, object, list[str]]]:
+    """Yield public methods of Fallow with their docstrings, which those of bases complete."""
+    for name in dir(cls):
+        method = inspect.getattr_static(cls, name)
+        method = getattr(method, "__func__", method)
+        if not inspect.isfunction(method) or name.startswith("_"):
+            continue
+        if method.__module__.startswith("fallow.") and method.__name__ == name:
+            defined = (vars(base).get(name) for base in (*cls.__mro__, *INTERFACES))
+            yield name, method, [thing.__doc__ or "" for thing in defined if thing]
+
+
+@pytest.mark.parametrize("name", [*PARTS_NAMES, *INTERFACES])
+def test_a_public_method_has_one_entry_per_parameter(name: str | type) -> None:
+    cls = attrgetter(name)(fl) if isinstance(name, str) else name
+    if not isinstance(cls, type):
+        return
+    lacking = {}
+    for method, function, docs in list_methods(cls):
+        entries = list_entries("\n\n".join(map(inspect.cleandoc, docs)))
+        names = list_parameters(function) - {"self", "cls"} - entries.keys()
+        if names:
+            lacking[method] = sorted(names)
+    assert lacking == {}
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*PARTS_NAMES}))
+def test_an_algorithm_takes_the_parameters_that_its_interface_documents(name: str) -> None:
+    cls = attrgetter(name)(fl)
+    for interface in INTERFACES:
+        methods = {method: function for method, function, _ in list_methods(interface)}
+        if not all(hasattr(cls, method) for method in methods):
+            continue
+        for method, function in methods.items():
+            own = inspect.getattr_static(cls, method)
+            assert not inspect.isfunction(own) or (
+                list_parameters(own) <= list_parameters(function)
+            ), method

@@ -203,7 +203,13 @@ class DataDescription:
         )
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """Return the description as a page, and write it to ``path`` if given."""
+        """Return the description as a page, and write it to a file if wanted.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            File of the page.
+        """
         from fallow.report.description import description_blocks
 
         blocks = description_blocks(self.facts, "data")

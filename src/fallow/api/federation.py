@@ -102,17 +102,34 @@ class Federation:
         return {"data": self.dataset.name, "partition": partition, "sites": self.sites}
 
     def rows(self, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the sorted indices of the training examples of each site under ``seed``."""
+        """Return the sorted indices of the training examples of each site under ``seed``.
+
+        Parameters
+        ----------
+        seed : int, default=0
+            Seed of the partition.
+        """
         recipe = recipe_from(self.settings, Recipe("world"))
         with lend(self.collected.classes):
             return split_rows(recipe, self.dataset, seed)
 
     def sizes(self, seed: int = 0) -> dict[str, int]:
-        """Return the number of examples of each site under ``seed``."""
+        """Return the number of examples of each site under ``seed``.
+
+        Parameters
+        ----------
+        seed : int, default=0
+            Seed of the partition.
+        """
         return {site: len(rows) for site, rows in self.rows(seed).items()}
 
     def counts(self, seed: int = 0) -> Any:
         """Return a DataFrame of sites x classes with the number of examples of each class.
+
+        Parameters
+        ----------
+        seed : int, default=0
+            Seed of the partition.
 
         Raises
         ------

@@ -413,7 +413,15 @@ class Run:
             return self._trained(site).predict(rows)
 
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
-        """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
+        """Return class probabilities of shape (n, n_classes), in the order of `classes`.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
+        site : str, optional
+            Site whose model predicts, if models are personalized.
+        """
         with lend(self._setup.classes):
             return self._trained(site).predict_proba(rows)
 
@@ -460,7 +468,17 @@ class Run:
     def predict_interval(
         self, rows: Any, coverage: float | None = None, site: str | None = None
     ) -> npt.NDArray[np.float64]:
-        """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
+        """Return the bounds of prediction intervals of shape (n, 2). See `predict_set`.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
+        coverage : float, optional
+            Share of examples whose interval contains their target.  Default: the setting ``coverage``.
+        site : str, optional
+            Site whose model predicts, if models are personalized.
+        """
         with lend(self._setup.classes):
             return self._trained(site, coverage).predict_interval(rows)
 
@@ -596,7 +614,13 @@ class Run:
             return self._trained(site).export(file, with_encoder=with_encoder)
 
     def state_of(self, site: str | None = None) -> State:
-        """Return the weights as flat vectors: those of the global model, or of one site."""
+        """Return the weights as flat vectors: those of the global model, or of one site.
+
+        Parameters
+        ----------
+        site : str, optional
+            Site, if models are personalized.  Default: the global model.
+        """
         with lend(self._setup.classes):
             trained_by = methods_of(self.recipe)["training"]
         if isinstance(trained_by, CustomPrediction):
@@ -653,7 +677,13 @@ class Run:
             return cite_strategies(self.recipe, [str(self.recipe.strategy)], shape, OWN)
 
     def report(self, out: str | Path) -> Path:
-        """Write the report page of a stored run (``out=`` of `run`) and return its path."""
+        """Write the report page of a stored run (``out=`` of `run`) and return its path.
+
+        Parameters
+        ----------
+        out : str or Path
+            File of the page.
+        """
         if self.folder is None:
             raise ValueError(
                 "this run was not stored; use fl.run(..., out=FOLDER) to write a report"

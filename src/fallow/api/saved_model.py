@@ -380,7 +380,13 @@ class LoadedModel:
         return state
 
     def predict(self, rows: Any) -> npt.NDArray[Any]:
-        """Predict the class name or the target of each example.  See `fallow.Run.predict`."""
+        """Predict the class name or the target of each example. See `fallow.Run.predict`.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
+        """
         outputs = self._outputs(rows)
         if not self.classes:
             numbers: npt.NDArray[np.float64] = outputs.squeeze(1).double().numpy()
@@ -390,7 +396,13 @@ class LoadedModel:
         return named
 
     def predict_proba(self, rows: Any) -> npt.NDArray[np.float64]:
-        """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
+        """Return class probabilities of shape (n, n_classes), in the order of `classes`.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
+        """
         self._check_task(True, "predict")
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
         return shares
@@ -399,12 +411,23 @@ class LoadedModel:
         """Return prediction sets of shape (n, n_classes), as `fallow.Run.predict_set` does.
 
         The coverage is that of the setting ``coverage`` of the run that trained the model.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
         """
         self._check_task(True, "predict_interval")
         return predict_sets(self._outputs(rows), self.saved.get("sets"))
 
     def predict_interval(self, rows: Any) -> npt.NDArray[np.float64]:
-        """Return the bounds of prediction intervals of shape (n, 2).  See `predict_set`."""
+        """Return the bounds of prediction intervals of shape (n, 2). See `predict_set`.
+
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
+        """
         self._check_task(False, "predict_set")
         return predict_intervals(self._outputs(rows).squeeze(1), self.saved.get("sets"))
 
@@ -419,7 +442,15 @@ class LoadedModel:
         return outputs_of(self.recipe, self.saved, self.state, x, self.policy)
 
     def export(self, file: str | Path, *, with_encoder: bool = True) -> Path:
-        """Export encoder, feature scaling and network to one file.  See `fallow.Run.export`."""
+        """Export encoder, feature scaling and network to one file. See `fallow.Run.export`.
+
+        Parameters
+        ----------
+        file : str or Path
+            Destination with the suffix ``.onnx`` (ONNX) or ``.pt2`` (`torch.export`).
+        with_encoder : bool, default=True
+            Whether to include the encoder.  If False, the input is the output of the encoder.
+        """
         model = Trained(self.recipe, self.saved, self.state, self.policy)
         return export_model(model, Path(file), with_encoder=with_encoder)
 

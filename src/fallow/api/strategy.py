@@ -119,7 +119,22 @@ class Strategy(_Frozen):
         def select(self, *args: Any, **fields: Any) -> Any: ...
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        """Server side: each site selects as many examples as its budget allows."""
+        """Server side: each site selects as many examples as its budget allows.
+
+        Parameters
+        ----------
+        ask : Ask
+            Requests to the client functions of this strategy at all sites.
+        budget : mapping of str to int
+            Label budget of each site in this cycle, in examples.
+        memo : dict of str to value
+            State of the strategy from the previous cycle; {} in the first one.
+
+        Returns
+        -------
+        dict of str to value
+            State for the next cycle: tensors and JSON values.  Reports show ``memo["notes"]``.
+        """
         ask.keep(self.select, to=orders(budget))
         return memo
 
@@ -167,7 +182,15 @@ class Training(_Frozen):
         _check_contract(cls, f"sum={_UPLOAD!r}")
 
     def round(self, state: State, ask: Ask) -> State:
-        """Train at the sites, then average the models weighted by number of labels."""
+        """Train at the sites, then average the models weighted by number of labels.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Global model: weights ``w`` (d,) and batch-norm statistics ``stats`` (s,).
+        ask : Ask
+            Requests to the client functions of this algorithm at all sites.
+        """
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum(self.upload), state)
 
@@ -177,23 +200,63 @@ class Training(_Frozen):
         takes={},
     )
     def upload(self, view: View) -> Answer:
-        """Return the contribution of a site: n_i w_i and n_i."""
+        """Return the contribution of a site: n_i w_i and n_i.
+
+        Parameters
+        ----------
+        view : View
+            Data of the site, after local training.
+        """
         return addend(view, "local", "average")
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        """Return the model that a site uses: the global model."""
+        """Return the model that a site uses: the global model.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Global model.
+        memory : mapping of str to State
+            States that the site keeps, by name.
+        """
         return state
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
-        """Return the initial state of local training."""
+        """Return the initial state of local training.
+
+        Parameters
+        ----------
+        w : TrainState
+            Model received from the coordinator, with weights ``w`` (..., d).
+        own : dict of str to TrainState
+            Values that the site kept from its last round, by name.
+        """
         return {"w": w}
 
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        """Run one local step on one batch; ``w_t`` is the model received from the coordinator."""
+        """Run one local step on one batch.
+
+        Parameters
+        ----------
+        s : dict of str to TrainState
+            Result of `start` or of the previous step.
+        w_t : TrainState
+            Model received from the coordinator.
+        b : Batch
+            Batch of labeled examples: ``x`` (..., b, *shape), ``y`` (..., b) and ``weight`` (..., b).
+        learn : Learner
+            Gradient steps and predictions of the model.
+        """
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
-        """Return the values to send and the values that stay at the site."""
+        """Return the values to send and the values that stay at the site.
+
+        Parameters
+        ----------
+        s : dict of str to TrainState
+            Result of the last step.
+        """
         return s["w"], {}

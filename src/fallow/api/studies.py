@@ -408,6 +408,13 @@ class Study:
     def run(self, strategy: StrategyLike, seed: int = 0) -> Run:
         """Return one run of the study, with its model.
 
+        Parameters
+        ----------
+        strategy : query strategy or str
+            Query strategy, as given to `compare`.
+        seed : int, default=0
+            Seed of the run.
+
         Raises
         ------
         ValueError
@@ -426,7 +433,13 @@ class Study:
         return read_run(self.setup, cell, is_kept=self.is_kept)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the report page and return its path (default: in the study's folder)."""
+        """Write the report page and return its path.
+
+        Parameters
+        ----------
+        out : str or Path, optional
+            File of the page.  Default: ``report.html`` in the study's folder.
+        """
         if out is None and not self.is_kept:
             out = "report.html"
         from fallow.report.page import write_report as write_page

@@ -179,7 +179,13 @@ class Contract:
         return contract
 
     def narrowed(self, instance: object, **changes: Any) -> Contract:
-        """Return the contract with the client functions of an instance, and with other fields."""
+        """Return the contract with the client functions of an instance, and with other fields.
+
+        Parameters
+        ----------
+        instance : object
+            Algorithm, whose fields decide which client functions are called.
+        """
         names = [name for name, _ in list_marked(type(instance))]
         contract = self.without(*names)
         for declaration in declared(instance).values():
@@ -195,7 +201,13 @@ class Contract:
         object.__setattr__(self, "functions", {**self.functions, verb: item})
 
     def limit_calls(self, verb: str) -> int:
-        """Return how often one round or query calls a client function; 0: a few times for each site."""
+        """Return how often one round or query calls a client function; 0: a few times for each site.
+
+        Parameters
+        ----------
+        verb : str
+            Name of the client function.
+        """
         return self.functions[verb].times if verb in self.functions else 1
 
     @property
@@ -235,7 +247,15 @@ class Contract:
         return {"sum": self.sum, "each": self.each, "keep": self.keep, "relay": self.relay}
 
     def refusal(self, verb: str, kind: str) -> str | None:
-        """Return why a site rejects this call; None if it is allowed."""
+        """Return why a site rejects this call; None if it is allowed.
+
+        Parameters
+        ----------
+        verb : str
+            Name of the client function.
+        kind : {"sum", "each", "keep", "relay"}
+            Operation that calls it.
+        """
         allowed = [operation for operation, words in self.asked.items() if verb in words]
         if kind in allowed:
             return None
@@ -249,7 +269,13 @@ class Contract:
         return f"the contract of {self.title} allows {listed}; nothing else"
 
     def without(self, *verbs: str, by: Operation | None = None) -> Contract:
-        """Return the contract without these client functions, or without an operation of them."""
+        """Return the contract without these client functions, or without an operation of them.
+
+        Parameters
+        ----------
+        by : {"sum", "each", "keep", "relay"}, optional
+            Operation to remove.  Default: all.
+        """
         left: dict[Operation, Words] = {}
         for how, words in self.asked.items():
             if by in (None, how):

@@ -91,7 +91,17 @@ class CustomPrediction(Protocol):
     """A training algorithm with a prediction beyond a forward pass of the deployed model."""
 
     def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
-        """Return outputs (n, c) for examples (n, *shape) at a site that deploys ``state``."""
+        """Return outputs (n, c) at a site.
+
+        Parameters
+        ----------
+        view : View
+            Data of the site.
+        state : dict of str to Tensor
+            Deployed model.
+        rows : Tensor of shape (n, *shape)
+            Examples.
+        """
         ...
 
 
@@ -116,7 +126,17 @@ class FinalTraining(Protocol):
     The result of `deploy` is then evaluated.
     """
 
-    def last(self, state: State, ask: Ask) -> None: ...
+    def last(self, state: State, ask: Ask) -> None:
+        """Train at the sites after the last round of a phase.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Training state.
+        ask : Ask
+            Requests to the client functions at all sites.
+        """
+        ...
 
 
 class Load(NamedTuple):
@@ -135,8 +155,17 @@ class CollaboratorSelection(Protocol):
     """An algorithm whose sites select whose models to average."""
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
-        """Return the cost.  ``resumed``: a later phase of a run that continues from its last
-        models."""
+        """Return the cost of a phase.
+
+        Parameters
+        ----------
+        sites : int
+            Number of sites.
+        rounds : int
+            Number of rounds in the phase.
+        resumed : bool, default=False
+            Whether this is a later phase of a run that continues from its last models.
+        """
         ...
 
 
@@ -186,15 +215,42 @@ class Encoder(Method, Protocol):
     """
 
     def width(self, shape: tuple[int, ...]) -> int:
-        """Return D, the number of features; ValueError if that shape is not supported."""
+        """Return D, the number of features.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of one example before encoding.
+
+        Raises
+        ------
+        ValueError
+            If that shape is not supported.
+        """
         ...
 
     def fit(self, ask: Ask, shape: tuple[int, ...]) -> State:
-        """Return the fitted state for all sites, from aggregates; {} if nothing is fitted."""
+        """Return the fitted state for all sites, or {} if nothing is fitted.
+
+        Parameters
+        ----------
+        ask : Ask
+            Requests for aggregates over all sites.
+        shape : tuple of int
+            Shape of one example before encoding.
+        """
         ...
 
     def encode(self, x: Tensor, state: State) -> Tensor:
-        """Encode examples (m, *shape) -> (m, D) float32, in blocks."""
+        """Return features (m, D) in float32, computed in blocks.
+
+        Parameters
+        ----------
+        x : Tensor of shape (m, *shape)
+            Examples.
+        state : dict of str to Tensor
+            Result of `fit`.
+        """
         ...
 
 
@@ -208,11 +264,23 @@ class TunableEncoder(Encoder, Protocol):
         ...
 
     def candidates(self, state: State) -> list[State]:
-        """Return the candidate states, from the result of `fit`."""
+        """Return the candidate states.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Result of `fit`.
+        """
         ...
 
     def usual(self, state: State) -> State:
-        """Return the default candidate, for too few labels."""
+        """Return the default candidate, for too few labels.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Result of `fit`.
+        """
         ...
 
     def sketch(self) -> Encoder:

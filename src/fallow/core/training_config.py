@@ -118,9 +118,19 @@ class Schedule:
     unit: Literal["epoch", "round"] = "epoch"
 
     def at(self, round_: int, epoch: int, epochs: int) -> float:
-        """Return the multiplier in local epoch ``epoch`` of ``epochs`` of round ``round_``
-        (0-based).
+        """Return the multiplier of the learning rate in a local epoch.
 
+        Parameters
+        ----------
+        round_ : int
+            Round, from 0.
+        epoch : int
+            Local epoch in the round, from 0.
+        epochs : int
+            Number of local epochs in a round.
+
+        Examples
+        --------
         >>> Schedule((260,), 0.1).at(52, 0, 5), Schedule((260,), 0.1).at(51, 4, 5)
         (0.1, 1.0)
         """
@@ -238,8 +248,15 @@ class TrainingConfig:
         return sum(stage.epochs for stage in self.trained_stages)
 
     def completed(self, defaults: TrainingConfig) -> TrainingConfig:
-        """Replace stages, batch size and learning rate by ``defaults`` if they are None.
+        """Replace stages, batch size and learning rate that are None.
 
+        Parameters
+        ----------
+        defaults : TrainingConfig
+            Configuration with values for them.
+
+        Examples
+        --------
         >>> TrainingConfig(batch_size=8).completed(TrainingConfig(batch_size=32)).batch_size
         8
         """
@@ -262,6 +279,11 @@ class TrainingConfig:
         """Return the configuration from ``to_dict``, also after JSON, which has lists for tuples.
 
         Raises TypeError for an unknown field.
+
+        Parameters
+        ----------
+        fields : mapping of str to value
+            Result of ``to_dict``.
         """
         optimizer = dict(fields["optimizer"])
         optimizer["betas"] = tuple(optimizer["betas"])

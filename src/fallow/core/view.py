@@ -32,57 +32,194 @@ class View(Protocol):
     site: SiteId
     cycle: int
     classes: int
-    memory: Mapping[str, State]  # stored replies and fitted models of this site
-    layout: Layout  # names and shapes of the model's parameters
-    draws: bool  # the model has dropout layers
+    """Number of classes; 0 for regression."""
+    memory: Mapping[str, State]
+    """Stored replies and fitted models of this site."""
+    layout: Layout
+    """Names and shapes of the model's parameters."""
+    draws: bool
+    """Whether the model has dropout layers."""
 
     @property
-    def pool(self) -> int: ...  # m, the number of unlabeled examples
+    def pool(self) -> int:
+        """Number m of unlabeled examples."""
+        ...
+
     @property
-    def places(self) -> Tensor: ...  # (m,) their positions among all examples of the site
-    def answers(self, places: Tensor) -> Tensor: ...  # (k,) labels of examples at these
-    # positions, as models see them; NaN for unlabeled ones
+    def places(self) -> Tensor:
+        """Positions of the pool among all examples of the site, (m,)."""
+        ...
+
+    def answers(self, places: Tensor) -> Tensor:
+        """Return labels as models see them, (k,); NaN for unlabeled examples.
+
+        Parameters
+        ----------
+        places : Tensor of shape (k,)
+            Positions among all examples of the site.
+        """
+        ...
+
     @property
-    def labels(self) -> Tensor: ...  # (n,) labels for training
+    def labels(self) -> Tensor:
+        """Labels for training, (n,)."""
+        ...
+
     @property
-    def labeled_places(self) -> Tensor: ...  # (n,) their positions among all examples
+    def labeled_places(self) -> Tensor:
+        """Positions of their examples among all examples of the site, (n,)."""
+        ...
+
     @property
-    def validation_labels(self) -> Tensor: ...  # (v,) labels held back for validation
+    def validation_labels(self) -> Tensor:
+        """Labels that are held back for validation, (v,)."""
+        ...
+
     @property
-    def validation_weights(self) -> Tensor: ...  # (v,) their weights
+    def validation_weights(self) -> Tensor:
+        """Weights of the labels for validation, (v,)."""
+        ...
+
     @property
-    def weights(self) -> Tensor: ...  # (n,) weight that the query assigned to each label
+    def weights(self) -> Tensor:
+        """Weight that the query assigned to each label for training, (n,)."""
+        ...
+
     @property
-    def chances(self) -> Tensor: ...  # (n,) float64, selection probability of each label;
-    # NaN if unknown
+    def chances(self) -> Tensor:
+        """Selection probability of each label for training, (n,) float64; NaN if unknown."""
+        ...
+
     @property
-    def counts(self) -> Tensor: ...  # (C,) float64 labels per class
+    def counts(self) -> Tensor:
+        """Number of labels per class, (C,) float64."""
+        ...
+
     @property
-    def new_labels(self) -> int: ...  # for training, since the site's last contribution
+    def new_labels(self) -> int:
+        """Number of labels for training since the site's last contribution."""
+        ...
+
     @property
-    def hidden(
-        self,
-    ) -> Tensor: ...  # (m,) true labels of the pool; raises unless simulator_only
-    def rows(self, which: Rows = "pool") -> Tensor: ...
-    def blocks(
-        self, which: Rows = "pool", size: int = 4096
-    ) -> Iterator[Tensor]: ...  # `rows` in blocks: never all of them in memory
-    def logits(self, model: str, which: Rows = "pool") -> Tensor: ...
-    def embed(self, model: str, which: Rows = "pool") -> Tensor: ...
-    def model(self, name: str) -> State: ...  # "local" is "global" at a site without labels
+    def hidden(self) -> Tensor:
+        """True labels of the pool, (m,).  Raises an error unless simulator_only."""
+        ...
+
+    def rows(self, which: Rows = "pool") -> Tensor:
+        """Return examples in model form, (n, *shape).
+
+        Parameters
+        ----------
+        which : {"pool", "labeled", "validation"}, default="pool"
+            Kind of examples.
+        """
+        ...
+
+    def blocks(self, which: Rows = "pool", size: int = 4096) -> Iterator[Tensor]:
+        """Yield `rows` in blocks, so that never all are in memory.
+
+        Parameters
+        ----------
+        which : {"pool", "labeled", "validation"}, default="pool"
+            Kind of examples.
+        size : int, default=4096
+            Number of examples in a block.
+        """
+        ...
+
+    def logits(self, model: str, which: Rows = "pool") -> Tensor:
+        """Return the outputs of a stored model, (n, c).
+
+        Parameters
+        ----------
+        model : str
+            Name of a stored model, such as "global" or "local".
+        which : {"pool", "labeled", "validation"}, default="pool"
+            Kind of examples.
+        """
+        ...
+
+    def embed(self, model: str, which: Rows = "pool") -> Tensor:
+        """Return the features before the last layer of a stored model, (n, h).
+
+        Parameters
+        ----------
+        model : str
+            Name of a stored model, such as "global" or "local".
+        which : {"pool", "labeled", "validation"}, default="pool"
+            Kind of examples.
+        """
+        ...
+
+    def model(self, name: str) -> State:
+        """Return a stored model.
+
+        Parameters
+        ----------
+        name : str
+            Name, such as "global".  "local" is the global model at a site without labels.
+        """
+        ...
+
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
-    ) -> Tensor: ...  # ``draw`` enables dropout; differentiable iff rows.requires_grad
-    def look(
-        self, state: State, rows: Tensor
-    ) -> tuple[Tensor, Tensor]: ...  # (n, h), (n, c)
-    def outputs(
-        self, state: State, rows: Tensor
-    ) -> Tensor: ...  # as the training algorithm predicts
-    def stream(self, purpose: str) -> torch.Generator: ...
-    def secret(
-        self, purpose: str
-    ) -> torch.Generator: ...  # unpredictable for other parties
+    ) -> Tensor:
+        """Return outputs (n, c), differentiable if ``rows.requires_grad``.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Model, such as the result of `model`.
+        rows : Tensor of shape (n, *shape)
+            Examples in model form.
+        draw : torch.Generator, optional
+            Random stream of dropout.  Default: evaluation mode.
+        """
+        ...
+
+    def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features (n, h) and outputs (n, c), without gradients.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Model, such as the result of `model`.
+        rows : Tensor of shape (n, *shape)
+            Examples in model form.
+        """
+        ...
+
+    def outputs(self, state: State, rows: Tensor) -> Tensor:
+        """Return outputs (n, c) as the training algorithm predicts.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Model, such as the result of `model`.
+        rows : Tensor of shape (n, *shape)
+            Examples in model form.
+        """
+        ...
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """Return a random stream of the site for this cycle.
+
+        Parameters
+        ----------
+        purpose : str
+            Name of the stream.
+        """
+        ...
+
+    def secret(self, purpose: str) -> torch.Generator:
+        """Return a random stream that other parties cannot predict.
+
+        Parameters
+        ----------
+        purpose : str
+            Name of the stream.
+        """
+        ...
 
 
 VIEW_ATTRIBUTES = tuple(
@@ -224,8 +361,15 @@ class SelectedExamples:
         return tensor
 
     def check(self, pool: int, n: int) -> None:
-        """Raise ValueError unless there are ``n`` different positions in a pool of ``pool``
-        examples."""
+        """Raise ValueError unless the right number of different positions is selected.
+
+        Parameters
+        ----------
+        pool : int
+            Number of examples in the unlabeled pool.
+        n : int
+            Number of requested examples.
+        """
         rows = self.rows
         if len(rows) != n:
             raise ValueError(

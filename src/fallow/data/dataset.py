@@ -141,7 +141,15 @@ class Dataset:
         return self.y != UNLABELED
 
     def rows(self, n: int, stream: torch.Generator) -> Dataset:
-        """Return the dataset with ``n`` training examples drawn at random, in their order."""
+        """Return the dataset with ``n`` training examples drawn at random, in their order.
+
+        Parameters
+        ----------
+        n : int
+            Number of training examples.
+        stream : torch.Generator
+            Random generator of the draw.
+        """
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
         groups = self.groups
         if groups is not None:
@@ -154,7 +162,15 @@ class Dataset:
         )
 
     def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
-        """Return the dataset with ``n`` test examples drawn at random, in their order."""
+        """Return the dataset with ``n`` test examples drawn at random, in their order.
+
+        Parameters
+        ----------
+        n : int
+            Number of test examples.
+        stream : torch.Generator
+            Random generator of the draw.
+        """
         return _keep_test(
             self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}")
         )

@@ -105,6 +105,15 @@ class FromScikitActiveML:
 
     @selects()
     def select(self, view: View, n: int) -> SelectedExamples:
+        """Return the examples that the strategy of scikit-activeml selects.
+
+        Parameters
+        ----------
+        view : View
+            Data of the site.
+        n : int
+            Number of examples to select.
+        """
         generator = view.stream("scikit-activeml")
         seed = int(torch.randint(2**31 - 1, (), generator=generator))
         strategy = _build_strategy(self.strategy, self.settings, view.classes, seed)

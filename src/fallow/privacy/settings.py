@@ -98,11 +98,20 @@ class Privacy:
         return self.min_new_labels or 1
 
     def over(self, queries: int, closes: int = 0, delta: float = 0.0) -> Privacy:
-        """Return the settings of a run with this number of queries, with a number as ``total``.
+        """Return the settings of a run, with a number as ``total``.
 
-        ``closes``: number of times that a training algorithm releases aggregates with Gaussian
-        noise of δ ``delta``; together these cost less than separately.
+        Parameters
+        ----------
+        queries : int
+            Number of queries in the run.
+        closes : int, default=0
+            Number of times that a training algorithm releases aggregates with Gaussian noise; together
+            these cost less than separately.
+        delta : float, default=0.0
+            δ of this noise.
 
+        Examples
+        --------
         >>> Privacy(epsilon=0.5).over(4).total
         2.0
         >>> round(Privacy(epsilon=1.0).over(0, closes=4, delta=1e-5).total, 2)

@@ -332,7 +332,10 @@ class Recipe:
     def check_flip(self, sites: int) -> None:
         """Raise ValueError unless at least one site has correct labels.
 
-        ``sites`` is 0 while the number of sites is unknown.
+        Parameters
+        ----------
+        sites : int
+            Number of sites; 0 while it is unknown.
         """
         if self.flip < 0 or (sites and self.flip >= sites):
             raise ValueError(
@@ -353,7 +356,10 @@ class Recipe:
     def budget_of(self, cycle: int) -> LabelBudget:
         """Return the label budget of a cycle: a fraction of all examples, or labels per site.
 
-        Cycle 0 is the first one after the initial labeled set.
+        Parameters
+        ----------
+        cycle : int
+            Cycle; 0 is the first one after the initial labeled set.
         """
         if isinstance(self.budget, tuple):
             return self.budget[cycle]
@@ -383,7 +389,13 @@ class Recipe:
         return "; 1.0 means all examples: for 1 label at each site write 1"
 
     def check_rows(self, rows: int) -> None:
-        """Raise ValueError if there are too few examples for the sites or the label budget."""
+        """Raise ValueError if there are too few examples for the sites or the label budget.
+
+        Parameters
+        ----------
+        rows : int
+            Number of training examples of all sites.
+        """
         if rows < self.sites:
             raise ValueError(
                 f"{rows} examples cannot be distributed over {self.sites} sites; use "
@@ -417,9 +429,14 @@ class Recipe:
         return self.digest_under(OWN)
 
     def is_digested_as(self, digest: str) -> bool:
-        """Return whether ``digest`` belongs to this configuration on any device.
+        """Return whether a digest belongs to this configuration on any device.
 
         A run can be resumed on another device with the same random draws.
+
+        Parameters
+        ----------
+        digest : str
+            Digest of a stored run.
         """
         if digest == self.digest:
             return True
@@ -433,7 +450,13 @@ class Recipe:
         return False
 
     def digest_under(self, policy: NamePolicy) -> str:
-        """Return the digest of an untrusted configuration, importing only what ``policy`` allows."""
+        """Return the digest of an untrusted configuration.
+
+        Parameters
+        ----------
+        policy : NamePolicy
+            Names that may be imported.
+        """
         complete = replace(self, training_config=self.completed_training)
         settings = resolve_settings(complete, policy, OUTSIDE)
         text = json.dumps(settings, sort_keys=True)

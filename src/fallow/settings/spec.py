@@ -39,6 +39,11 @@ class Spec:
 
         The name of an extension may be followed by a value without a field, such as the name of a
         pretrained network (`find_first_setting`).
+
+        Parameters
+        ----------
+        text : str
+            Specification.
         """
         head, *rest = text.strip().split(":")
         if rest and "=" not in rest[0]:
@@ -61,7 +66,7 @@ class Spec:
 
         Parameters
         ----------
-        given : object
+        value : object
             Instance of a frozen dataclass, a class, a ``functools.partial`` of a class, a string as in
             `parse`, or a `Spec`.  The ``training_config`` of a training algorithm is omitted, since it
             is a setting of its own.

@@ -341,7 +341,9 @@ class ClosedForm:
             return self.private_round(state, ask)
         weights = class_weights(ask, self.class_counts) if self.balance == "class" else None
         center = self.find_center(ask, weights)
-        split = self.split(ask, weights, center) if self.unlabeled == "auto" else None
+        split = (
+            self.split_labels(ask, weights, center) if self.unlabeled == "auto" else None
+        )
         total = read_totals(
             sum_of_all(ask, self.totals, weights=weights, center=center), center
         )
@@ -438,7 +440,7 @@ class ClosedForm:
 
     # -- server side, self-training -----------------------------------------------------------
 
-    def split(
+    def split_labels(
         self, ask: Ask, weights: Tensor | None, center: Tensor | None
     ) -> Split | None:
         """Return the folds and what is labeled outside each; None with too few labels."""

@@ -23,8 +23,21 @@ class Partition(Protocol):
     ) -> list[IntArray]:
         """Return the positions of the examples of each site: sorted, disjoint, non-empty arrays.
 
-        y: (n,) class ids (or regression targets, if supported); groups: (n,) natural sites.  The
-        same state of ``rng`` gives the same partition.  Raises ValueError if it is not possible.
+        Parameters
+        ----------
+        y : ndarray of shape (n,)
+            Class IDs, or regression targets if they are supported.
+        sites : int
+            Number of sites.
+        rng : numpy.random.Generator
+            Its state determines the partition.
+        groups : ndarray of shape (n,), optional
+            Natural site of each example.
+
+        Raises
+        ------
+        ValueError
+            If it is not possible.
         """
         ...
 
