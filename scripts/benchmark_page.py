@@ -33,7 +33,7 @@ from fallow.recipes.few_labels import (
     classes_of,
 )
 from fallow.report.benchmark import to_markdown
-from fallow.report.columns import p_text
+from fallow.report.final_table import p_text
 from fallow.settings.recipe import Recipe
 from fallow.study.benchmark import (
     Areas,

@@ -18,7 +18,7 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from fallow.report.columns import p_text
+from fallow.report.final_table import p_text
 from fallow.study.benchmark import areas
 from fallow.study.reading import read_study
 from fallow.study.statistics import compare_pairs, holm, wilcoxon_exact

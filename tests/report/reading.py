@@ -10,7 +10,7 @@ from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.report import page
 from fallow.report import side_by_side as over_all
 from fallow.report.blocks import Block
-from fallow.report.general import GENERAL
+from fallow.report.page import GENERAL
 from fallow.report.render import Article, Page, parts_of, render_blocks, render_page
 from fallow.report.section import SectionPosition, sections_of
 from fallow.study import reading

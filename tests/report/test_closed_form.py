@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import fallow as fl
-from fallow.report.closed_form import closed_form
-from fallow.report.findings.closed_form import PenaltiesAtEnd, find_at_end, find_unlabeled
+from fallow.report.closed_form import (
+    PenaltiesAtEnd,
+    closed_form,
+    find_at_end,
+    find_unlabeled,
+)
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import piece, read_study, write_report
 from tests.report.test_page import parse_page

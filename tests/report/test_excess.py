@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.report.blocks import Note, Table
-from fallow.report.excess import excess, excess_across, tally
+from fallow.report.regression import excess, excess_across, tally
 from fallow.study.reading import StudyRecords, read_study
 from tests.report.regression import line, write_regression
 

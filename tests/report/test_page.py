@@ -14,6 +14,7 @@ from fallow.report import tables
 from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
 from fallow.report.figures.style import space_out
+from fallow.report.final_table import final_table
 from fallow.report.sentences import summary
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import read_study, write_report
@@ -98,7 +99,7 @@ def test_the_page_has_every_section_in_order(page_text: str) -> None:
 
 
 def test_the_page_shows_the_computed_numbers(page_text: str, study_dir: Path) -> None:
-    for cells in tables.columns(tables.final_table(read_study(study_dir))).values():
+    for cells in tables.displayed(final_table(read_study(study_dir))).rows:
         for cell in cells:
             assert cell.replace("-", "−").replace("<", "&lt;") in page_text.replace(
                 "-", "−"
@@ -229,7 +230,7 @@ def test_what_left_is_the_last_count_of_a_run(study_dir: Path) -> None:
 
 def read_page(root: Path) -> str:
     study = read_study(root)
-    return summary(study, tables.final_table(study))
+    return summary(study, final_table(study))
 
 
 def level(root: Path, strategy: str, score: Callable[[dict[str, Any]], float]) -> None:

@@ -151,15 +151,3 @@ def test_redundancy_has_a_section_where_picks_were_measured(
     shown = text.partition("Redundancy of selected examples")[2].partition("</table>")[0]
     assert "0.500 ± 0.000" in shown
     assert shown.count("<tr") == 2  # its classifier and DPFL
-
-
-def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
-    make_study: Callable[..., Path],
-) -> None:
-    for strategies, is_drawn in ((STRATEGIES[:1], False), (STRATEGIES[:2], True)):
-        root = make_study(strategies=strategies, seeds=1, cycles=1, reference=None)
-        rewrite(root, by_site)
-        text = write_report([root]).read_text()
-        assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn
-        assert "Model of each site on its own test examples" in text.replace("&#39;", "'")
-        shutil.rmtree(root)

@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 
 from fallow.report import tables
+from fallow.report.costs import run_details
 from fallow.report.figures.study import learning_curves
-from fallow.report.regression import costs, errors, is_solved, warnings
+from fallow.report.final_table import final_table
+from fallow.report.regression import errors, is_solved, warnings
 from fallow.report.sentences import summary
 from fallow.study.names import penalized_training
 from fallow.study.records import StudyManifest, StudyRecords
@@ -28,7 +30,6 @@ SECTIONS = [
     "Errors over cycles",
     "Wins, ties and losses",
     "Effect of the selection with the same training",
-    "Cost of errors",
     "Effect of a setting",
     "What left each site",
     "Reproduce this study",
@@ -68,7 +69,7 @@ def test_a_page_about_errors_is_valid_and_says_nothing_of_classes(text: str) -> 
 
 
 def test_lower_is_better_in_words_and_order(study: StudyRecords) -> None:
-    table = tables.final_table(study)
+    table = final_table(study)
     output = summary(study, table)
     assert output.startswith(
         "FALE has the best final score: a mean squared error of 0.7369 ± 0.0010"
@@ -84,7 +85,7 @@ def test_lower_is_better_in_words_and_order(study: StudyRecords) -> None:
 
 
 def test_labels_saved_count_the_lower_error(study: StudyRecords) -> None:
-    table = tables.final_table(study)
+    table = final_table(study)
     saved = {row.strategy: row.saved for row in table.rows}
     saved_by_fale = saved[FALE]
     assert saved_by_fale is not None and saved_by_fale > 0
@@ -94,7 +95,7 @@ def test_labels_saved_count_the_lower_error(study: StudyRecords) -> None:
 def test_labels_have_a_column_only_where_strategies_differ_in_them(
     study: StudyRecords, tmp_path: Path
 ) -> None:
-    assert tables.columns(tables.final_table(study))["Labels"] == [
+    assert tables.displayed(final_table(study)).frame()["Labels"].tolist() == [
         "240",
         "280",
         "280",
@@ -102,7 +103,7 @@ def test_labels_have_a_column_only_where_strategies_differ_in_them(
         "240",
     ]
     even = read_study(write_regression(tmp_path / "b", STRATEGIES[:3]))
-    assert "Labels" not in tables.columns(tables.final_table(even))
+    assert "Labels" not in tables.displayed(final_table(even)).header
 
 
 def test_areas_are_over_the_labels_that_all_curves_cover(study: StudyRecords) -> None:
@@ -122,14 +123,18 @@ def test_four_digits_of_the_best_error_are_shown(
 ) -> None:
     root = write_regression(tmp_path / "a")
     rewrite(root, lambda r, _: {"mse": factor * r["mse"], "target_variance": None})
-    table = tables.final_table(read_study(root))
-    assert tables.columns(table)["Final mean squared error"][0].startswith(f"{shown} ± ")
+    table = final_table(read_study(root))
+    assert (
+        tables.displayed(table)
+        .frame()["Final mean squared error"][0]
+        .startswith(f"{shown} ± ")
+    )
 
 
 def test_a_csv_keeps_small_errors_whole(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a")
     rewrite(root, lambda r, _: {"mse": 1e-6 * r["mse"]})
-    assert "7.36" in tables.to_csv(tables.final_table(read_study(root)))
+    assert "7.36" in tables.to_csv(final_table(read_study(root)))
 
 
 def test_of_three_hundred_cycles_five_have_a_column(tmp_path: Path) -> None:
@@ -212,10 +217,11 @@ def test_fale_is_shown_against_its_control_with_the_same_solver(
     assert rows[1][2].startswith("−0.0210 [−0.0")
 
 
-def test_errors_stand_beside_bytes_and_exchanges(study: StudyRecords) -> None:
-    rows = {row[0]: row[1:] for row in cells(piece(costs(study, "a")))}
-    assert rows["FALE"] == ["0.7369 ± 0.0010", "240", "3", "980 B", "980 B"]
-    assert rows["random + FedAvg"] == ["0.8196 ± 0.0015", "280", "39", "12.7 kB", "12.7 kB"]
+def test_a_run_costs_time_bytes_and_exchanges(study: StudyRecords) -> None:
+    rows = {row[0]: row[1:] for row in cells(piece(run_details(study, "a")))}
+    assert rows["Strategy"] == ["Runs", "Time", "Exchanges", "Upload", "Download"]
+    assert rows["FALE"] == ["4", "1.0 s", "3", "980 B", "980 B"]
+    assert rows["random + FedAvg"] == ["4", "13.0 s", "39", "12.7 kB", "12.7 kB"]
 
 
 def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> None:
@@ -235,12 +241,12 @@ def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> 
     assert "server-solve" not in steps
     assert "random + server-solve (seed 0, first in cycle 0)" in solved
     assert "server-solve:ridge=0.001" in solved
-    shown = tables.columns(tables.final_table(study))
-    assert shown["Strategy"][-2:] == [
+    shown = tables.displayed(final_table(study)).frame()
+    assert shown["Strategy"].tolist()[-2:] == [
         "random + server-solve (diverged)",
         "lcmd + FedAvg (diverged)",
     ]
-    assert shown["Final mean squared error"][-1] == "5.00e+08 ± 5.77e+08"
+    assert shown["Final mean squared error"].iloc[-1] == "5.00e+08 ± 5.77e+08"
     assert "5.00e+08 ± 5.77e+08 †" in piece(errors(study, "a"))
     assert "a seed has diverged" in piece(errors(study, "a"))
     parse_page(write_report([root]).read_text())
@@ -248,7 +254,7 @@ def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> 
 
 def test_nobody_is_called_diverged_without_need(study: StudyRecords) -> None:
     assert warnings(study) == []
-    assert "diverged" not in " ".join(tables.footnotes(tables.final_table(study)))
+    assert "diverged" not in " ".join(tables.footnotes(final_table(study)))
 
 
 def test_a_recipe_that_solves_at_the_server_is_solved(tmp_path: Path) -> None:

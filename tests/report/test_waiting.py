@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import fallow as fl
-from fallow.report.costs import disclosure
+from fallow.report.costs import describe_waiting, disclosure
 from fallow.report.render import render_blocks
-from fallow.report.waiting import describe_waiting
 from fallow.study.reading import StudyRecords, read_study
 
 

@@ -26,8 +26,8 @@ from fallow.recipes.advice import RULES, read_table
 from fallow.recipes.default_training import USUAL_SEEDS
 from fallow.recipes.own_data_strategies import suit_strategies
 from fallow.recipes.papers import load_paper_results, load_papers
+from fallow.report.degenerate import describe_baseline
 from fallow.report.final_table import Row, final_table, label_of
-from fallow.report.findings.degenerate import describe_baseline
 from fallow.report.sentences import summary
 from fallow.report.tables import to_latex
 from fallow.settings.recipe import Recipe, recipe_from

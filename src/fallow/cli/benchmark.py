@@ -264,7 +264,7 @@ def _show(
 ) -> None:
     """Print a table for each task, and compare each strategy with the best of the others."""
     from fallow.recipes.few_labels import OURS, classes_of
-    from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
+    from fallow.report.benchmark import describe_verdict, task_table, to_markdown
     from fallow.storage.files import write_whole
     from fallow.study.benchmark import (
         BenchmarkResult,
@@ -287,8 +287,10 @@ def _show(
                 verdicts.append(verdict)
     result = BenchmarkResult(tables, verdicts)
     for title, lines in result.tables.items():
-        cells = map(line_cells, lines)
-        show_table(console, title, heads(REFERENCE), cells, words=1, widest=WIDEST)
+        table = task_table(title, lines, REFERENCE)
+        show_table(
+            console, title, table.header, table.rows, words=table.words, widest=WIDEST
+        )
         console.print()
     print_lines(console, map(describe_verdict, result.verdicts))
     out.mkdir(parents=True, exist_ok=True)

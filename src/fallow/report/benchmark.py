@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from fallow.report.columns import p_text
-from fallow.storage.plain import markdown_cell, markdown_text, one_line
-from fallow.study.benchmark import MARGIN, BenchmarkResult, TaskLine, Verdict
+from collections.abc import Sequence
 
-HEADS = (
-    "strategy",
-    "area, %",
-    "at 10 a class",
-    "at the end",
-    "worst class",
-    "minus {reference} [95 %]",
-    "Holm p",
-    "seeds",
-)
+from fallow.report.blocks import Table, show
+from fallow.report.final_table import p_text
+from fallow.storage.plain import markdown_text, one_line
+from fallow.study.benchmark import MARGIN, BenchmarkResult, TaskLine, Verdict
+from fallow.study.statistics import Interval
+
 OUTCOMES = {
-    "better": "better",
-    "worse": "worse",
-    "not worse": f"at most {100 * MARGIN:.1f} points worse",
-    "open": "undecided with these seeds",
+    "better": "is better than {rival}, the best rival:",
+    "worse": "is worse than {rival}, the best rival:",
+    "not worse": f"is at most {100 * MARGIN:.1f} points worse than {{rival}}, the best rival:",
+    "open": "against {rival}, the best rival: undecided with these seeds;",
 }
 ABOUT = (
     "Area: mean accuracy over the logarithm of the number of labels. Holm p: the exact "
@@ -28,34 +22,35 @@ ABOUT = (
 )
 
 
-def heads(reference: str) -> list[str]:
-    """Return the column headings of `line_cells`."""
-    return [head.format(reference=reference) for head in HEADS]
+def _in_points(difference: float, interval: Interval, unit: str = "") -> str:
+    """Return a difference of fractions, with its interval, in percentage points."""
+    low = f"{100 * interval.low:+.2f}"
+    return f"{100 * difference:+.2f}{unit} [{low}, {100 * interval.high:+.2f}]"
 
 
-def line_cells(line: TaskLine) -> list[str]:
-    """Return a strategy as cells of a table, with accuracies in per cent."""
-    area = f"{100 * line.area:.2f}"
-    if line.area_sd is not None:
-        area = f"{area} ± {100 * line.area_sd:.2f}"
-    difference = "–"
-    holm = "–"
-    if line.difference is not None and line.interval is not None:
-        low = f"{100 * line.interval.low:+.2f}"
-        high = f"{100 * line.interval.high:+.2f}"
-        difference = f"{100 * line.difference:+.2f} [{low}, {high}]"
-    if line.holm is not None:
-        holm = p_text(line.holm)
-    return [
-        line.strategy,
-        area,
-        f"{100 * line.few:.1f}",
-        f"{100 * line.final:.1f}",
-        f"{100 * line.worst:.1f}",
-        difference,
-        holm,
-        str(line.seeds),
-    ]
+def task_table(title: str, lines: Sequence[TaskLine], reference: str) -> Table:
+    """Return the results of the strategies on a task, with accuracies in per cent."""
+    rows = []
+    for line in lines:
+        area = f"{100 * line.area:.2f}"
+        if line.area_sd is not None:
+            area = f"{area} ± {100 * line.area_sd:.2f}"
+        difference = None
+        if line.difference is not None and line.interval is not None:
+            difference = _in_points(line.difference, line.interval)
+        rows.append(
+            {
+                "strategy": line.strategy,
+                "area, %": area,
+                "at 10 a class": f"{100 * line.few:.1f}",
+                "at the end": f"{100 * line.final:.1f}",
+                "worst class": f"{100 * line.worst:.1f}",
+                f"minus {reference} [95 %]": difference,
+                "Holm p": show(line.holm, p_text),
+                "seeds": str(line.seeds),
+            }
+        )
+    return Table.of(title, rows)
 
 
 def describe_verdict(verdict: Verdict) -> str:
@@ -69,33 +64,21 @@ def describe_verdict(verdict: Verdict) -> str:
     >>> sentence.partition(":")[2].partition(" over")[0]
     ' mine is better than margin, the best rival: +2.00 points [+1.00, +3.00]'
     """
-    low = f"{100 * verdict.interval.low:+.2f}"
-    high = f"{100 * verdict.interval.high:+.2f}"
-    text = (
-        f"{100 * verdict.difference:+.2f} points [{low}, {high}] over {verdict.seeds} seeds "
-        f'(Holm p {p_text(verdict.holm)}, p of "worse by {100 * MARGIN:.1f}" '
-        f"{p_text(verdict.not_worse)})"
+    difference = _in_points(verdict.difference, verdict.interval, " points")
+    return (
+        f"{verdict.task}: {verdict.strategy} "
+        f"{OUTCOMES[verdict.outcome].format(rival=verdict.rival)} {difference} over "
+        f'{verdict.seeds} seeds (Holm p {p_text(verdict.holm)}, p of "worse by '
+        f'{100 * MARGIN:.1f}" {p_text(verdict.not_worse)})'
     )
-    heading = f"{verdict.task}: {verdict.strategy}"
-    if verdict.outcome == "open":
-        return (
-            f"{heading} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {text}"
-        )
-    joined = {"better": "is better than", "worse": "is worse than"}
-    is_so = joined.get(verdict.outcome, f"is {OUTCOMES['not worse']} than")
-    return f"{heading} {is_so} {verdict.rival}, the best rival: {text}"
 
 
 def to_markdown(result: BenchmarkResult, reference: str) -> str:
     """Return the whole benchmark as Markdown."""
     lines = ["# Benchmark", "", ABOUT]
     for title, of_task in result.tables.items():
-        lines += ["", f"## {markdown_text(one_line(title))}", ""]
-        lines.append(f"| {' | '.join(heads(reference))} |")
-        lines.append("|---|" + "---:|" * (len(HEADS) - 1))
-        for line in of_task:
-            cells = [markdown_cell(text) for text in line_cells(line)]
-            lines.append(f"| {' | '.join(cells)} |")
+        table = task_table(title, of_task, reference)
+        lines += ["", f"## {markdown_text(one_line(title))}", "", *table.markdown()]
     if result.verdicts:
         lines += ["", "## Against the best rival", ""]
         for verdict in result.verdicts:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from itertools import chain
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from fallow.storage.plain import cell as as_cell
-from fallow.storage.plain import join_csv, printable
+from fallow.storage.plain import join_csv, markdown_cell, printable
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
+
+NOTHING = "–"
+"""Placeholder of a missing cell."""
+Cells = Mapping[str, str | None]
+"""Cells of a row by the name of their column; None is missing."""
+T = TypeVar("T")
+
+
+def show(value: T | None, text: Callable[[T], str]) -> str | None:
+    """Return a value as text, or None for a missing one."""
+    if value is None:
+        return None
+    return text(value)
 
 
 @dataclass(frozen=True)
@@ -34,11 +48,41 @@ class Table:
     numbers: str = ""
     kind: ClassVar[str] = "table"
 
+    @staticmethod
+    def of(
+        caption: str,
+        rows: Sequence[Cells],
+        *,
+        words: int = 1,
+        classes: Sequence[str] = (),
+        swatches: Sequence[str] = (),
+        numbers: str = "",
+    ) -> Table:
+        """Return a table of rows by column, in the order of the longest row.
+
+        Columns without a cell are omitted.
+        """
+        order = dict.fromkeys(chain(*sorted(rows, key=len, reverse=True)))
+        known = []
+        for row in rows:
+            known.append({name: text for name, text in row.items() if text is not None})
+        header = [name for name in order if any(name in row for row in known)]
+        cells = [[row.get(name, NOTHING) for name in header] for row in known]
+        return Table(caption, header, cells, words, classes, swatches, numbers)
+
     def frame(self) -> pd.DataFrame:
         """Return the cells as a data frame, as they are displayed."""
         import pandas as pd
 
-        return pd.DataFrame([list(row) for row in self.rows], columns=list(self.header))
+        return pd.DataFrame(self.rows, columns=list(self.header))
+
+    def markdown(self) -> list[str]:
+        """Return the cells as the lines of a Markdown table, numbers to the right."""
+        rule = "|---" * self.words + "|---:" * (len(self.header) - self.words) + "|"
+        lines = []
+        for row in [self.header, *self.rows]:
+            lines.append(f"| {' | '.join(map(markdown_cell, row))} |")
+        return [lines[0], rule, *lines[1:]]
 
     @property
     def csv(self) -> str:

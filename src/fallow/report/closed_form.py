@@ -1,29 +1,28 @@
-"""Report section on closed-form classifiers."""
+"""Report section on closed-form classifiers, from their leave-one-out results."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from itertools import chain
+from statistics import fmean
+from typing import Literal, NamedTuple
+
 from fallow.core.wording import count_noun, join_words
-from fallow.report.blocks import Block, Blocks, Notes, Table
-from fallow.report.columns import NOTHING
+from fallow.experiment.record import Record
+from fallow.report.blocks import Block, Blocks, Cells, Notes, Table
 from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of
-from fallow.report.findings.checkpoints import checkpoints
-from fallow.report.findings.closed_form import (
-    PenaltiesAtEnd,
-    SelfTraining,
-    find_at_end,
-    find_self_training,
-    find_unlabeled,
-    left_out_score,
-)
-from fallow.report.findings.labels import over_cycles
+from fallow.report.labels import over_cycles
+from fallow.report.regression import checkpoints
+from fallow.settings.spec import Spec
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
+from fallow.study.strategy import ParsedStrategy
 from fallow.training.parts.ridge import PENALTIES
-from fallow.training.parts.self_training import FEWEST, FEWEST_A_CLASS
+from fallow.training.parts.self_training import FEWEST, FEWEST_A_CLASS, FORMS
 
 COLUMNS = 5
 """Maximum number of cycles with a column."""
-
 LEFT_OUT = (
     "Each labeled example is predicted by a classifier that is trained on all others, so "
     "no test example is needed. The score is lower than on all examples if a strategy "
@@ -33,81 +32,142 @@ LEFT_OUT = (
 )
 
 
+def has_closed_form(study: StudyRecords) -> bool:
+    """Return whether any model is a closed-form classifier."""
+    records = chain.from_iterable(cell.records for cell in study.cells)
+    return any("penalty" in record for record in records)
+
+
 def closed_form(study: StudyRecords, key: str) -> Blocks:
     """Return leave-one-out choices and estimates of each cycle, with warnings."""
+    caption = "Leave-one-out accuracy on labeled examples, %"
+    if study.is_regression:
+        caption = "Leave-one-out mean squared error on labeled examples"
     blocks: list[Block] = []
-    table = _chosen(study)
-    notes = [*_at_ends(study), *_about_self_training(study), *_about_unlabeled(study)]
-    if table is not None:
-        blocks.append(table)
+    notes = [*_warn_of_ends(study), *_describe_self_training(study), *_warn_of_gaps(study)]
+    rows = _choices(study)
+    if rows:
+        blocks.append(Table.of(caption, rows))
         notes = [LEFT_OUT, *notes]
     if notes:
         blocks.append(Notes(notes))
     return blocks
 
 
-def _chosen(study: StudyRecords) -> Table | None:
+def left_out_score(record: Record) -> float | None:
+    """Return the leave-one-out score of a classifier: accuracy in per cent, or mean squared
+    error.
+
+    Return None if there are too few examples to leave one out.
+    """
+    value = record.get("left_out")
+    if value is None or record.get("accuracy") is None:
+        return value
+    return 100 * value
+
+
+def _choices(study: StudyRecords) -> list[Cells]:
     """Return λ and T at the end, and the leave-one-out score in a few cycles."""
-    cycles = checkpoints(study, COLUMNS)
-    rows = []
+    rows: list[Cells] = []
     for strategy in rank_strategies(study):
         scores = over_cycles(study, strategy, left_out_score)
-        if not scores:
-            continue
-        row = [
-            label_of(strategy, study.study),
-            _range(study, strategy, "features", digits=6),
-            _range(study, strategy, "penalty"),
-            _range(study, strategy, "temperature"),
-        ]
-        for cycle in cycles:
-            row.append(_spread(study, scores.get(cycle, [])))
-        rows.append(row)
-    if not rows:
-        return None
-
-    caption = "Leave-one-out mean squared error on labeled examples"
-    if not study.is_regression:
-        caption = "Leave-one-out accuracy on labeled examples, %"
-    names = [f"Cycle {cycle}" for cycle in cycles]
-    return Table(caption, header=[heading(study.study), "D", "λ", "T", *names], rows=rows)
+        cells: dict[str, str | None] = {
+            heading(study.study): label_of(strategy, study.study),
+            "D": _range(study, strategy, "features", digits=6),
+            "λ": _range(study, strategy, "penalty"),
+            "T": _range(study, strategy, "temperature"),
+        }
+        for cycle in checkpoints(study, COLUMNS):
+            cells[f"Cycle {cycle}"] = None
+            if cycle in scores:
+                cells[f"Cycle {cycle}"] = spread_of(scores[cycle]).text(digits_of(study))
+        if scores:
+            rows.append(cells)
+    return rows
 
 
-def _spread(study: StudyRecords, scores: list[float]) -> str:
-    if not scores:
-        return NOTHING
-    return spread_of(scores).text(digits_of(study))
-
-
-def _range(study: StudyRecords, strategy: str, name: str, digits: int = 2) -> str:
+def _range(
+    study: StudyRecords,
+    strategy: str,
+    name: Literal["features", "penalty", "temperature"],
+    digits: int = 2,
+) -> str | None:
     """Return the smallest and the largest value over seeds at the end, or one value if all
     are equal.
     """
     values: list[float] = []
     for cell in study.of(strategy):
-        if not cell.records:
-            continue
-        value = cell.records[-1].get(name)
-        if isinstance(value, int | float):
+        value = cell.last.get(name)
+        if value is not None:
             values.append(value)
     if not values:
-        return NOTHING
+        return None
     low = f"{min(values):.{digits}g}"
     high = f"{max(values):.{digits}g}"
-    if low == high:
-        return low
-    return f"{low} to {high}"
+    return " to ".join(dict.fromkeys([low, high]))
 
 
-def _at_ends(study: StudyRecords) -> list[str]:
+# -- penalties at an end of the grid ----------------------------------------------------------
+
+
+class PenaltiesAtEnd(NamedTuple):
+    """Number of classifiers of a strategy with a penalty λ at an end of the grid, and their
+    total.
+    """
+
+    lowest: int
+    highest: int
+    heads: int
+
+
+def find_at_end(study: StudyRecords) -> Mapping[str, PenaltiesAtEnd]:
+    """Return strategy -> number of classifiers whose λ is the smallest or largest of the
+    grid.
+
+    Classifiers with a set λ do not count, nor those with too few examples to select one.
+    """
+    values = {}
+    for strategy in study.study.strategies:
+        if is_penalty_given(study, strategy):
+            continue
+        penalties = []
+        for cell in study.of(strategy):
+            for record in cell.last_records.values():
+                if "left_out" in record:
+                    penalties.append(record["penalty"])
+        lowest = sum(math.isclose(penalty, PENALTIES[0]) for penalty in penalties)
+        highest = sum(math.isclose(penalty, PENALTIES[-1]) for penalty in penalties)
+        if lowest or highest:
+            values[strategy] = PenaltiesAtEnd(lowest, highest, len(penalties))
+    return values
+
+
+def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
+    """Return whether a strategy's training, or that of the study, sets λ."""
+    fields: Mapping[str, object] = {}
+    usual = study.study.recipe.get("training")
+    if isinstance(usual, Mapping):
+        fields = usual.get("fields") or {}
+    for setting in ParsedStrategy.parse(strategy).settings:
+        key, _, value = setting.partition("=")
+        if key == "training":
+            fields = Spec.parse(value).fields
+    return fields.get("penalty") is not None
+
+
+def _warn_of_ends(study: StudyRecords) -> list[str]:
     """Warn if λ is at an end of its grid, because the best value may lie beyond it."""
-    outcome = find_at_end(study)
-    if not outcome:
+    named = []
+    for strategy, (lowest, highest, heads) in find_at_end(study).items():
+        ends = []
+        if lowest:
+            ends.append(f"the low end in {lowest}")
+        if highest:
+            ends.append(f"the high end in {highest}")
+        name = label_of(strategy, study.study)
+        named.append(f"{name} ({join_words(ends)} of {heads} classifiers)")
+    if not named:
         return []
-    named = [
-        f"{label_of(strategy, study.study)} ({_ends(ends)})"
-        for strategy, ends in outcome.items()
-    ]
     return [
         f"λ is at an end of its grid of {PENALTIES[0]:g} to {PENALTIES[-1]:g}: "
         f"{join_words(named)}. The best value may lie beyond it. At the low end, other or "
@@ -115,22 +175,39 @@ def _at_ends(study: StudyRecords) -> list[str]:
     ]
 
 
-def _ends(ends: PenaltiesAtEnd) -> str:
-    """Return text such as ``the low end in 2 of 9 classifiers``."""
-    output = []
-    if ends.lowest:
-        output.append(f"the low end in {ends.lowest}")
-    if ends.highest:
-        output.append(f"the high end in {ends.highest}")
-    return f"{join_words(output)} of {ends.heads} classifiers"
+# -- unlabeled examples -----------------------------------------------------------------------
 
 
-def _about_self_training(study: StudyRecords) -> list[str]:
+def _describe_self_training(study: StudyRecords) -> list[str]:
     """Describe which form of self-training was selected in the last cycle, and why."""
     named = []
-    for strategy, forms in find_self_training(study).items():
-        listed = join_words([_describe_form(form) for form in forms])
-        named.append(f"{label_of(strategy, study.study)}: {listed}")
+    for strategy in study.strategies:
+        gains: dict[tuple[int, bool], list[float]] = {}  # by form, and if it was compared
+        for cell in study.of(strategy):
+            last = cell.last
+            if "unlabeled" in last:
+                gain = last.get("unlabeled_gain")
+                key = (int(last["unlabeled"]), gain is not None)
+                gains.setdefault(key, []).append(gain or 0.0)
+        forms = []
+        for (form, is_compared), values in sorted(gains.items(), reverse=True):
+            seeds = count_noun(len(values), "seed")
+            if not is_compared:
+                forms.append(
+                    f"none in {seeds} (fewer than {FEWEST_A_CLASS} labels per class or "
+                    f"{FEWEST} in all, or no unlabeled example)"
+                )
+            elif FORMS[form] == "off":
+                forms.append(
+                    f"none in {seeds} (no form was better by more than one standard error)"
+                )
+            else:
+                forms.append(
+                    f"{FORMS[form]} in {seeds} ({100 * fmean(values):+.1f} points in "
+                    "held-out accuracy)"
+                )
+        if forms:
+            named.append(f"{label_of(strategy, study.study)}: {join_words(forms)}")
     if not named:
         return []
     return [
@@ -139,27 +216,30 @@ def _about_self_training(study: StudyRecords) -> list[str]:
     ]
 
 
-def _describe_form(training: SelfTraining) -> str:
-    """Return text such as ``sharp in 8 seeds (+3.2 points in held-out accuracy)``."""
-    seeds = count_noun(training.seeds, "seed")
-    if training.gain is None:
-        return (
-            f"none in {seeds} (fewer than {FEWEST_A_CLASS} labels per class or {FEWEST} in all, or "
-            "no unlabeled example)"
-        )
-    if training.form == "off":
-        return f"none in {seeds} (no form was better by more than one standard error)"
-    return f"{training.form} in {seeds} ({100 * training.gain:+.1f} points in held-out accuracy)"
+def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:
+    """Return strategy -> seed -> classes without a label at the end, for closed-form
+    classifiers.
+    """
+    unlabeled: dict[str, dict[int, list[int]]] = {}
+    for cell in study.cells:
+        if "penalty" in cell.last:
+            counts = cell.last.get("labeled_per_class") or []
+            absent = [label for label, count in enumerate(counts) if count == 0]
+            if absent:
+                unlabeled.setdefault(cell.strategy, {})[cell.seed] = absent
+    return unlabeled
 
 
-def _about_unlabeled(study: StudyRecords) -> list[str]:
+def _warn_of_gaps(study: StudyRecords) -> list[str]:
     """Describe which classes have no label, so that no classifier predicts them."""
     output = []
     for strategy, by_seed in find_unlabeled(study).items():
         cases = []
         for seed, absent in sorted(by_seed.items()):
-            names = join_words(_class_names(study, seed, absent))
-            cases.append(f"{names} under seed {seed}")
+            names = list(map(str, absent))
+            if seed in study.partitions:
+                names = [study.partitions[seed].classes[label] for label in absent]
+            cases.append(f"{join_words(names)} under seed {seed}")
         output.append(f"{label_of(strategy, study.study)} ({', '.join(cases)})")
     if not output:
         return []
@@ -167,11 +247,3 @@ def _about_unlabeled(study: StudyRecords) -> list[str]:
         "Classes without a label at the end, which a closed-form classifier never predicts: "
         f"{join_words(output)}."
     ]
-
-
-def _class_names(study: StudyRecords, seed: int, classes: list[int]) -> list[str]:
-    """Return the names of the classes, or their numbers if the partition has no names."""
-    part = study.partitions.get(seed)
-    if part is None:
-        return [str(label) for label in classes]
-    return [part.classes[label] for label in classes]

@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from fallow import encoders
-from fallow.core.build import build
+from fallow import encoders, strategies
+from fallow.core.build import build, find
 from fallow.core.client import GROUPS, UNDECLARED, Group, declared
 from fallow.core.methods import methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.names import BUILT_IN
+from fallow.core.types import SiteId
 from fallow.core.wording import count_noun, duration, join_words, size, was_or_were
 from fallow.encoders.encoding import Imputation
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.methods import methods_of
-from fallow.report.blocks import Block, Blocks, CollapsibleBlock, Command, Note, Table
-from fallow.report.columns import NOTHING
+from fallow.privacy.settings import MIN_NEW_LABELS
+from fallow.report.blocks import (
+    NOTHING,
+    Block,
+    Blocks,
+    Cells,
+    CollapsibleBlock,
+    Command,
+    Note,
+    Table,
+    show,
+)
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
-from fallow.report.waiting import describe_waiting, find_recipe
+from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
 from fallow.settings.spec import Spec
+from fallow.settings.variants import variant
 from fallow.storage.plain import one_line
 from fallow.study.names import heading
 from fallow.study.reading import RunRecords, StudyRecords
+from fallow.training.exact_head import ExactHead
 
 if TYPE_CHECKING:
-    from fallow.experiment.record import DisclosureEntry
+    from fallow.experiment.record import DisclosureEntry, Record
 
 SEEN_BY = {
     "sum": "the coordinator: the aggregate (and each contribution, without secure aggregation)",
@@ -45,6 +58,11 @@ SEEN_BY = {
 PROTOCOL = (Imputation(Missing()), MinNewLabels(counts_all=True))
 """Algorithms of every study, apart from those that its settings name."""
 
+EXCHANGES = (
+    "Exchanges are round trips between the coordinator and all sites: models, aggregates and "
+    "instructions together. Over a network, each exchange costs seconds. Bytes are of all "
+    "sites."
+)
 MOST_NAMED = 12
 """Maximum number of incomplete runs that are named."""
 
@@ -90,44 +108,37 @@ class Exchange:
     masked: bool = False
 
 
-def _count_sites(sites: object) -> int:
-    """Return the number of sites, from a number or a list of names."""
-    if isinstance(sites, list):
-        return len(sites)
-    if isinstance(sites, int):
-        return sites
-    return 0
-
-
 def exchanges(study: StudyRecords) -> list[Exchange]:
-    """Return the disclosed values by strategy, group and client function, mean over seeds."""
+    """Return the disclosed values by strategy, group and client function, mean over seeds.
+
+    The counts of a run are cumulative, so that its last record has all.
+    """
     result = []
     for strategy in study.study.strategies:
         cells = study.of(strategy)
         groups = find_groups(study, strategy)
         by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
-            for entry in _entries(cell):
-                name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
+            for entry in cell.last.get("revealed") or ():
+                name = (entry["kind"], entry["verb"], entry["what"])
                 by_name.setdefault(name, []).append(entry)
+        of_strategy = []
         for (kind, verb, what), entries in by_name.items():
             exchange = Exchange(
                 strategy=strategy,
                 kind=kind,
                 verb=verb,
                 what=what,
-                sites=max(_count_sites(entry.get("sites")) for entry in entries),
-                exchanges=_total(entries, "exchanges") / len(cells),
-                amount=_total(entries, "bytes") / len(cells),
+                sites=max(entry["sites"] for entry in entries),
+                exchanges=sum(entry["exchanges"] for entry in entries) / len(cells),
+                amount=sum(entry["bytes"] for entry in entries) / len(cells),
                 group=groups.get((kind, verb), UNDECLARED.get(kind, "status")),
-                epsilon=max(float(entry.get("epsilon") or 0) for entry in entries),
+                epsilon=max(entry.get("epsilon", 0.0) for entry in entries),
                 masked=any(entry.get("masked") for entry in entries),
             )
-            result.append(exchange)
-    order = list(study.study.strategies)
-    return sorted(
-        result, key=lambda one: (order.index(one.strategy), GROUPS.index(one.group))
-    )
+            of_strategy.append(exchange)
+        result += sorted(of_strategy, key=lambda one: GROUPS.index(one.group))
+    return result
 
 
 def find_groups(study: StudyRecords, strategy: str) -> dict[tuple[str, str], Group]:
@@ -152,152 +163,194 @@ def find_groups(study: StudyRecords, strategy: str) -> dict[tuple[str, str], Gro
     return groups
 
 
-def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"]) -> int:
-    return sum(int(entry.get(key) or 0) for entry in entries)
-
-
-def _entries(cell: RunRecords) -> Iterable[DisclosureEntry]:
-    """Yield the disclosures up to the last record. The counts of a run are cumulative."""
-    if not cell.records:
-        return ()
-    return cell.records[-1].get("revealed") or ()
-
-
 def disclosure(study: StudyRecords, key: str) -> Blocks:
     """Return the section on what left each site."""
     outcome = exchanges(study)
     if not outcome:
         return [Note("The records contain no exchange.")]
-    header = [
-        heading(study.study),
-        "Data",
-        "Kind",
-        "Client function",
-        "Disclosed",
-        "Visible to",
-        "Sites",
-        "Exchanges",
-        "Bytes",
-    ]
-    rows = [_exchange_row(study, exchange) for exchange in outcome]
+    rows: list[Cells] = []
+    marks = []
+    for before, exchange in pairwise([outcome[0], *outcome]):
+        marks.append("")
+        if exchange.strategy != before.strategy:
+            marks[-1] = "first"  # a line above it
+        seen_by = SEEN_BY.get(exchange.kind, "unknown")
+        if exchange.masked:
+            seen_by = MASKED
+        rows.append(
+            {
+                heading(study.study): label_of(exchange.strategy, study.study),
+                "Data": exchange.group,
+                "Kind": exchange.kind,
+                "Client function": exchange.verb,
+                "Disclosed": exchange.what,
+                "Visible to": seen_by,
+                "Sites": str(exchange.sites),
+                "Exchanges": f"{exchange.exchanges:.0f}",
+                "Bytes": size(exchange.amount),
+                "ε per site": show(exchange.epsilon or None, lambda spent: f"{spent:g}"),
+            }
+        )
     notes = []
     if any(exchange.epsilon for exchange in outcome):
-        header.append("ε per site")
-        for row, exchange in zip(rows, outcome, strict=True):
-            spent = NOTHING
-            if exchange.epsilon:
-                spent = f"{exchange.epsilon:g}"
-            row.append(spent)
-        is_real = read_live(study.path) is not None
-        notes.append(Note(NOISE + SOURCE[is_real]))
+        notes.append(Note(NOISE + SOURCE[read_live(study.path) is not None]))
     if any(exchange.masked for exchange in outcome):
         notes.append(Note(MASKS))
     waiting = describe_waiting(study)
     if waiting is not None:
         notes.append(Note(waiting))
-    table = Table(
-        "All sites together, per run (mean over seeds)",
-        header=header,
-        rows=rows,
-        words=6,
-        classes=_lines_between_strategies([exchange.strategy for exchange in outcome]),
-    )
-    return [table, *notes]
+    caption = "All sites together, per run (mean over seeds)"
+    return [Table.of(caption, rows, words=6, classes=marks), *notes]
 
 
-def _lines_between_strategies(strategies: Sequence[str]) -> list[str]:
-    """Return the CSS class of each row: a line separates strategies."""
-    classes = [""] * len(strategies)
-    for at, (before, strategy) in enumerate(pairwise(strategies), start=1):
-        if strategy != before:
-            classes[at] = "first"
-    return classes
+# -- a minimum number of new labels -----------------------------------------------------------
 
 
-def _exchange_row(study: StudyRecords, exchange: Exchange) -> list[str]:
-    seen_by = SEEN_BY.get(exchange.kind, "unknown")
-    if exchange.masked:
-        seen_by = MASKED
-    return [
-        label_of(exchange.strategy, study.study),
-        exchange.group,
-        exchange.kind,
-        exchange.verb,
-        exchange.what,
-        seen_by,
-        str(exchange.sites),
-        f"{exchange.exchanges:.0f}",
-        size(exchange.amount),
-    ]
+def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | None:
+    """Describe how often statistics would have been those of an earlier training phase.
 
-
-def last_counts(
-    study: StudyRecords,
-    strategy: str,
-    key: Literal["labeled", "seconds", "bytes_up", "bytes_down"],
-) -> list[float]:
-    """Return the last value of a cumulative count for each seed that has it."""
-    counts = []
-    for cell in study.of(strategy):
-        if not cell.records:
-            continue
-        count = cell.records[-1].get(key)
-        if count is not None:
-            counts.append(float(count))
-    return counts
-
-
-def mean_text(values: list[float], show: Callable[[float], str]) -> str:
-    """Return the mean as text, or a dash for no values."""
-    if not values:
-        return NOTHING
-    return show(fmean(values))
-
-
-def _values_of(study: StudyRecords, key: str) -> list[str]:
-    """Return the distinct values that records have under a name, in order of appearance."""
-    values: dict[str, None] = {}  # a set that keeps its order
+    Return None if no algorithm of the study waits for new labels, or if the study has a
+    minimum.
+    """
+    n_phases = 0
+    n_former = 0
+    whose = "at a site"
     for cell in study.cells:
-        for record in cell.records:
-            value = record.get(key)
-            if value is not None:
-                values[str(value)] = None
-    return list(values)
+        recipe = find_recipe(study, cell.strategy)
+        if recipe is None or recipe.privacy.waits_for > 1 or not _has_waiting(recipe):
+            continue
+        if recipe.privacy.secure_sum:
+            whose = "of all sites together"
+        for is_former in _compare_phases(cell, least, together=recipe.privacy.secure_sum):
+            n_phases += 1
+            n_former += is_former
+    if not n_phases:
+        return None
+    return (
+        "In this study, exact statistics of labeled examples changed with every label. "
+        "With the default of real sites (privacy.min_new_labels), they change only after "
+        f"{least} new labels {whose}: then {n_former} of {n_phases} contributions of all "
+        "runs would have been earlier ones, without the newest labels. Set it to measure "
+        "the effect on accuracy."
+    )
+
+
+def find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
+    """Return the settings of a strategy, or None if they cannot be read, as for an upper
+    bound.
+    """
+    try:
+        return variant(recipe_from(dict(study.study.recipe)), strategy)
+    except (ValueError, TypeError):
+        return None
+
+
+def _has_waiting(recipe: Recipe) -> bool:
+    """Return whether exact statistics of labeled examples leave sites, without importing
+    user code.
+    """
+    if recipe.privacy.epsilon is not None:
+        return False
+    training = contract_of_training(recipe.training.name)
+    if training is not None and training.waits:
+        return True
+    if recipe.head == "exact" and ExactHead.contract.waits:
+        return True
+    try:
+        return bool(find(strategies, recipe.strategy.name, BUILT_IN).contract.waits)
+    except ValueError:
+        return False
+
+
+def _compare_phases(cell: RunRecords, least: int, *, together: bool) -> Iterator[bool]:
+    """Return for each contribution whether it would have been an earlier one despite new
+    labels.
+
+    A contribution is of a site, or of all sites ``together``.
+    """
+    contributed: dict[SiteId, int] = {}
+    for labels in _count_labels(cell).values():
+        counts: Mapping[SiteId, int] = labels
+        if together:
+            counts = {"": sum(labels.values())}
+        for site, n_labels in counts.items():
+            new = n_labels - contributed.get(site, 0)
+            if new >= least:
+                contributed[site] = n_labels
+            yield 0 < new < least
+
+
+def _count_labels(cell: RunRecords) -> dict[int, dict[SiteId, int]]:
+    """Return the number of training labels by cycle and site."""
+    labels: dict[int, dict[SiteId, int]] = {}
+    for record in cell.records:
+        counts = record.get("labeled_per_site") or {}
+        labels[int(record["cycle"])] = {
+            site: sum(counted) for site, counted in counts.items()
+        }
+    return labels
+
+
+# -- the run ----------------------------------------------------------------------------------
+
+
+def mean_at_end(
+    study: StudyRecords, strategy: str, read: Callable[[Record], float | None]
+) -> float | None:
+    """Return the mean over runs of a number in the last record, or None."""
+    numbers = [read(cell.last) for cell in study.of(strategy)]
+    known = [number for number in numbers if number is not None]
+    if not known:
+        return None
+    return fmean(known)
+
+
+def _count_exchanges(record: Record) -> float | None:
+    """Return the number of round trips of a run, if its record counts them."""
+    entries = record.get("revealed")
+    if not entries:
+        return None
+    return float(sum(entry["exchanges"] for entry in entries))
 
 
 def _costs(study: StudyRecords) -> Table:
-    rows = []
+    rows: list[Cells] = []
     for strategy in study.study.strategies:
-        row = [
-            label_of(strategy, study.study),
-            str(len(study.of(strategy))),
-            mean_text(last_counts(study, strategy, "seconds"), duration),
-            mean_text(last_counts(study, strategy, "bytes_up"), size),
-            mean_text(last_counts(study, strategy, "bytes_down"), size),
-        ]
-        rows.append(row)
-    return Table(
-        "Cost of a run: mean over seeds, total of all sites",
-        header=[heading(study.study), "Runs", "Time", "Upload", "Download"],
-        rows=rows,
-    )
+        seconds = mean_at_end(study, strategy, lambda record: record.get("seconds"))
+        upload = mean_at_end(study, strategy, lambda record: record.get("bytes_up"))
+        download = mean_at_end(study, strategy, lambda record: record.get("bytes_down"))
+        round_trips = mean_at_end(study, strategy, _count_exchanges)
+        rows.append(
+            {
+                heading(study.study): label_of(strategy, study.study),
+                "Runs": str(len(study.of(strategy))),
+                "Time": show(seconds, duration),
+                "Exchanges": show(round_trips, lambda n: f"{n:,.0f}"),
+                "Upload": show(upload, size),
+                "Download": show(download, size),
+            }
+        )
+    return Table.of("Cost of a run: mean over seeds, total of all sites", rows)
 
 
 def _settings(study: StudyRecords) -> Table:
     versions = dict(study.study.versions)
+    executors: dict[str, None] = {}  # sets that keep their order
+    threads: dict[str, None] = {}
     for cell in study.cells:
-        if cell.records:
-            versions |= cell.records[-1].get("versions") or {}
+        for record in cell.records:
+            executors |= dict.fromkeys([str(record.get("executor", ""))])
+            threads |= dict.fromkeys([str(record.get("threads", ""))])
+            versions |= record.get("versions") or {}
     facts = {
-        "Seeds": [str(seed) for seed in study.study.seeds],
-        "Executor": _values_of(study, "executor"),
-        "Threads": _values_of(study, "threads"),
-        "Versions": [f"{name} {version}" for name, version in versions.items()],
+        "Seeds": ", ".join(map(str, study.study.seeds)),
+        "Executor": ", ".join(filter(None, executors)),
+        "Threads": ", ".join(filter(None, threads)),
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
-    rows = [[name, ", ".join(values) or NOTHING] for name, values in facts.items()]
+    rows = [[name, text or NOTHING] for name, text in facts.items()]
     for key, value in study.study.recipe.items():
-        for name, text in set_words(key, value):
-            rows.append([name, text])
+        rows += [[name, text] for name, text in set_words(key, value)]
     return Table("Settings, in the form of --set", ["Name", "Value"], rows, words=2)
 
 
@@ -322,23 +375,6 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, json.dumps(value, default=str)
 
 
-def _gaps(study: StudyRecords) -> list[Note]:
-    """Return notes on incomplete runs and unreadable lines."""
-    notes = []
-    waiting = [
-        f"{label_of(strategy, study.study)} seed {seed}" for strategy, seed in study.missing
-    ]
-    if len(waiting) > MOST_NAMED:
-        rest = len(waiting) - MOST_NAMED
-        waiting = [*waiting[:MOST_NAMED], f"{rest} more"]
-    if waiting:
-        notes.append(Note(f"Not complete: {join_words(waiting)}."))
-    if study.damaged:
-        were = was_or_were(study.damaged)
-        notes.append(Note(f"{count_noun(study.damaged, 'damaged line')} {were} skipped."))
-    return notes
-
-
 def run_details(study: StudyRecords, key: str) -> Blocks:
     """Return the section on the run: command, cost, incomplete runs and settings."""
     blocks: list[Block] = []
@@ -346,7 +382,20 @@ def run_details(study: StudyRecords, key: str) -> Blocks:
         # one line: a second line would be executed as soon as a reader pastes the text into
         # a shell
         blocks.append(Command(one_line(study.study.command)))
-    blocks.append(_costs(study))
-    blocks += _gaps(study)
+    costs = _costs(study)
+    blocks.append(costs)
+    if "Exchanges" in costs.header:
+        blocks.append(Note(EXCHANGES))
+    waiting = []
+    for strategy, seed in study.missing[:MOST_NAMED]:
+        waiting.append(f"{label_of(strategy, study.study)} seed {seed}")
+    if len(study.missing) > MOST_NAMED:
+        waiting.append(f"{len(study.missing) - MOST_NAMED} more")
+    if waiting:
+        blocks.append(Note(f"Not complete: {join_words(waiting)}."))
+    if study.damaged:
+        were = was_or_were(study.damaged)
+        text = f"{count_noun(study.damaged, 'damaged line')} {were} skipped."
+        blocks.append(Note(text))
     blocks.append(CollapsibleBlock("Settings", [_settings(study)]))
     return blocks

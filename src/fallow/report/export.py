@@ -25,9 +25,6 @@ FILE = {
 }
 """Names of the exported files in the study's folder, by format."""
 
-Row = dict[str, object]
-"""A record whose values are strings, numbers or None."""
-
 
 def export_study(
     folder: Path,
@@ -45,9 +42,12 @@ def export_study(
     study = replace(read_study(folder, paper_results_of(papers)), metric=metric)
     match to:
         case "parquet":
-            content = _parquet(_rows(study))
+            import_optional("pyarrow", "pyarrow", "Parquet")
+            content: bytes = _frame(study).to_parquet(engine="pyarrow", index=False)
         case "csv":
-            content = _csv(_rows(study))
+            # a file may be displayed in a terminal
+            frame = _frame(study).rename(columns=printable).map(_show)
+            content = csv_content(list(frame), frame.to_numpy().tolist())
         case "markdown":
             content = to_markdown(final_table(study)).encode()
         case _:
@@ -57,52 +57,30 @@ def export_study(
     return path
 
 
-def _rows(study: StudyRecords) -> list[Row]:
-    """Return each record as a flat row, with nested values as JSON text."""
+def _frame(study: StudyRecords) -> pd.DataFrame:
+    """Return each record as a row, with nested values as JSON text.
+
+    Columns are objects, so that integers stay integers where others are missing.
+    """
     rows = []
-    for of_run in study.cells:
-        for record in of_run.records:
+    for cell in study.cells:
+        for record in cell.records:
             rows.append({name: _flat(value) for name, value in record.items()})
     if not rows:
         raise ValueError(f"{study.path} has no records yet; run the study first")
-    return rows
+    return pd.DataFrame(rows, dtype=object)
 
 
 def _flat(value: object) -> object:
-    if isinstance(value, (dict, list)):
+    if isinstance(value, dict | list):
         return json.dumps(value)
     return value
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
-    """Return the columns: all keys of records, in order of first occurrence."""
-    names: dict[str, None] = {}  # a set that keeps its order
-    for row in rows:
-        names |= dict.fromkeys(row)
-    return list(names)
-
-
-def _csv(rows: Sequence[Row]) -> bytes:
-    names = _names(rows)
-    lines = []
-    for row in rows:
-        lines.append([_shown(row.get(name)) for name in names])
-    return csv_content([printable(name) for name in names], lines)
-
-
-def _shown(value: object) -> object:
-    """Return a value without control characters, because a file may be displayed in a
-    terminal.
-    """
+def _show(value: object) -> object:
+    """Return a value without control characters, and None for a missing one."""
     if isinstance(value, str):
         return printable(value)
+    if value != value:  # NaN
+        return None
     return value
-
-
-def _parquet(rows: Sequence[Row]) -> bytes:
-    # Object columns let pyarrow infer the types, so integers with missing values stay
-    # integers.
-    table = pd.DataFrame(list(rows), columns=_names(rows), dtype=object)
-    import_optional("pyarrow", "pyarrow", "Parquet")
-    content: bytes = table.to_parquet(engine="pyarrow", index=False)
-    return content

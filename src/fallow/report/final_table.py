@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Protocol
+
+import numpy as np
 
 from fallow.core.wording import count_noun
 from fallow.experiment.metrics import labels_saved
-from fallow.report.findings.degenerate import (
+from fallow.report.degenerate import (
     describe_baseline,
     describe_convergence,
     ends_diverged,
@@ -23,22 +24,10 @@ from fallow.report.findings.degenerate import (
 )
 from fallow.study import names
 from fallow.study import statistics as stats
+from fallow.study.published import PublishedResult
 from fallow.study.records import Measure, StudyManifest, StudyRecords, is_bound
 from fallow.study.strategy import ParsedStrategy
 from fallow.study.trainers import describe_trained
-
-
-class PublishedCell(Protocol):
-    """Published number, as in `fallow.study.published.PublishedResult`."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def setting(self) -> str: ...
-    @property
-    def mean(self) -> float | None: ...
-    @property
-    def sd(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +63,25 @@ def number(value: float, digits: int, sign: str = "") -> str:
     return f"{value:{sign}.2e}"
 
 
+def p_text(p: float) -> str:
+    """Return a p-value with three digits, never as 0.
+
+    >>> p_text(0.03125), p_text(1e-7)
+    ('0.031', '<0.001')
+    """
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}"
+
+
+def with_interval(value: float, interval: stats.Interval | None, digits: int) -> str:
+    """Return a difference with its interval, if it has one."""
+    text = number(value, digits, "+")
+    if interval is None:
+        return text
+    return f"{text} [{number(interval.low, digits, '+')}, {number(interval.high, digits, '+')}]"
+
+
 @dataclass(frozen=True)
 class Row:
     """Row of the final table.
@@ -101,6 +109,20 @@ class Row:
     has_diverged: bool = False  # a seed ends without a usable model
     one_class: bool = False  # a seed ends with a model that predicts one class only
     same_as: str = ""  # the label of a strategy above whose scores are all the same
+
+    @property
+    def name(self) -> str:
+        """Label, with a remark on bounds and on degenerate results."""
+        text = self.label
+        if self.is_bound:
+            text += " (bound)"
+        if self.has_diverged:
+            text += " (diverged)"
+        if self.one_class:
+            text += " (one class)"
+        if self.same_as:
+            text += f" (same as {self.same_as})"
+        return text
 
 
 @dataclass(frozen=True)
@@ -144,9 +166,29 @@ class FinalTable:
         return decimals(row.score.mean for row in self.rows if row.score)
 
     @property
-    def unit(self) -> str:
-        """Return the unit of the numbers."""
-        return self.measure.heading
+    def labels_differ(self) -> bool:
+        """Whether strategies end with different numbers of labels."""
+        bought = set()
+        for row in self.rows:
+            if row.labels is not None and not row.is_bound:
+                bought.add(round(row.labels))
+        return len(bought) > 1
+
+    @property
+    def reference_label(self) -> str:
+        """Display name of the reference."""
+        reference = self.row(self.reference or "")
+        if reference is None:
+            return "reference"
+        return reference.label
+
+    def kind(self, row: Row) -> str:
+        """Return the role of a row: strategy, reference or bound."""
+        if row.is_bound:
+            return "bound"
+        if row.strategy == self.reference:
+            return "reference"
+        return "strategy"
 
     def row(self, strategy: str) -> Row | None:
         """Return the row of a strategy, or None."""
@@ -206,49 +248,33 @@ def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
     return spread_of([scale * score for score in by_seed.values()])
 
 
-def mean_curve(study: StudyRecords, strategy: str) -> dict[float, float]:
-    """Return labeled fraction -> mean score over seeds; higher is better (errors are
-    negated).
-    """
-    sign = -1
-    if study.higher_is_better:
-        sign = 1
-    fractions = study.fractions(strategy)
-    result = {}
-    for cycle, scores in study.curve(strategy).items():
-        if cycle in fractions:
-            result[fractions[cycle]] = sign * fmean(scores.values())
-    return result
-
-
 def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
     """Return the strategies by mean final score, best first; those without a score come last."""
-
-    def rank(strategy: str) -> tuple[bool, float]:
-        scores = study.final(strategy)
-        if not scores:
-            return True, 0.0
-        mean = fmean(scores.values())
-        if study.higher_is_better:
-            return False, -mean
-        return False, mean
-
-    return tuple(sorted(study.strategies, key=rank))
+    means: dict[str, float] = dict.fromkeys(study.strategies, math.inf)
+    for strategy in study.strategies:
+        scores = study.final(strategy).values()
+        if scores:
+            means[strategy] = study.loss * fmean(scores)
+    return tuple(sorted(study.strategies, key=means.__getitem__))
 
 
-def _labels_saved(
-    study: StudyRecords, strategy: str, baseline: str = "random"
-) -> float | None:
+def _labels_saved(study: StudyRecords, strategy: str) -> float | None:
     """Return labels saved relative to random on the mean curves, in per cent; None without
     random.
     """
-    if is_bound(strategy) or strategy == baseline or baseline not in study.strategies:
+    if is_bound(strategy) or strategy == "random" or "random" not in study.strategies:
         return None
-    ours = mean_curve(study, strategy)
-    theirs = mean_curve(study, baseline)
-    if len(ours) < 2 or len(theirs) < 2:
-        return None
-    saved = labels_saved(ours, theirs)
+    curves = []  # labeled fraction -> mean score, errors negated
+    for name in (strategy, "random"):
+        fractions = study.fractions(name)
+        curve = {}
+        for cycle, scores in study.curve(name).items():
+            if cycle in fractions:
+                curve[fractions[cycle]] = -study.loss * fmean(scores.values())
+        if len(curve) < 2:
+            return None
+        curves.append(curve)
+    saved = labels_saved(*curves)
     if saved is None:
         return None
     return 100 * saved
@@ -345,35 +371,27 @@ def list_left_out(study: StudyRecords) -> list[str]:
     """
     sentences = []
     for strategy in study.strategies:
-        last = study.last_cycle(strategy)
         curve = study.curve(strategy)
         seeds = []
         labels = []
         scores = []
         for cell in study.of(strategy):
-            if not cell.records or not any("stopped" in record for record in cell.records):
+            is_stopped = any("stopped" in record for record in cell.records)
+            if not is_stopped or cell.cycles[-1] == study.last_cycle(strategy):
                 continue
-            cycle = max(cell.cycles)
-            score = curve.get(cycle, {}).get(cell.seed)
-            if cycle != last and score is not None:
-                seeds.append(cell.seed)
+            score = curve.get(cell.cycles[-1], {}).get(cell.seed)
+            if score is not None:
+                seeds.append(str(cell.seed))
                 labels.append(cell.records[-1]["labeled"])
                 scores.append(study.scale * score)
         if seeds:
             sentences.append(
-                f"{label_of(strategy, study.study)}: {count_noun(len(seeds), 'run')} "
-                f"stopped early and {is_or_are(len(seeds))} excluded from the row, by "
-                f"seed {', '.join(map(str, sorted(seeds)))}; mean labels at the end "
-                f"{fmean(labels):,.0f}, score {spread_of(scores).text(digits_of(study))}."
+                f"{label_of(strategy, study.study)}: {count_noun(len(seeds), 'run')} stopped "
+                f"early and not counted in the row (seed {', '.join(seeds)}); mean labels at "
+                f"the end {fmean(labels):,.0f}, score "
+                f"{spread_of(scores).text(digits_of(study))}."
             )
     return sentences
-
-
-def is_or_are(n: int) -> str:
-    """Return "is" or "are", for ``n`` things."""
-    if n == 1:
-        return "is"
-    return "are"
 
 
 def _row(
@@ -408,7 +426,7 @@ def _row(
 
 
 def beside(
-    table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
+    table: FinalTable, cells: Iterable[PublishedResult], setting: str, source: str
 ) -> FinalTable:
     """Return the table with the published numbers of one setting.
 
@@ -429,11 +447,6 @@ def beside(
     return replace(table, rows=rows, published_in=source)
 
 
-def _sign(value: float) -> int:
-    """Return 1, 0 or -1."""
-    return (value > 0) - (value < 0)
-
-
 @dataclass(frozen=True)
 class Sign:
     """Measured and published difference of one strategy to the reference, in points."""
@@ -445,7 +458,7 @@ class Sign:
     @property
     def agrees(self) -> bool:
         """Return whether both have the same sign (zero agrees only with zero)."""
-        return _sign(self.measured) == _sign(self.printed)
+        return bool(np.sign(self.measured) == np.sign(self.printed))
 
 
 def signs(table: FinalTable) -> list[Sign]:

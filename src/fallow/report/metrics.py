@@ -10,9 +10,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from fallow.core.wording import join_some
 from fallow.engine.score_metrics import find_metric
-from fallow.report.blocks import Block, Blocks, Notes, Table, present, show_figure
-from fallow.report.columns import NOTHING
+from fallow.report.blocks import Block, Blocks, Cells, Note, Table, show_figure
 from fallow.report.figures.style import (
     FAINT,
     STYLE,
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 DIGITS = 3
 CALIBRATION = "calibration-error"
+RELIABILITY = (
+    "Each mark is a tenth of the range of predicted probabilities: mean probability, and share "
+    "of examples that have the class, over all classes and seeds. Below the diagonal, a class is "
+    "less frequent than predicted."
+)
 INTERVALS = (
     "The value of a run is the mean over classes, over all test examples of all sites. Each cell "
     "has the mean ± standard deviation over seeds, and the mean of the 95 % intervals of the runs, "
@@ -49,22 +54,24 @@ def has_metrics(study: StudyRecords) -> bool:
 
 def metrics(study: StudyRecords, key: str) -> Blocks:
     """Return the table of metrics, and the reliability diagram if there is one."""
-    names = list(study.study.recipe["metrics"])
-    rows = []
+    rows: list[Cells] = []
     for strategy in rank_strategies(study):
-        cells = [_show(read_metric(study, strategy, name)) for name in names]
-        rows.append([label_of(strategy, study.study), *cells])
-    titles = [find_metric(name).title for name in names]
-    blocks: list[Block | None] = [
-        Table(
-            "Metrics after the last cycle",
-            header=[heading(study.study), *titles],
-            rows=rows,
-        ),
-        _reliability(study, key),
-        Notes([NUMBERS if study.is_regression else INTERVALS]),
-    ]
-    return present(blocks)
+        cells: dict[str, str | None] = {
+            heading(study.study): label_of(strategy, study.study)
+        }
+        for name in study.study.recipe["metrics"]:
+            seeds = read_metric(study, strategy, name)
+            cells[find_metric(name).title] = describe_metric(seeds)
+        rows.append(cells)
+    blocks: list[Block] = [Table.of("Metrics after the last cycle", rows)]
+    figure = draw_reliability(study)
+    if figure is not None:
+        labels = [label_of(strategy, study.study) for strategy in study.strategies]
+        alt = f"Reliability diagram of {join_some(labels)}."
+        blocks.append(show_figure(figure, f"{key}-reliability", RELIABILITY, alt=alt))
+    if study.is_regression:
+        return [*blocks, Note(NUMBERS)]
+    return [*blocks, Note(INTERVALS)]
 
 
 def read_metric(study: StudyRecords, strategy: str, name: str) -> list[MetricScores]:
@@ -78,36 +85,17 @@ def read_metric(study: StudyRecords, strategy: str, name: str) -> list[MetricSco
     return result
 
 
-def _show(seeds: Sequence[MetricScores]) -> str:
+def describe_metric(seeds: Sequence[MetricScores]) -> str | None:
     """Return mean ± sd over seeds, with the mean interval."""
-    values = [scores["value"] for scores in seeds if scores["value"] is not None]
-    if not values:
-        return NOTHING
-    text = spread_of(values).text(DIGITS)
+    if not seeds:
+        return None
+    text = spread_of([scores["value"] or 0.0 for scores in seeds]).text(DIGITS)
     lows = [scores["low"] for scores in seeds if scores["low"] is not None]
     highs = [scores["high"] for scores in seeds if scores["high"] is not None]
     if lows and highs:
         low = number(fmean(lows), DIGITS)
         text += f" [{low}, {number(fmean(highs), DIGITS)}]"
     return text
-
-
-# -- reliability ----------------------------------------------------------------------------------
-
-
-def _reliability(study: StudyRecords, key: str) -> Block | None:
-    """Return the reliability diagram, or None without calibration errors."""
-    figure = draw_reliability(study)
-    if figure is None:
-        return None
-    caption = (
-        "Each mark is a tenth of the range of predicted probabilities: mean probability, and share "
-        "of examples that have the class, over all classes and seeds. Below the diagonal, a class is "
-        "less frequent than predicted."
-    )
-    ranked = [label_of(strategy, study.study) for strategy in rank_strategies(study)]
-    alt = f"Reliability diagram of {', '.join(ranked)}."
-    return show_figure(figure, f"{key}-reliability", caption, alt=alt)
 
 
 def pool_groups(seeds: Sequence[MetricScores]) -> list[tuple[float, float]]:

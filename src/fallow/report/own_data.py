@@ -96,7 +96,13 @@ def _columns(facts: DataFacts) -> Table:
             how = f"category: {', '.join(column['values'])}"
         if column["kind"] == "left out":
             how = f"left out: {column['why']}"
-        at = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
-        rows.append([column["name"], how, ", ".join(at), f"{column['missing']:,}"])
-    header = ["Column", "How it was read", "Missing cells by site", "Missing cells"]
-    return Table("Columns of the table", header, rows, words=3)
+        missing = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
+        rows.append(
+            {
+                "Column": column["name"],
+                "How it was read": how,
+                "Missing cells by site": ", ".join(missing),
+                "Missing cells": f"{column['missing']:,}",
+            }
+        )
+    return Table.of("Columns of the table", rows, words=3)

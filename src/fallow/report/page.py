@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fallow.recipes.papers import Paper, paper_results_of
+from fallow.report import (
+    closed_form,
+    comparisons,
+    costs,
+    description,
+    forecast,
+    metrics,
+    own_data,
+    personal,
+    regression,
+    results,
+)
 from fallow.report.final_table import final_table, label_of
-from fallow.report.general import GENERAL
-from fallow.report.live import refresh
-from fallow.report.regression import warnings
+from fallow.report.live import live, refresh
 from fallow.report.render import Article, Page, parts_of, render_page
-from fallow.report.section import Across, Section, sections_of
+from fallow.report.section import (
+    Section,
+    SectionPosition,
+    buys_classes,
+    chooses,
+    has_classes,
+    has_numbers,
+    is_live,
+    sections_of,
+    tells_classes,
+)
 from fallow.report.sentences import summary
 from fallow.report.side_by_side import across, names_of
 from fallow.storage.files import write_whole
@@ -21,22 +41,45 @@ from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 from fallow.study.trainers import describe_trained
 
+STATE, CURVES, SCORES, SITES, ERRORS, CLASSES, FINDINGS, RUN = SectionPosition
+SELECTED = "Selected examples similar to labels of collaborators"
+GENERAL = (
+    Section("Progress", STATE, live, is_live),
+    Section("Your data", STATE, own_data.own_data, own_data.has_facts),
+    Section(
+        "Data of the sites", STATE, description.description, description.has_description
+    ),
+    Section("Learning curves", CURVES, results.curves, chooses),
+    Section("Final scores", SCORES, results.scores),
+    Section("Metrics", SCORES, metrics.metrics, metrics.has_metrics),
+    Section("Forecast for more labels", SCORES, forecast.forecast, forecast.has_forecast),
+    Section("Accuracy over rounds", SITES, personal.rounds, personal.has_sites),
+    Section("Sites", SITES, personal.sites, personal.has_sites),
+    Section("Site by site", SITES, personal.pairs, personal.has_sites),
+    Section(SELECTED, SITES, personal.redundancy, personal.has_sites),
+    Section("Errors over cycles", ERRORS, regression.errors, has_numbers),
+    Section(
+        "Errors relative to the fit with all labels", ERRORS, regression.excess, has_numbers
+    ),
+    Section("Accuracy by class", CLASSES, results.classes, has_classes),
+    Section("Partition", CLASSES, results.partition, tells_classes),
+    Section("Labels over cycles", CLASSES, results.balance, buys_classes),
+    Section("Effect of a setting", FINDINGS, comparisons.settings, chooses),
+    Section(
+        "Closed-form classifiers", RUN, closed_form.closed_form, closed_form.has_closed_form
+    ),
+    Section("What left each site", RUN, costs.disclosure),
+    Section("Reproduce this study", RUN, costs.run_details),
+)
+"""Report sections for all studies."""
+
 PLURAL = {"Method": "Methods", "Strategy": "Strategies"}
 
 
 def study_article(
-    study: StudyRecords,
-    key: str,
-    sections: Sequence[Section] = GENERAL,
-    *,
-    name: str = "",
-    without: Collection[str] = (),
+    study: StudyRecords, key: str, name: str, sections: Sequence[Section]
 ) -> Article:
-    """Return a study as an article; ``key`` is the prefix of all its ids.
-
-    ``name`` is its title, by default the name of the study.  ``without`` lists titles of sections
-    that the page shows for several studies together.
-    """
+    """Return a study as an article; ``key`` is the prefix of all its ids."""
     described = study.study
     facts = (
         f"{PLURAL[heading(described)]}: {len(study.strategies)}, "
@@ -44,40 +87,41 @@ def study_article(
     )
     if described.reference:
         facts += f", reference: {label_of(described.reference, described)}"
+    lines = [facts]
     trained = describe_trained(study)
-    lines = [f"Trained by {trained}", facts] if trained else [facts]
-    ordered = sorted(sections, key=lambda section: section.position)
-    shown = [section for section in ordered if section.title not in without]
+    if trained:
+        lines = [f"Trained by {trained}", facts]
     return Article(
         id=key,
-        name=name or described.name,
+        name=name,
         title=str(described.recipe.get("title") or ""),
         lead=summary(study, final_table(study)),
         facts=lines,
-        warnings=warnings(study),
-        parts=parts_of(key, [(s.title, s.blocks(study, key)) for s in shown]),
+        warnings=regression.warnings(study),
+        parts=parts_of(key, [(s.title, s.blocks(study, key)) for s in sections]),
     )
 
 
 def report_html(studies: Sequence[StudyRecords], papers: Sequence[Paper] = ()) -> str:
-    """Return the page as text.  Raises ValueError without a study."""
+    """Return the page as text.  Raises ValueError without a study.
+
+    Sections that the article about all studies replaces are omitted.
+    """
     if not studies:
         raise ValueError(
             "a report needs at least 1 study, and there are 0; give a study's directory"
         )
     own = sections_of(papers)
-    hidden = _shown_together(studies, own.of_several)
+    sections = sorted([*GENERAL, *own.of_one], key=lambda section: section.position)
     names = names_of(studies)
-    articles = [
-        study_article(
-            study,
-            f"study-{i}",
-            (*GENERAL, *own.of_one),
-            name=names[i],
-            without=hidden[i],
-        )
-        for i, study in enumerate(studies)
-    ]
+    articles = []
+    for i, study in enumerate(studies):
+        hidden = set()
+        for section in own.of_several:
+            if any(study is covered for covered in section.covers(studies)):
+                hidden.add(section.replaces)
+        shown = [section for section in sections if section.title not in hidden]
+        articles.append(study_article(study, f"study-{i}", names[i], shown))
     together = across(studies, "across", own.of_several)
     if together is not None:
         articles.insert(0, together)
@@ -88,19 +132,6 @@ def report_html(studies: Sequence[StudyRecords], papers: Sequence[Paper] = ()) -
             refresh=refresh([study.path for study in studies]),
         )
     )
-
-
-def _shown_together(
-    studies: Sequence[StudyRecords], sections: Sequence[Across]
-) -> list[set[str]]:
-    """Return, for each study, the sections that the article about all studies replaces."""
-    hidden: list[set[str]] = [set() for _ in studies]
-    for section in sections:
-        covered = section.covers(studies)
-        for i, study in enumerate(studies):
-            if any(study is one for one in covered):
-                hidden[i].add(section.replaces)
-    return hidden
 
 
 def write_report(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from statistics import fmean
 
-from matplotlib.figure import Figure as Drawing
-
-from fallow.core.wording import count_noun, join_words
-from fallow.report import alt_text
+from fallow.core.wording import count_noun, join_some, join_words
 from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
+from fallow.report.by_class import class_means, class_names, class_scores
 from fallow.report.figures import study as draw
 from fallow.report.figures.style import looks, named_in_figures, with_band
 from fallow.report.final_table import (
@@ -18,33 +15,18 @@ from fallow.report.final_table import (
     Row,
     final_table,
     label_of,
+    number,
     rank_strategies,
     signs,
     spread_of,
+    with_interval,
 )
-from fallow.report.findings import labels
-from fallow.report.tables import comparison_columns, footnotes, score_columns, to_csv
-from fallow.study.by_class import ClassScores, class_scores
+from fallow.report.labels import DIGITS, balance_over_cycles, minority_and_score
+from fallow.report.tables import comparison_cells, footnotes, score_cells, to_csv
 from fallow.study.names import heading, trainings_differ, usual_training
-from fallow.study.records import StudyRecords
+from fallow.study.records import ClassCounts, StudyRecords
 
 # -- learning curves --------------------------------------------------------------------------
-
-
-def _name(study: StudyRecords, strategy: str) -> str:
-    return label_of(strategy, study.study)
-
-
-def _of(study: StudyRecords, strategies: Sequence[str]) -> str:
-    return join_words([_name(study, q) for q in strategies])
-
-
-def _faint(study: StudyRecords) -> str:
-    """Describe the strategies that figures draw without a name, if there are any."""
-    rest = len(study.strategies) - len(named_in_figures(study))
-    if not rest:
-        return ""
-    return f" The {rest} other strategies are gray; the table has their names."
 
 
 def curves(study: StudyRecords, key: str) -> Blocks:
@@ -55,10 +37,11 @@ def curves(study: StudyRecords, key: str) -> Blocks:
     better = "lower down"
     if study.higher_is_better:
         better = "higher up"
-    lines = (
-        "Lines are means over seeds, bands are one standard deviation to each "
-        f"side{_whose_bands(study)}"
-    )
+    lines = "Lines are means over seeds, bands are one standard deviation to each side"
+    banded = with_band(study)
+    if banded != study.strategies:
+        names = join_words([label_of(strategy, study.study) for strategy in banded])
+        lines += f" (of {names} only)"
     if study.bounds:
         lines += "; dashed lines are upper bounds"
         # strategies with another training can exceed the bound
@@ -66,58 +49,55 @@ def curves(study: StudyRecords, key: str) -> Blocks:
             lines += f" of {usual_training(study.study)}"
     caption = (
         f"Lines {better} are better: they need fewer labels for the same score. {lines}. "
-        f"Hover over a mark to read its value.{_faint(study)}"
+        "Hover over a mark to read its value."
     )
-    return [show_figure(figure, f"{key}-curves", caption, alt=alt_text.curves(study))]
-
-
-def _whose_bands(study: StudyRecords) -> str:
-    """Describe which strategies have a band, if not all have one."""
-    strategies = with_band(study)
-    if strategies == study.strategies:
-        return ""
-    return f" (of {_of(study, strategies)} only)"
+    rest = len(study.strategies) - len(named_in_figures(study))
+    if rest:
+        caption += f" The {rest} other strategies are gray; the table has their names."
+    final = final_table(study)
+    ends = []
+    for row in final.rows:
+        if row.score:
+            ends.append(
+                f"{row.name} {number(row.score.mean, final.digits)}{study.measure.sign}"
+            )
+    alt = (
+        f"Learning curves: test {study.measure.title} over the labels bought. Final scores, "
+        f"best first: {join_some(ends)}."
+    )
+    return [show_figure(figure, f"{key}-curves", caption, alt=alt)]
 
 
 # -- final scores -----------------------------------------------------------------------------
 
 
-def _mark(row: Row, final: FinalTable) -> str:
-    """Return the CSS class of a row, different for the reference and for bounds."""
-    bounds = [item.strategy for item in final.rows if item.is_bound]
-    if row.strategy in bounds[:1]:
-        return "bound first"
-    if row.is_bound:
-        return "bound"
-    if row.strategy == final.reference:
-        return "reference"
-    return ""
-
-
 def scores(study: StudyRecords, key: str) -> Blocks:
     """Return the final table with its tests, and the agreement with published differences."""
     final = final_table(study)
-    blocks: list[Block | None] = [
-        _final_scores(study, final),
-        _differences(study, final, key),
-        _tests(study, final),
-        Notes(footnotes(final)),
-        *_signs(final),
-    ]
-    return present(blocks)
-
-
-def _final_scores(study: StudyRecords, final: FinalTable) -> Table:
     look = looks(study)
-    columns = score_columns(final)
-    return Table(
-        "Final score",
-        header=list(columns),
-        rows=list(zip(*columns.values(), strict=True)),
-        classes=[_mark(row, final) for row in final.rows],
-        swatches=[look[row.strategy].on_page for row in final.rows],
-        numbers=to_csv(final),
-    )
+    tested = [row for row in final.rows if row.comparison]
+
+    def swatches(rows: tuple[Row, ...] | list[Row]) -> list[str]:
+        return [look[row.strategy].on_page for row in rows]
+
+    marks = [final.kind(row).replace("strategy", "") for row in final.rows]
+    if "bound" in marks:
+        marks[marks.index("bound")] = "bound first"
+    blocks: list[Block | None] = [
+        Table.of(
+            "Final score",
+            [score_cells(row, final) for row in final.rows],
+            classes=marks,
+            swatches=swatches(final.rows),
+            numbers=to_csv(final),
+        ),
+        _differences(study, final, key),
+    ]
+    if tested:
+        rows = [{final.heading: row.name, **comparison_cells(row, final)} for row in tested]
+        caption = "Differences to the reference, paired over seeds"
+        blocks.append(Table.of(caption, rows, swatches=swatches(tested)))
+    return present([*blocks, Notes(footnotes(final)), *_signs(final)])
 
 
 def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | None:
@@ -125,39 +105,26 @@ def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | No
     figure = draw.differences(study, final)
     if figure is None:
         return None
-    reference = _name(study, final.reference or "")
     side = "left"
     if study.higher_is_better:
         side = "right"
     caption = (
-        f"Each small dot is the difference of a strategy to {reference} for one seed. The "
-        "diamond is the mean, the bar its 95 % Student interval. Intervals that exclude "
-        f"zero are significant before correction. Further to the {side} is better."
+        "Each small dot is the difference of a strategy to "
+        f"{final.reference_label} for one seed. The diamond is the mean, the bar its 95 % "
+        "Student interval. Intervals that exclude zero are significant before correction. "
+        f"Further to the {side} is better."
     )
-    return show_figure(
-        figure, f"{key}-differences", caption, alt=alt_text.differences(final)
-    )
-
-
-def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
-    columns = comparison_columns(final)
-    if not columns:
-        return None
-    look = looks(study)
-    names = score_columns(final)[final.heading]
-    cells = list(zip(names, *columns.values(), strict=True))
-    rows = []
-    swatches = []
-    for row, texts in zip(final.rows, cells, strict=True):
+    gaps = []
+    for row in final.rows:
         if row.comparison:
-            rows.append(texts)
-            swatches.append(look[row.strategy].on_page)
-    return Table(
-        "Differences to the reference, paired over seeds",
-        header=[final.heading, *columns],
-        rows=rows,
-        swatches=swatches,
+            c = row.comparison
+            gap = with_interval(c.difference, c.interval, final.digits)
+            gaps.append(f"{row.label} {gap}")
+    alt = (
+        f"Paired differences to {final.reference_label}, with 95 % intervals: "
+        f"{join_some(gaps)}."
     )
+    return show_figure(figure, f"{key}-differences", caption, alt=alt)
 
 
 def _signs(final: FinalTable) -> list[Block]:
@@ -165,38 +132,28 @@ def _signs(final: FinalTable) -> list[Block]:
     result = signs(final)
     if not result:
         return []
-    name = "reference"
-    reference = final.row(final.reference or "")
-    if reference is not None:
-        name = reference.label
     rows = []
+    agreement = {True: "same", False: "opposite"}
     for sign in result:
-        agreement = "opposite"
-        if sign.agrees:
-            agreement = "same"
-        row = [sign.label, f"{sign.measured:+.2f}", f"{sign.printed:+.2f}", agreement]
-        rows.append(row)
+        rows.append(
+            {
+                final.heading: sign.label,
+                "Measured": f"{sign.measured:+.2f}",
+                "Published": f"{sign.printed:+.2f}",
+                "Sign": agreement[sign.agrees],
+            }
+        )
     agreeing = sum(sign.agrees for sign in result)
-    table = Table(
-        f"Minus {name}, measured and published (points)",
-        header=[final.heading, "Measured", "Published", "Sign"],
-        rows=rows,
-    )
     text = (
         f"{agreeing} of {len(result)} published signs are reproduced. A sign does not "
         "show the size of a difference, and the sign of a difference within chance is "
         "unreliable."
     )
-    return [table, Note(text)]
+    caption = f"Minus {final.reference_label}, measured and published (points)"
+    return [Table.of(caption, rows), Note(text)]
 
 
 # -- classes ----------------------------------------------------------------------------------
-
-
-def _by_rank(study: StudyRecords) -> list[ClassScores]:
-    """Return the accuracies by class, the best strategy first."""
-    order = rank_strategies(study)
-    return sorted(class_scores(study), key=lambda scored: order.index(scored.strategy))
 
 
 def classes(study: StudyRecords, key: str) -> Blocks:
@@ -206,22 +163,27 @@ def classes(study: StudyRecords, key: str) -> Blocks:
     figure = draw.class_accuracy(study)
     if figure is None:
         return [Note("The records have no accuracy by class.")]
-    others = ""
-    if _faint(study):
-        others = " Gray bars span the other strategies."
     caption = (
         "Higher dots on the left mean a better accuracy on the classes that are hard to "
-        f"learn. One dot per class and strategy: last cycle, mean over seeds.{others}"
+        "learn. One dot per class and strategy: last cycle, mean over seeds."
     )
-    drawn = show_figure(figure, f"{key}-classes", caption, alt=alt_text.classes(study))
-    rows = [_gap(study, scored) for scored in _by_rank(study) if scored.halves]
+    if len(named_in_figures(study)) < len(study.strategies):
+        caption += " Gray bars span the other strategies."
+    alt = _describe_classes(study)
+    drawn = show_figure(figure, f"{key}-classes", caption, alt=alt)
+    ranks = rank_strategies(study)
+    titles = {"low": "Low-variance", "high": "High-variance", "gap": "Gap"}
+    rows = []
+    for scored in sorted(class_scores(study), key=lambda one: ranks.index(one.strategy)):
+        if scored.halves:
+            cells = {heading(study.study): label_of(scored.strategy, study.study)}
+            for name, title in titles.items():
+                shares = [100 * getattr(half, name) for half in scored.halves]
+                cells[title] = spread_of(shares).text()
+            cells["Seeds"] = str(len(scored.halves))
+            rows.append(cells)
     if not rows:
         return [drawn]
-    table = Table(
-        "Accuracy of low- and high-variance classes, %",
-        header=[heading(study.study), "Low-variance", "High-variance", "Gap", "Seeds"],
-        rows=rows,
-    )
     note = (
         "High-variance classes are the half of the classes whose shares differ most "
         "between sites in the partition of the seed (population standard deviation of "
@@ -229,23 +191,34 @@ def classes(study: StudyRecords, key: str) -> Blocks:
         "ties are ordered by class number. A gap near 0 means that both halves are "
         "learned equally well."
     )
+    table = Table.of("Accuracy of low- and high-variance classes, %", rows)
     return [drawn, table, Note(note)]
 
 
-def _gap(study: StudyRecords, scored: ClassScores) -> list[str]:
-    """Return the row of one strategy: both halves and their gap, in per cent."""
-    low = [100 * half.low for half in scored.halves]
-    high = [100 * half.high for half in scored.halves]
-    gap = [100 * half.gap for half in scored.halves]
-    cells = [spread_of(values).text() for values in (low, high, gap)]
-    return [_name(study, scored.strategy), *cells, str(len(scored.halves))]
+def _describe_classes(study: StudyRecords) -> str:
+    """Describe the class with the lowest accuracy, and the best strategy for it."""
+    results = class_scores(study)
+    means = class_means([scored.mean for scored in results])
+    known = [(mean, which) for which, mean in enumerate(means) if mean is not None]
+    if not known:
+        return "Test accuracy of each class."
+    names = class_names(study) or tuple(map(str, range(len(means))))
+    low, worst = min(known)
+    high, best = max(known)
+    leader = max(results, key=lambda scored: scored.mean[worst] or 0.0)
+    return (
+        f"Test accuracy of each class. The lowest mean over strategies is {100 * low:.1f} "
+        f"% for class {names[worst]} ({label_of(leader.strategy, study.study)} is best there "
+        f"with {100 * (leader.mean[worst] or 0.0):.1f} %), the highest {100 * high:.1f} % for "
+        f"class {names[best]}."
+    )
 
 
 def partition(study: StudyRecords, key: str) -> Blocks:
     """Return the section on the partition of examples."""
     parts = study.partitions
     figure = draw.partition_map(study)
-    if figure is None or not parts:
+    if figure is None:
         return [Note("No run has recorded its partition yet.")]
     first = min(parts)
     kl = spread_of([part.kl for part in parts.values()]).text()
@@ -258,61 +231,72 @@ def partition(study: StudyRecords, key: str) -> Blocks:
         f"by KL = {kl} nats (total variation {variation:.2f}), and a site lacks "
         f"{absent:.1f} of {len(parts[first].classes)} classes on average."
     )
-    words = alt_text.partition(parts[first])
-    return [show_figure(figure, f"{key}-partition", caption, alt=words)]
+    alt = _describe_partition(parts[first])
+    return [show_figure(figure, f"{key}-partition", caption, alt=alt)]
+
+
+def _describe_partition(part: ClassCounts) -> str:
+    """Describe the site with the most examples, and the class that is distributed most
+    unevenly.
+    """
+    rows = dict(zip(part.sites, map(sum, part.matrix), strict=True))
+    largest = max(rows, key=rows.__getitem__)
+    text = (
+        f"Examples of {len(part.classes)} classes at {len(part.sites)} sites. {largest} "
+        f"has most examples, {rows[largest]:,}; the smallest site has "
+        f"{min(rows.values()):,}."
+    )
+    if part.sigma:
+        uneven = max(range(len(part.classes)), key=part.sigma.__getitem__)
+        holders = sum(row[uneven] > 0 for row in part.matrix)
+        text += (
+            f" Class {part.classes[uneven]} is distributed most unevenly: {holders} of "
+            f"{len(part.sites)} sites have it."
+        )
+    return text
 
 
 # -- labels over cycles -----------------------------------------------------------------------
 
 
-LABELS: dict[str, tuple[labels.Value, int]] = {
-    "Rarer classes, %": (labels.minority_share, 1),
-    "Entropy": (labels.label_entropy, 3),
-    "Gini": (labels.label_gini, 3),
-    "KL, nats": (labels.label_kl, 2),
-    "Total variation": (labels.label_variation, 2),
-    "Empty cells": (labels.label_gaps, 1),
-}
-"""Label statistics at the end, with the number of digits."""
-
-
-def _labels_table(study: StudyRecords) -> list[Block]:
-    """Return the final balance of the labels, and its correlation with the score."""
+def balance(study: StudyRecords, key: str) -> Blocks:
+    """Return the section on the balance of the labels."""
+    figure = draw.label_balance(study)
+    if figure is None:
+        return [Note("The records have no number of labels by class.")]
+    caption = (
+        "Left: the share of the rarer half of the classes among all labels; higher is "
+        "more even, and 50 % is even for an even number of classes. Right: distance of a "
+        "site's labeled classes from all labeled classes; lower is more similar."
+    )
+    alt = "Balance of the labels over cycles. The table below has the values at the end."
     rows = []
     for strategy in rank_strategies(study):
-        means = _last_balance(study, strategy)
-        if means:
-            rows.append([_name(study, strategy), *means])
-    if not rows:
-        return []
-    text = (
-        "Mean over seeds. Entropy (1 is even) and Gini (0 is even) are of all labels "
-        "together. KL and total variation compare each site's labels with all labels, "
-        "mean over sites. Empty cells are pairs of site and class without a label."
-    )
-    table = Table("Labels at the end", header=[heading(study.study), *LABELS], rows=rows)
-    return [table, Note(f"{text} {_goes_with(study)}".strip())]
+        cells: dict[str, str | None] = {
+            heading(study.study): label_of(strategy, study.study)
+        }
+        for name, digits in DIGITS.items():
+            by_cycle = balance_over_cycles(study, strategy, name)
+            last = study.last_cycle(strategy)
+            if last in by_cycle:
+                cells[name] = f"{fmean(by_cycle[last]):.{digits}f}"
+        if len(cells) > 1:
+            rows.append(cells)
+    blocks: list[Block] = [show_figure(figure, f"{key}-balance", caption, alt=alt)]
+    if rows:
+        text = (
+            "Mean over seeds. Entropy (1 is even) and Gini (0 is even) are of all labels "
+            "together. KL and total variation compare each site's labels with all labels, "
+            "mean over sites. Empty cells are pairs of site and class without a label. "
+            f"{_correlate(study)}"
+        )
+        blocks += [Table.of("Labels at the end", rows), Note(text.strip())]
+    return blocks
 
 
-def _last_balance(study: StudyRecords, strategy: str) -> list[str]:
-    """Return each number of `LABELS` in the last cycle, mean over seeds; "" if one is
-    missing.
-    """
-    last = study.last_cycle(strategy)
-    if last is None:
-        return []
-    texts = []
-    for value, digits in LABELS.values():
-        by_seed = labels.over_cycles(study, strategy, value).get(last)
-        if by_seed is None:
-            return []
-        texts.append(f"{fmean(by_seed):.{digits}f}")
-    return texts
-
-
-def _goes_with(study: StudyRecords) -> str:
+def _correlate(study: StudyRecords) -> str:
     """Describe the correlation of rare classes among the labels with the final score."""
-    result = labels.minority_and_score(study)
+    result = minority_and_score(study)
     if result is None:
         return ""
     within = ""
@@ -323,18 +307,3 @@ def _goes_with(study: StudyRecords) -> str:
         f"final score correlate with r = {result.pearson:.2f} (ranks: "
         f"{result.spearman:.2f}{within})."
     ).replace("-", "−")
-
-
-def balance(study: StudyRecords, key: str) -> Blocks:
-    """Return the section on the balance of the labels."""
-    figure: Drawing | None = draw.label_balance(study)
-    if figure is None:
-        return [Note("The records have no number of labels by class.")]
-    caption = (
-        "Left: the share of the rarer half of the classes among all labels; higher is "
-        "more even, and 50 % is even for an even number of classes. Right: distance of a "
-        "site's labeled classes from all labeled classes; lower is more similar."
-    )
-    words = alt_text.balance(study)
-    drawn = show_figure(figure, f"{key}-balance", caption, alt=words)
-    return [drawn, *_labels_table(study)]

@@ -1,19 +1,15 @@
-"""Sections of a report."""
+"""Sections of a report, and the studies to which they apply."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from fallow.recipes.papers import Paper
+from fallow.report.blocks import Blocks
+from fallow.report.live import read_live
 from fallow.study.records import StudyRecords
-
-if (
-    TYPE_CHECKING
-):  # imported late, because listing configurations does not need blocks that draw
-    from fallow.report.blocks import Blocks
 
 
 class SectionPosition(IntEnum):
@@ -24,7 +20,6 @@ class SectionPosition(IntEnum):
     SCORES = 20
     SITES = 30  # one model per site
     ERRORS = 40  # regression
-    COSTS = 50
     CLASSES = 60
     FINDINGS = 70  # pairs that differ in one setting, and findings of papers
     RUN = 80  # disclosures, costs and settings of the run
@@ -33,6 +28,40 @@ class SectionPosition(IntEnum):
 def always(study: StudyRecords) -> bool:
     """Return True: the section applies to every study."""
     return True
+
+
+def is_live(study: StudyRecords) -> bool:
+    """Return whether the study is of real sites."""
+    return read_live(study.path) is not None
+
+
+def has_classes(study: StudyRecords) -> bool:
+    """Return whether the task is classification."""
+    return not study.is_regression
+
+
+def has_numbers(study: StudyRecords) -> bool:
+    """Return whether the task is regression."""
+    return study.is_regression
+
+
+def chooses(study: StudyRecords) -> bool:
+    """Return whether strategies select examples.
+
+    If all labels are bought before the first round, strategies differ only in their
+    training.
+    """
+    return study.study.recipe.get("cycles") != 0
+
+
+def tells_classes(study: StudyRecords) -> bool:
+    """Return whether sites report the classes of their examples; real sites do not."""
+    return has_classes(study) and not is_live(study)
+
+
+def buys_classes(study: StudyRecords) -> bool:
+    """Return whether the classes of selected examples are recorded."""
+    return tells_classes(study) and chooses(study)
 
 
 @dataclass(frozen=True)
@@ -55,11 +84,6 @@ class Section:
         return self.render(study, key)
 
 
-def no_study(studies: Sequence[StudyRecords]) -> Sequence[StudyRecords]:
-    """Return no study."""
-    return ()
-
-
 @dataclass(frozen=True)
 class Across:
     """Section of the article about several studies, possibly empty.
@@ -69,7 +93,7 @@ class Across:
 
     render: Callable[[Sequence[StudyRecords], str], Sequence[tuple[str, Blocks]]]
     replaces: str = ""
-    covers: Callable[[Sequence[StudyRecords]], Sequence[StudyRecords]] = no_study
+    covers: Callable[[Sequence[StudyRecords]], Sequence[StudyRecords]] = lambda studies: ()
 
 
 @dataclass(frozen=True)

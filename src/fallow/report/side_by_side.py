@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 
-from fallow.report.blocks import Blocks, Note, Table
-from fallow.report.columns import NOTHING, with_interval
+from fallow.report.blocks import NOTHING, Block, Blocks, Note, Table
 from fallow.report.costs import set_words
-from fallow.report.excess import excess_across
-from fallow.report.final_table import FinalTable, Row, digits_of, final_table
+from fallow.report.final_table import FinalTable, Row, final_table, with_interval
+from fallow.report.regression import excess_across
 from fallow.report.render import Article, parts_of
 from fallow.report.section import Across
 from fallow.settings.recipe import OUTSIDE
-from fallow.study.records import StudyManifest, StudyRecords
+from fallow.study.records import Measure, StudyManifest, StudyRecords
 
 MOST = 2
 """Maximum number of settings that are named."""
@@ -46,16 +46,12 @@ def _differing_settings(study: StudyManifest, alike: Sequence[StudyManifest]) ->
 
     Return "" if there are none or too many.
     """
-    settings = [_settings(other) for other in alike]
-    keys: dict[str, None] = {}  # a set that keeps its order
-    for of_study in settings:
-        keys |= dict.fromkeys(of_study)
-    differing = []
-    for key in keys:
-        values = {of_study.get(key) for of_study in settings}
-        if len(values) > 1:
-            differing.append(key)
-    if not differing or len(differing) > MOST:
+    values: dict[str, set[str | None]] = {}  # by setting
+    settings = list(map(_settings, alike))
+    for key in dict.fromkeys(chain.from_iterable(settings)):
+        values[key] = {of_study.get(key) for of_study in settings}
+    differing = [key for key, of_studies in values.items() if len(of_studies) > 1]
+    if len(differing) > MOST:
         return ""
     own = _settings(study)
     return "".join(f", {key}={own.get(key, 'none')}" for key in differing)
@@ -74,15 +70,11 @@ def _settings(study: StudyManifest) -> dict[str, str]:
     return words
 
 
-TITLE = "Final scores side by side"
-
-
 @dataclass(frozen=True)
 class StudyColumn:
     """A study and its final table, by the name of each row."""
 
     name: str
-    study: StudyRecords
     final: FinalTable
 
     @property
@@ -90,69 +82,72 @@ class StudyColumn:
         """Return label -> row, with separate names for upper bounds."""
         return {row.label: row for row in self.final.rows if row.score}
 
-    @property
-    def best(self) -> str | None:
-        """Return the strategy with the best mean."""
-        for row in self.final.rows:  # the best first
-            if row.score and not row.is_bound:
-                return row.label
-        return None
-
 
 def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """Return a table of studies with the same measure, for strategies that two or more
     share.
     """
-    columns = []
+    by_measure: dict[Measure, list[StudyColumn]] = {}
     for name, study in zip(names_of(studies), studies, strict=True):
-        columns.append(StudyColumn(name, study, final_table(study)))
+        column = StudyColumn(name, final_table(study))
+        by_measure.setdefault(study.measure, []).append(column)
     parts = []
-    for measure in dict.fromkeys(study.measure for study in studies):
-        measured = [column for column in columns if column.study.measure == measure]
-        blocks = _score_tables(measured)
+    for columns in by_measure.values():
+        blocks = _score_tables(columns)
         if blocks:
-            parts.append((TITLE, blocks))
+            parts.append(("Final scores side by side", blocks))
     return parts
 
 
 def _score_tables(columns: Sequence[StudyColumn]) -> Blocks:
-    """Return the scores of strategies in two or more columns, and their differences."""
+    """Return the scores of strategies in two or more columns, and their differences to the
+    reference of each study.
+    """
     shared = _shared_labels(columns)
     if not shared:
         return []
     columns = [column for column in columns if column.rows.keys() & set(shared)]
-    names = [column.name for column in columns]
-    unit = columns[0].final.unit
-    rows = []
+    scores = []
+    gaps = []
     for label in shared:
-        scores_of_label = [_score(column, label) for column in columns]
-        rows.append([label, *scores_of_label])
-    scores = Table(
-        f"Final {unit}, mean ± standard deviation over seeds",
-        header=["Strategy", *names],
-        rows=rows,
+        scores.append([label, *(_score(column, label) for column in columns)])
+        differences = [_difference(column, label) for column in columns]
+        if set(differences) != {NOTHING}:
+            gaps.append([label, *differences])
+    header = ["Strategy", *(column.name for column in columns)]
+    caption = (
+        f"Final {columns[0].final.measure.heading}, mean ± standard deviation over seeds"
     )
-    gaps = _differences(columns, shared, names)
     stars = (
         "* marks the best mean of a study; a study without a mark is led by a strategy "
         "that is in no other study."
     )
-    return [scores, Note(stars), *gaps]
+    blocks: list[Block] = [Table(caption, header, scores), Note(stars)]
+    if gaps:
+        caption = "Minus the reference of the study, paired over seeds, with 95 % interval"
+        references: dict[str, None] = {}  # a set that keeps its order
+        for column in columns:
+            if any(row.comparison for row in column.rows.values()):
+                references[column.final.reference_label] = None
+        text = (
+            f"References: {', '.join(references)}. ≈ marks differences within chance (Holm p "
+            "above 0.05)."
+        )
+        blocks += [Table(caption, header, gaps), Note(text)]
+    return blocks
 
 
 def _shared_labels(columns: Sequence[StudyColumn]) -> list[str]:
     """Return strategies of two or more studies, the best first by mean rank, then bounds."""
-    ranks: dict[str, list[int]] = {}
-    bounds = set()
+    ranks: dict[str, list[tuple[bool, int]]] = {}
     for column in columns:
         for rank, (label, row) in enumerate(column.rows.items()):
-            ranks.setdefault(label, []).append(rank)
-            if row.is_bound:
-                bounds.add(label)
-    shared = [label for label, outcome in ranks.items() if len(outcome) > 1]
+            ranks.setdefault(label, []).append((row.is_bound, rank))
+    shared = [label for label, of_studies in ranks.items() if len(of_studies) > 1]
 
     def sort_key(label: str) -> tuple[bool, float]:
-        return label in bounds, fmean(ranks[label])
+        are_bounds, places = zip(*ranks[label], strict=True)
+        return any(are_bounds), fmean(places)
 
     return sorted(shared, key=sort_key)
 
@@ -162,37 +157,10 @@ def _score(column: StudyColumn, label: str) -> str:
     if row is None or row.score is None:
         return NOTHING
     text = row.score.text(column.final.digits)
-    if label == column.best:
-        return f"{text} *"
+    best = next((row for row in column.rows.values() if not row.is_bound), None)
+    if row is best:
+        text += " *"
     return text
-
-
-def _differences(
-    columns: Sequence[StudyColumn], shared: Sequence[str], names: Sequence[str]
-) -> Blocks:
-    """Return each study's differences to its own reference, or nothing without tests."""
-    rows = []
-    for label in shared:
-        cells = [_difference(column, label) for column in columns]
-        if any(cell != NOTHING for cell in cells):
-            rows.append([label, *cells])
-    if not rows:
-        return []
-    references: dict[str, None] = {}  # distinct labels
-    for column in columns:
-        reference = column.final.row(column.final.reference or "")
-        if reference is not None:
-            references[reference.label] = None
-    table = Table(
-        "Minus the reference of the study, paired over seeds, with 95 % interval",
-        header=["Strategy", *names],
-        rows=rows,
-    )
-    text = (
-        f"References: {', '.join(references)}. ≈ marks differences within chance (Holm p "
-        "above 0.05)."
-    )
-    return [table, Note(text)]
 
 
 def _difference(column: StudyColumn, label: str) -> str:
@@ -200,9 +168,9 @@ def _difference(column: StudyColumn, label: str) -> str:
     if row is None or row.comparison is None:
         return NOTHING
     c = row.comparison
-    shown = with_interval(c.difference, c.interval, digits_of(column.study))
+    shown = with_interval(c.difference, c.interval, column.final.digits)
     if not c.is_distinct:
-        return f"≈ {shown}"
+        shown = f"≈ {shown}"
     return shown
 
 

@@ -1,106 +1,53 @@
-"""Output formats of a final table: CSV, Markdown, LaTeX, and the terminal.
-
->>> from fallow.report.tables import FinalTable, to_markdown
->>> from fallow.study.records import ACCURACY
->>> print(to_markdown(FinalTable("tiny", ACCURACY, None, (), "No test.")).splitlines()[0])
-| Strategy | Final accuracy, % | Seeds |
-"""
+"""Final table as displayed, with its notes, and as CSV, Markdown, LaTeX and in a terminal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from fallow.report.columns import (
-    AREA_MINUS,
-    AREA_P,
-    columns,
-    comparison_columns,
-    footnotes,
-    p_text,
-    score_columns,
-)
-from fallow.report.final_table import (
-    FinalTable,
-    Row,
-    Sign,
-    Spread,
-    beside,
-    final_table,
-    signs,
-)
-from fallow.storage.plain import cell, markdown_cell, markdown_text, one_line
+from fallow.core.wording import count_noun
+from fallow.report.blocks import Cells, Table, show
+from fallow.report.final_table import FinalTable, Row, Spread, p_text, with_interval
+from fallow.storage.plain import cell, markdown_text, one_line
 from fallow.storage.validation import STRICT, Count
-from fallow.study.statistics import Comparison
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-__all__ = [
-    "WIDE",
-    "FinalTable",
-    "Row",
-    "Sign",
-    "Spread",
-    "TableRow",
-    "beside",
-    "columns",
-    "comparison_columns",
-    "final_table",
-    "footnotes",
-    "p_text",
-    "score_columns",
-    "signs",
-    "table_rows",
-    "to_csv",
-    "to_frame",
-    "to_latex",
-    "to_markdown",
-    "to_rich",
-]
-
-TESTS: Mapping[str, str] = {
-    "difference": "mean difference from the reference",
-    "low": "lower bound of its 95 % interval",
-    "high": "upper bound of its 95 % interval",
-    "Hodges-Lehmann": "Hodges-Lehmann estimate of the difference",
-    "HL low": "lower bound of its interval",
-    "HL high": "upper bound of its interval",
-    "HL level": "confidence level of this interval",
-    "paired t p": "p-value of the paired t-test",
-    "paired t Holm p": "p-value of the paired t-test with Holm's correction",
-    "Wilcoxon p": "p-value of the signed-rank test",
-    "Wilcoxon Holm p": "p-value of the signed-rank test with Holm's correction",
-    "wins": "seeds with a better score than the reference",
-    "ties": "seeds with the same score",
-    "losses": "seeds with a worse score",
+NUMBERS: Mapping[str, tuple[str, str]] = {
+    "mean": ("mean score over seeds", "score.mean"),
+    "sd": ("standard deviation of the score", "score.sd"),
+    "area": ("mean area under the learning curve", "area.mean"),
+    "area sd": ("standard deviation of the area", "area.sd"),
+    "labels saved %": ("labels saved against the reference, in percent", "saved"),
+    "difference": ("mean difference from the reference", "comparison.difference"),
+    "low": ("lower bound of its 95 % interval", "comparison.interval.low"),
+    "high": ("upper bound of its 95 % interval", "comparison.interval.high"),
+    "Hodges-Lehmann": ("Hodges-Lehmann estimate of the difference", "comparison.shift"),
+    "HL low": ("lower bound of its interval", "comparison.shift_interval.low"),
+    "HL high": ("upper bound of its interval", "comparison.shift_interval.high"),
+    "HL level": ("confidence level of this interval", "comparison.shift_interval.level"),
+    "paired t p": ("p-value of the paired t-test", "comparison.t"),
+    "paired t Holm p": (
+        "p-value of the paired t-test with Holm's correction",
+        "comparison.t_holm",
+    ),
+    "Wilcoxon p": ("p-value of the signed-rank test", "comparison.wilcoxon"),
+    "Wilcoxon Holm p": (
+        "p-value of the signed-rank test with Holm's correction",
+        "comparison.holm",
+    ),
+    "wins": ("seeds with a better score than the reference", "comparison.wins"),
+    "ties": ("seeds with the same score", "comparison.ties"),
+    "losses": ("seeds with a worse score", "comparison.losses"),
+    "published": ("published score", "published.mean"),
+    "published sd": ("published standard deviation", "published.sd"),
 }
-"""Columns of a comparison, one number each."""
-SCORES: Mapping[str, str] = {
-    "mean": "mean score over seeds",
-    "sd": "standard deviation of the score",
-    "area": "mean area under the learning curve",
-    "area sd": "standard deviation of the area",
-    "labels saved %": "labels saved against the reference, in percent",
-}
-PUBLISHED: Mapping[str, str] = {
-    "published": "published score",
-    "published sd": "published standard deviation",
-}
-
-
-def _describe_columns(columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return columns of numbers as fields; a missing number is None."""
-    return {
-        name: Annotated[float | None, Field(description=text)]
-        for name, text in columns.items()
-    }
-
+"""Columns of numbers: their descriptions, and their attributes of a `Row`."""
 
 if TYPE_CHECKING:
     TableRow = dict[str, object]
@@ -115,119 +62,207 @@ else:
                     Field(description="role in the comparison"),
                 ],
                 "seeds": Annotated[Count, Field(description="number of seeds")],
-                **_describe_columns(SCORES),
-                **_describe_columns(TESTS),
-                **_describe_columns(PUBLISHED),
+                **{
+                    name: Annotated[float | None, Field(description=text)]
+                    for name, (text, _) in NUMBERS.items()
+                },
             },
         )
     )
-"""Row of the final table: every number in a column of its own."""
-
-
-def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
-    """Return a comparison by column, with None for missing numbers."""
-    numbers: dict[str, float | None] = dict.fromkeys(TESTS)
-    if test is None:
-        return numbers
-    numbers |= {
-        "difference": test.difference,
-        "low": test.interval.low,
-        "high": test.interval.high,
-        "Hodges-Lehmann": test.shift,
-        "paired t p": test.t,
-        "paired t Holm p": test.t_holm,
-        "Wilcoxon p": test.wilcoxon,
-        "Wilcoxon Holm p": test.holm,
-        "wins": test.wins,
-        "ties": test.ties,
-        "losses": test.losses,
-    }
-    shift = test.shift_interval
-    if shift is not None:
-        numbers |= {"HL low": shift.low, "HL high": shift.high, "HL level": shift.level}
-    return numbers
-
-
-def _kind(row: Row, reference: str | None) -> str:
-    if row.is_bound:
-        return "bound"
-    if row.strategy == reference:
-        return "reference"
-    return "strategy"
-
-
-def _mean_and_sd(spread: Spread | None) -> tuple[float | None, float | None]:
-    if spread is None:
-        return None, None
-    return spread.mean, spread.sd
+"""Row of the final table: every number in a column of its own; None is missing."""
 
 
 def table_rows(table: FinalTable) -> list[TableRow]:
     """Return the rows of the table with their numbers, one for each strategy and bound."""
-    return [_numbers(row, table.reference) for row in table.rows]
+    rows = []
+    for row in table.rows:
+        numbers: TableRow = {
+            "strategy": row.strategy,
+            "kind": table.kind(row),
+            "seeds": _read(row, "score.seeds") or 0,
+        }
+        for name, (_, path) in NUMBERS.items():
+            numbers[name] = _read(row, path)
+        rows.append(numbers)
+    return rows
 
 
-def _numbers(row: Row, reference: str | None) -> TableRow:
-    """Return the numbers of one row, by column."""
-    mean, sd = _mean_and_sd(row.score)
-    area, area_sd = _mean_and_sd(row.area)
-    published, published_sd = _mean_and_sd(row.published)
-    seeds: int | None = 0
-    if row.score:
-        seeds = row.score.seeds
-    return {
-        "strategy": row.strategy,
-        "kind": _kind(row, reference),
-        "seeds": seeds,
-        "mean": mean,
-        "sd": sd,
-        "area": area,
-        "area sd": area_sd,
-        "labels saved %": row.saved,
-        **_test_numbers(row.comparison),
-        "published": published,
-        "published sd": published_sd,
-    }
-
-
-def to_frame(table: FinalTable) -> pd.DataFrame:
-    """Return the rows of the table as a data frame; missing numbers are NaN."""
-    import pandas as pd
-
-    kinds = dict.fromkeys([*SCORES, *TESTS, *PUBLISHED], "float64")
-    columns = ["strategy", "kind", "seeds", *kinds]
-    return pd.DataFrame(table_rows(table), columns=columns).astype(kinds)
+def _read(row: Row, path: str) -> object:
+    """Return the value at a path of attributes, or None if a part of it is missing."""
+    value: Any = row
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def to_csv(table: FinalTable) -> str:
     """Return the table as CSV, with one number per column; missing numbers are empty."""
-    frame = to_frame(table)
-    for name in frame.columns:
-        if frame[name].dtype == object or str(frame[name].dtype) == "str":
-            frame[name] = frame[name].map(
-                cell
-            )  # texts must not become formulas of a spreadsheet
+    import pandas as pd
+
+    frame = pd.DataFrame(table_rows(table), columns=["strategy", "kind", "seeds", *NUMBERS])
+    frame = frame.astype(dict.fromkeys(NUMBERS, "float64"))
+    # texts must not become formulas of a spreadsheet
+    frame["strategy"] = frame["strategy"].map(cell)
     return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+
+# -- as displayed ---------------------------------------------------------------------------
+
+AREA_MINUS = "Area minus reference's [95 %]"
+AREA_P = "Area Holm p"
+WIDE = (
+    "Area under curve",
+    "Hodges-Lehmann",
+    "Paired t p",
+    "Wilcoxon p",
+    "Win/tie/loss",
+    AREA_MINUS,
+    AREA_P,
+)
+"""Columns that do not fit a terminal."""
+
+
+def score_cells(row: Row, table: FinalTable) -> Cells:
+    """Return the cells of a row about its score: accuracies with two decimals, errors with
+    four digits.
+    """
+
+    def show_spread(spread: Spread) -> str:
+        return spread.text(table.digits)
+
+    labels = None
+    if table.labels_differ:
+        labels = show(row.labels, lambda n: f"{n:,.0f}")
+    return {
+        table.heading: row.name,
+        f"Final {table.measure.heading}": show(row.score, show_spread),
+        "Seeds": str(_read(row, "score.seeds") or 0),
+        "Labels": labels,
+        "Published": show(row.published, show_spread),
+        "Area under curve": show(row.area, show_spread),
+        "Labels saved": show(row.saved, lambda saved: f"{saved:+.0f} %"),
+    }
+
+
+def comparison_cells(row: Row, table: FinalTable) -> Cells:
+    """Return the cells of a row about the tests against the reference."""
+    test = row.comparison
+    if test is None:
+        return {}
+    digits = table.digits
+    areas = row.area_comparison
+    return {
+        f"Minus {table.reference_label} [95 %]": with_interval(
+            test.difference, test.interval, digits
+        ),
+        "Hodges-Lehmann": with_interval(test.shift, test.shift_interval, digits),
+        "Paired t p": p_text(test.t),
+        "Wilcoxon p": p_text(test.wilcoxon),
+        "Holm p": p_text(test.holm),
+        "Win/tie/loss": f"{test.wins}/{test.ties}/{test.losses}",
+        AREA_MINUS: show(areas, lambda c: with_interval(c.difference, c.interval, digits)),
+        AREA_P: show(areas, lambda c: p_text(c.holm)),
+    }
+
+
+def displayed(table: FinalTable, left_out: Collection[str] = ()) -> Table:
+    """Return all columns as they are displayed, without those ``left_out``."""
+    rows = []
+    for row in table.rows:
+        cells = {**score_cells(row, table), **comparison_cells(row, table)}
+        rows.append({name: text for name, text in cells.items() if name not in left_out})
+    return Table.of(table.title, rows)
+
+
+def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
+    """Return the notes of the table, one sentence each.
+
+    ``left_out`` names columns that a format does not show.
+    """
+    rows = table.rows
+    what = table.heading.lower()
+    favors = ""
+    if not table.measure.higher_is_better:
+        favors = f"; a negative difference favors the {what}"
+    tests = [row.comparison for row in rows if row.comparison]
+    reasons = dict.fromkeys(test.note for test in tests)
+    has_areas = any(row.area_comparison for row in rows)
+    is_mixed = table.heading == "Strategy" and table.trainings_differ
+    notes: list[tuple[object, str]] = [
+        *((True, sentence) for sentence in table.training),
+        (True, "Mean ± standard deviation over seeds (ddof = 1)."),
+        (is_mixed, "Each strategy is a query strategy with its training algorithm."),
+        (
+            tests,
+            f"Differences are {what} minus reference, paired by seed, with a 95 % Student "
+            f"interval{favors}.",
+        ),
+        (
+            tests and "Hodges-Lehmann" not in left_out,
+            "Hodges-Lehmann is the median of the Walsh averages, with its exact interval of "
+            "at least 95 % if the number of seeds allows one.",
+        ),
+        (
+            tests,
+            "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
+            f"{count_noun(len(tests), 'comparison')} of this table.",
+        ),
+        (
+            has_areas and AREA_P not in left_out,
+            "The last two columns test the areas under the learning curve in the same way.",
+        ),
+        *((reason, f"{reason}.") for reason in reasons),
+        (
+            table.is_scaled,
+            "Errors are divided by the variance of the training targets: predicting their "
+            "mean has an error of about 1.",
+        ),
+        (
+            table.labels_differ,
+            "Labels: final number, including the initial labeled set. Strategies without an "
+            "initial labeled set end with fewer labels: scores are compared by cycle, areas "
+            "over the range of labels that all curves cover.",
+        ),
+        (
+            any(row.has_diverged for row in rows),
+            "Diverged: for at least one seed, the final model is not usable.",
+        ),
+        (
+            any(row.one_class for row in rows),
+            "One class: for at least one seed, the final model predicts the same class for "
+            "every test example. Train longer (rounds, epochs), change the learning rate "
+            "(lr), or buy more labels.",
+        ),
+        (
+            any(row.same_as for row in rows),
+            "Same as: both strategies have identical scores in every cycle and for every "
+            "seed. They selected the same examples, or their selections did not change the "
+            "model.",
+        ),
+        (table.untested, table.untested),
+        *((True, sentence) for sentence in table.stopped),
+        (
+            any(row.saved is not None for row in rows),
+            "Labels saved: labels that the strategy needs to reach the final score of "
+            "random, compared with those that random needs. Mean curves are interpolated "
+            "linearly. – means that the score is never reached.",
+        ),
+        (table.published_in, f"Published: {table.published_in}."),
+    ]
+    return [sentence for is_shown, sentence in notes if is_shown]
 
 
 def to_markdown(table: FinalTable) -> str:
     """Return the table as Markdown with its notes below; numbers are right-aligned."""
-    shown = columns(table)
-    rule = "|---|" + "---:|" * (len(shown) - 1)  # names to the left, numbers to the right
-    heads = [markdown_cell(name) for name in shown]
-    lines = [f"| {' | '.join(heads)} |", rule]
+    lines = [*displayed(table).markdown(), ""]
     if table.trained:
         lines = [markdown_text(one_line(table.title)), "", *lines]
-    for cells in zip(*shown.values(), strict=True):
-        escaped = [markdown_cell(cell) for cell in cells]
-        lines.append(f"| {' | '.join(escaped)} |")
-    lines.append("")
     for note in footnotes(table):
         lines.append(f"{markdown_text(one_line(note))}  ")  # two spaces break a line
     return "\n".join(lines) + "\n"
 
 
-_TEX = {
+_TEX: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
     "%": r"\%",
@@ -247,15 +282,13 @@ _TEX = {
 
 def _tex(text: str) -> str:
     """Escape text for LaTeX; the sign of a number becomes a mathematical one."""
-    escaped = "".join(_TEX.get(ch, ch) for ch in one_line(text))
+    escaped = one_line(text).translate(str.maketrans(_TEX))
     return re.sub(r"(?<![\w-])([+-])(?=\d)", r"$\1$", escaped)
 
 
 def to_latex(table: FinalTable) -> str:
     """Return the table as a LaTeX ``table`` (package booktabs), bounds below a rule."""
-    import pandas as pd
-
-    frame = pd.DataFrame(columns(table)).map(_tex)
+    frame = displayed(table).frame().map(_tex)
     for at, row in enumerate(table.rows):
         if row.is_bound:  # a rule above the first bound
             frame.iloc[at, 0] = f"\\midrule\n{frame.iloc[at, 0]}"
@@ -272,35 +305,23 @@ def to_latex(table: FinalTable) -> str:
     return str(body).replace(end, "\n".join([*notes, end]))
 
 
-WIDE = (
-    "Area under curve",
-    "Hodges-Lehmann",
-    "Paired t p",
-    "Wilcoxon p",
-    "Win/tie/loss",
-    AREA_MINUS,
-    AREA_P,
-)
-"""Columns that do not fit a terminal."""
-
-
-def to_rich(table: FinalTable) -> Table:
+def to_rich(table: FinalTable) -> RichTable:
     """Return the table for a rich console: the reference in bold, bounds dimmed.
 
     Columns that do not fit 80 characters are only in the page and in the other formats;
     ``footnotes(table, WIDE)`` are the notes on the displayed ones.
     """
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
+    shown = displayed(table, WIDE)
     styles = {"bound": "dim", "reference": "bold", "strategy": ""}
-    rich_table = Table(title=Text(one_line(table.title)))
+    rich_table = RichTable(title=Text(one_line(table.title)))
     justify: Literal["left", "right"] = "left"  # the name; numbers are right-aligned
-    for name in shown:
+    for name in shown.header:
         rich_table.add_column(Text(one_line(name)), justify=justify, overflow="fold")
         justify = "right"
-    for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
-        texts = [Text(one_line(cell)) for cell in cells]
-        rich_table.add_row(*texts, style=styles[_kind(row, table.reference)])
+    for row, cells in zip(table.rows, shown.rows, strict=True):
+        texts = [Text(one_line(text)) for text in cells]
+        rich_table.add_row(*texts, style=styles[table.kind(row)])
     return rich_table

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fallow.core.wording import join_words
 from fallow.engine.score_metrics import find_metric
@@ -51,6 +51,13 @@ class Measure:
     def is_percent(self) -> bool:
         """Whether values are shown in percent."""
         return self.scale == 100
+
+    @property
+    def sign(self) -> str:
+        """Unit after a value."""
+        if self.is_percent:
+            return " %"
+        return ""
 
     @property
     def unit(self) -> str:
@@ -130,16 +137,24 @@ class RunRecords:
 
     def last_of(self, cycle: int) -> Record | None:
         """Return the last record of a cycle, which has the complete cumulative counts."""
-        return self._last.get(cycle)
+        return self.last_records.get(cycle)
 
     @cached_property
-    def _last(self) -> dict[int, Record]:
+    def last_records(self) -> dict[int, Record]:
+        """Last record of each cycle."""
         return {int(r["cycle"]): r for r in self.records}
+
+    @property
+    def last(self) -> Record:
+        """Last record; empty if there is none."""
+        if not self.records:
+            return cast("Record", {})
+        return self.records[-1]
 
     @cached_property
     def cycles(self) -> tuple[int, ...]:
         """Cycles with at least one record, ascending."""
-        return tuple(sorted(self._last))
+        return tuple(sorted(self.last_records))
 
     @cached_property
     def has_diverged(self) -> bool:
@@ -241,6 +256,13 @@ class StudyRecords:
     def higher_is_better(self) -> bool:
         """Whether higher scores are better; False for errors."""
         return self.measure.higher_is_better
+
+    @property
+    def loss(self) -> int:
+        """Sign of a score in a quantity to minimize: 1 for errors, -1 otherwise."""
+        if self.higher_is_better:
+            return -1
+        return 1
 
     @property
     def scale(self) -> float:

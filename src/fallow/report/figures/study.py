@@ -5,7 +5,7 @@ Each function takes records and returns a figure, or ``None`` when the records d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import matplotlib as mpl
@@ -13,27 +13,32 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from fallow.report.columns import with_interval
+from fallow.report.by_class import class_names, class_scores
+from fallow.report.degenerate import FAR
 from fallow.report.figures.style import (
     FAINT,
     INK,
     STYLE,
-    LineStyle,
+    Line,
     add_tip,
+    draw_lines,
     key_above,
     looks,
     name_ends,
     new_figure,
     plain,
     plain_logarithm,
-    spread_line,
-    with_band,
 )
-from fallow.report.final_table import FinalTable, Row, digits_of, label_of
-from fallow.report.findings.degenerate import FAR
-from fallow.report.findings.labels import label_kl, minority_share, over_cycles
-from fallow.study.by_class import ClassScores, class_means, class_names, class_scores
+from fallow.report.final_table import (
+    FinalTable,
+    Row,
+    digits_of,
+    label_of,
+    with_interval,
+)
+from fallow.report.labels import KL, RARER, balance_over_cycles
 from fallow.study.forecast import MORE, Forecast
 from fallow.study.records import SQUARED_ERROR, StudyRecords
 
@@ -54,24 +59,6 @@ _DECADE = 10.0
 """Errors with a larger range are drawn on a logarithmic axis."""
 
 
-def _title_scores(study: StudyRecords) -> str:
-    """Return the title of an axis of scores."""
-    if study.measure == SQUARED_ERROR and study.is_scaled:
-        return "Test error (MSE; 1 is the variance of the targets)"
-    if study.measure == SQUARED_ERROR:
-        return "Test error (MSE)"
-    return f"Test {study.measure.heading}"
-
-
-def _labels_axis(study: StudyRecords, strategy: str) -> dict[int, float]:
-    """Return the position of each cycle on the axis: labeled share in per cent, or for
-    errors the number of labels.
-    """
-    if study.is_regression:
-        return study.labels(strategy)
-    return {cycle: 100 * share for cycle, share in study.fractions(strategy).items()}
-
-
 def _fit_errors(axes: Axes, study: StudyRecords) -> None:
     """Set up the axes for errors.
 
@@ -80,14 +67,17 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
     """
     axes.set_xlabel("Number of labels, including the initial labeled set")
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
-    errors = _mean_errors(study)
+    if study.higher_is_better:
+        return
+    shown = [study.final(strategy) for strategy in study.bounds]
+    for strategy in study.strategies:
+        shown += study.curve(strategy).values()
+    errors = [fmean(by_seed.values()) for by_seed in shown if by_seed]
     usable = errors
     if study.is_scaled:
         usable = [error for error in errors if error <= FAR] or errors
     low = min(usable)
     high = max(usable)
-    if study.higher_is_better:
-        return
     if low > 0 and high > _DECADE * low:
         axes.set_yscale("log")
         plain_logarithm(axes.yaxis)
@@ -97,72 +87,71 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
         axes.set_ylim(low - margin, high + margin + 1e-9)
 
 
-def _mean_errors(study: StudyRecords) -> list[float]:
-    """Return all means over seeds that the figure of learning curves shows."""
-    errors = []
-    for strategy in study.strategies:
-        errors += [fmean(by_seed.values()) for by_seed in study.curve(strategy).values()]
-    for strategy in study.bounds:
-        final = study.final(strategy)
-        if final:
-            errors.append(fmean(final.values()))
-    return errors
-
-
 @mpl.rc_context(STYLE)
 def learning_curves(study: StudyRecords) -> Figure | None:
-    """Plot score against labels, mean ± sd over seeds, with upper bounds as dashed lines."""
+    """Plot score against labels, mean ± sd over seeds, with upper bounds as dashed lines.
+
+    Labels are a share in per cent, and a number for errors.
+    """
     figure, (axes,) = new_figure(3.7)
     look = looks(study)
-    ends: list[tuple[str, float, float, str]] = []
-    bands = with_band(study)
+    digits = digits_of(study)
+    lines: dict[str, Line] = {}
+    for strategy in study.strategies:
+        shares = study.fractions(strategy)
+        x = {cycle: 100 * share for cycle, share in shares.items()}
+        if study.is_regression:
+            x = study.labels(strategy)
+        for cycle, by_seed in study.curve(strategy).items():
+            if cycle in x:
+                scores = [study.scale * score for score in by_seed.values()]
+                lines.setdefault(strategy, {})[x[cycle]] = scores
     unit = " % labeled"
     if study.is_regression:
         unit = " labels"
-    for strategy in look:
-        curve = study.curve(strategy)
-        x = _labels_axis(study, strategy)
-        cycles = [cycle for cycle in curve if cycle in x]
-        if strategy not in study.strategies or not cycles:
-            continue
-        name = label_of(strategy, study.study)
-        scores = []  # one value per seed for each cycle
-        for cycle in cycles:
-            scores.append([study.scale * score for score in curve[cycle].values()])
-        end_x, end_y = spread_line(
-            axes,
-            [x[cycle] for cycle in cycles],
-            scores,
-            look[strategy],
-            band=strategy in bands,
-            name=name,
-            unit=unit,
-            digits=digits_of(study),
-        )
+    spots = draw_lines(axes, study, lines, unit, digits=digits)
+    ends = []
+    for strategy, (x_end, y_end) in spots.items():
         if not look[strategy].is_faint:
-            ends.append((name, end_x, end_y, look[strategy].color))
+            name = label_of(strategy, study.study)
+            ends.append((name, x_end, y_end, look[strategy].color))
     if not ends:
         return None
     left, right = axes.dataLim.intervalx
-    for strategy in study.bounds:
-        final = study.final(strategy)
-        if final:
-            level = study.scale * fmean(final.values())
-            axes.plot(
-                [left, right],
-                [level, level],
-                color=look[strategy].color,
-                linestyle=(0, (5, 3)),
-                linewidth=1.3,
-            )
-            name = label_of(strategy, study.study)
-            ends.append((name, right, level, look[strategy].color))
-            add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
-    axes.set_title(_title_scores(study))
+    for strategy in filter(study.final, study.bounds):
+        level = study.scale * fmean(study.final(strategy).values())
+        color = look[strategy].color
+        dashes = (0, (5, 3))
+        axes.plot(
+            [left, right], [level, level], color=color, linestyle=dashes, linewidth=1.3
+        )
+        name = label_of(strategy, study.study)
+        ends.append((name, right, level, color))
+        add_tip(axes, right, level, f"{name}: {level:.{digits}f}")
+    title = f"Test {study.measure.heading}"
+    if study.measure == SQUARED_ERROR:
+        title = "Test error (MSE)"
+    if study.is_scaled:
+        title = "Test error (MSE; 1 is the variance of the targets)"
+    axes.set_title(title)
     axes.set_xlabel("Labeled examples, % of all training examples")
     if study.is_regression:
         _fit_errors(axes, study)
     name_ends(axes, ends)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def rounds(study: StudyRecords, lines: Mapping[str, Line]) -> Figure | None:
+    """Plot the accuracy after every round that was scored, if there are two or more."""
+    if max(map(len, lines.values()), default=0) < 2:
+        return None
+    figure, (axes,) = new_figure(3.4)
+    draw_lines(axes, study, lines, name=", round")
+    axes.set_title("Test accuracy, mean over sites, %")
+    axes.set_xlabel("Round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    key_above(figure, study, lines)
     return figure
 
 
@@ -183,21 +172,15 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
         color = look[row.strategy].color
         if look[row.strategy].is_faint:  # the reference has a row of its own here
             color = INK
+        heights = [at - APART] * len(gaps)
         axes.plot(
-            gaps,
-            [at - APART] * len(gaps),
-            "o",
-            color=color,
-            markersize=5,
-            alpha=0.6,
-            markeredgewidth=0,
+            gaps, heights, "o", color=color, markersize=5, alpha=0.6, markeredgewidth=0
         )
         _mean_and_interval(axes, row, at, color=color, digits=final.digits)
     axes.set_yticks(range(len(tested)), [plain(row.label) for row in tested])
     axes.set_ylim(len(tested) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    name = plain(label_of(final.reference or "", study.study))
-    axes.set_title(f"Minus {name}, {study.measure.unit}")
+    axes.set_title(f"Minus {plain(final.reference_label)}, {study.measure.unit}")
     return figure
 
 
@@ -228,73 +211,48 @@ def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
         axes.set_xticks(at, texts)
 
 
-def _draw_dots(
-    axes: Axes,
-    scored: ClassScores,
-    shown: Sequence[int],
-    *,
-    look: LineStyle,
-    shift: float,
-    name: str,
-) -> None:
-    """Draw the classes of one strategy, beside those of the others."""
-    x = []
-    y = []
-    for at, which in enumerate(shown):
-        accuracy = scored.mean[which]
-        if accuracy is not None:
-            x.append(at + shift)
-            y.append(100 * accuracy)
-    axes.plot(x, y, linestyle="none", color=look.color, marker=look.marker)
-    for at_x, at_y in zip(x, y, strict=True):
-        add_tip(axes, at_x, at_y, f"{name}: {at_y:.1f} %")
-
-
-def _draw_faint_dots(
-    axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]
-) -> None:
-    """Draw the range of the strategies without a name, as one bar per class."""
-    for at, which in enumerate(shown):
-        accuracies = [scored.mean[which] for scored in scores]
-        known = [100 * accuracy for accuracy in accuracies if accuracy is not None]
-        if known:
-            axes.vlines(at, min(known), max(known), color=FAINT, linewidth=26, alpha=0.45)
-
-
 @mpl.rc_context(STYLE)
 def class_accuracy(study: StudyRecords) -> Figure | None:
-    """Plot one dot per class and strategy, with classes sorted by their mean accuracy."""
+    """Plot one dot per class and strategy, with classes sorted by their mean accuracy.
+
+    A bar per class spans the strategies without a name.
+    """
     scores = class_scores(study)
     if not scores:
         return None
-    means = class_means([scored.mean for scored in scores])
-    names = class_names(study) or tuple(str(which) for which in range(len(means)))
-    ranked = []
-    for which, mean in enumerate(means):
-        if mean is not None:
-            ranked.append((mean, which))
-    shown = [which for _, which in sorted(ranked)]
+    look = looks(study)
+    strategies = [scored.strategy for scored in scores]
+    names = class_names(study) or tuple(map(str, range(len(scores[0].mean))))
+    accuracies = 100 * np.array([scored.mean for scored in scores], dtype=float)
+    is_known = ~np.isnan(accuracies).all(0)
+    classes = np.flatnonzero(is_known)  # NaN for a class without test examples
+    ranked = classes[np.argsort(np.nanmean(accuracies[:, classes], 0), kind="stable")]
+    shown = accuracies[:, ranked]  # (strategies, classes)
 
     figure, (axes,) = new_figure(3.4)
-    look = looks(study)
-    faint = [scored for scored in scores if look[scored.strategy].is_faint]
-    _draw_faint_dots(axes, faint, shown)
-    named = [scored for scored in scores if not look[scored.strategy].is_faint]
-    for k, scored in enumerate(named):
-        from_middle = k - (len(named) - 1) / 2
-        _draw_dots(
-            axes,
-            scored,
-            shown,
-            look=look[scored.strategy],
-            shift=WIDTH * from_middle / len(named),
-            name=label_of(scored.strategy, study.study),
+    is_faint = np.array([look[strategy].is_faint for strategy in strategies])
+    if is_faint.any():
+        faint = shown[is_faint]
+        lows = np.nanmin(faint, 0)
+        highs = np.nanmax(faint, 0)
+        axes.vlines(range(len(ranked)), lows, highs, color=FAINT, linewidth=26, alpha=0.45)
+    named = np.flatnonzero(~is_faint)
+    for k, which in enumerate(named):
+        strategy = strategies[which]
+        x = np.arange(len(ranked)) + WIDTH * (k - (len(named) - 1) / 2) / len(named)
+        color = look[strategy].color
+        axes.plot(
+            x, shown[which], linestyle="none", color=color, marker=look[strategy].marker
         )
-    _class_ticks(axes, [names[which] for which in shown])
+        name = label_of(strategy, study.study)
+        for at_x, at_y in zip(x, shown[which], strict=True):
+            if np.isfinite(at_y):
+                add_tip(axes, at_x, at_y, f"{name}: {at_y:.1f} %")
+    _class_ticks(axes, [names[which] for which in ranked])
     axes.set_xlabel("Class, sorted by mean accuracy, lowest first")
     axes.set_title("Test accuracy of each class, %")
     axes.grid(visible=False, axis="x")
-    key_above(figure, study, [s.strategy for s in scores])
+    key_above(figure, study, strategies)
     return figure
 
 
@@ -397,26 +355,15 @@ def label_balance(study: StudyRecords) -> Figure | None:
     labeled share.
     """
     figure, panels = new_figure(3.1, columns=2)
-    look = looks(study)
-    bands = with_band(study)
-    drawn: list[str] = []
-    for axes, value in zip(panels, (minority_share, label_kl), strict=True):
-        for strategy in look:
-            values = over_cycles(study, strategy, value)
-            x = study.fractions(strategy)
-            cycles = [cycle for cycle in values if cycle in x]
-            if strategy not in study.strategies or not cycles:
-                continue
-            spread_line(
-                axes,
-                [100 * x[cycle] for cycle in cycles],
-                [values[cycle] for cycle in cycles],
-                look[strategy],
-                band=strategy in bands,
-                name=label_of(strategy, study.study),
-                unit=" % labeled",
-            )
-            drawn.append(strategy)
+    drawn: set[str] = set()
+    for axes, name in zip(panels, (RARER, KL), strict=True):
+        lines: dict[str, Line] = {}
+        for strategy in study.strategies:
+            share_of = study.fractions(strategy)
+            for cycle, values in balance_over_cycles(study, strategy, name).items():
+                if cycle in share_of:
+                    lines.setdefault(strategy, {})[100 * share_of[cycle]] = values
+        drawn |= set(draw_lines(axes, study, lines, " % labeled"))
         axes.set_xlabel("Labeled rows, %")
     if not drawn:
         return None

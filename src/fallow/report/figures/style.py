@@ -11,7 +11,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean
@@ -247,6 +247,42 @@ def space_out(heights: Sequence[float], gap: float, low: float = -np.inf) -> lis
     for i, which in enumerate(np.argsort(heights, kind="stable").tolist()):
         moved[which] = max(rising[i], low) + i * gap
     return moved
+
+
+Line = dict[float, list[float]]
+"""Position on the x axis -> one value per seed."""
+
+
+def draw_lines(
+    axes: Axes,
+    study: StudyRecords,
+    lines: Mapping[str, Line],
+    unit: str = "",
+    *,
+    name: str = "",
+    digits: int = 2,
+) -> dict[str, tuple[float, float]]:
+    """Plot the mean over seeds of each strategy, with a band of one standard deviation, and
+    return the end of each line.
+
+    In the tooltips, ``name`` follows the name of the strategy, and ``unit`` follows x.
+    """
+    look = looks(study)
+    bands = with_band(study)
+    ends = {}
+    for strategy in filter(lines.__contains__, look):  # the faint ones first
+        label = f"{label_of(strategy, study.study)}{name}"
+        ends[strategy] = spread_line(
+            axes,
+            list(lines[strategy]),
+            list(lines[strategy].values()),
+            look[strategy],
+            band=strategy in bands,
+            name=label,
+            unit=unit,
+            digits=digits,
+        )
+    return ends
 
 
 def spread_line(

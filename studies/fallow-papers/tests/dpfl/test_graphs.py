@@ -21,7 +21,7 @@ from fallow_papers.dpfl.graphs import (
     over_rounds,
     snapshots,
 )
-from tests.report.findings.test_personal import DPFL, LOCAL, row, study
+from tests.report.test_sites import DPFL, LOCAL, row, study
 
 SITES = ("a", "b", "c", "d")
 FIRST = {"a": ["b", "c"], "b": ["a"], "d": ["a"]}  # a <-> b, a <- c, d <- a

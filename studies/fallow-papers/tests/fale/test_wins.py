@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fallow.recipes.papers import load_paper_results
-from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even, marks
+from fallow.report.regression import at_labels, checkpoints, is_even, marks
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
 from fallow_papers.fale.wins import (

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fallow.experiment.record import Record
-from fallow.report.comparisons import read_number, read_numbers
+from fallow.report.comparisons import StrategyPair
 from fallow.report.figures.style import (
     INK,
     PAPER,
@@ -29,10 +29,10 @@ from fallow.report.figures.style import (
     spread_line,
 )
 from fallow.report.final_table import label_of
-from fallow.report.findings.labels import over_cycles
-from fallow.report.findings.pairs import StrategyPair
+from fallow.report.labels import over_cycles
 from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Comparison
+from fallow_papers.ahfal.code_pairs import read_number, read_numbers
 from fallow_papers.ahfal.families import FAMILIES, Family
 from fallow_papers.ahfal.slopes import Slopes
 from fallow_papers.ahfal.tradeoff import Tradeoff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.report.findings.pairs import StrategyPair
+from fallow.report.comparisons import StrategyPair
 from fallow.study.strategy import ParsedStrategy
 
 

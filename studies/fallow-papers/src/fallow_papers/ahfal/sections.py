@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fallow.core.wording import join_words
-from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
-from fallow.report.columns import NOTHING, with_interval
+from fallow.report.blocks import NOTHING, Block, Blocks, Note, Table, show_figure
 from fallow.report.comparisons import (
-    TESTS,
+    compare_final_scores,
     few,
     score_text,
     tested_cells,
-    tested_pairs,
-    unit_of,
 )
-from fallow.report.conditions import chooses, has_classes
-from fallow.report.final_table import label_of
-from fallow.report.findings.sweeps import alpha_sweeps
-from fallow.report.section import Across, Section, SectionPosition, Sections
+from fallow.report.final_table import label_of, with_interval
+from fallow.report.section import (
+    Across,
+    Section,
+    SectionPosition,
+    Sections,
+    chooses,
+    has_classes,
+)
 from fallow.study.records import StudyRecords
 from fallow_papers.ahfal import figures as draw
+from fallow_papers.ahfal.code_pairs import codes
 from fallow_papers.ahfal.families import FAMILIES, Family
 from fallow_papers.ahfal.oracle import oracle_pairs
 from fallow_papers.ahfal.slopes import FEWEST, Slopes, slopes
 from fallow_papers.ahfal.tradeoff import Tradeoff, tradeoff
+from fallow_papers.sweeps import alpha_sweeps
 
 TYPICALITY = (
     "Typicality: the plain strategy selects by clusters (TypiClust); with known shares, "
@@ -36,14 +40,20 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
     """Return the section on AHFAL's Figure 4: gain of a heuristic with the true class
     shares.
     """
-    tests = tested_pairs(study, oracle_pairs)
+    tests = compare_final_scores(study, oracle_pairs(study.strategies))
     if not tests:
         return []
+    unit = study.measure.unit
     rows = []
     for pair, c in tests:
-        plain = score_text(study, pair.against)
-        known = score_text(study, pair.strategy)
-        rows.append([pair.what, plain, known, *tested_cells(study, c)])
+        rows.append(
+            {
+                "Heuristic": pair.what,
+                "Plain": score_text(study, pair.against),
+                "Shares known": score_text(study, pair.strategy),
+                **tested_cells(study, c),
+            }
+        )
     caption = (
         "A bar to the right means that the heuristic gains if each site moves its labels "
         "towards the true class shares of all sites. Mean over seeds, 95 % Student "
@@ -51,15 +61,9 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
         "an unlabeled example."
     )
     output = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
-    words = (
-        f"True class shares minus unknown shares, {unit_of(study)}: {', '.join(output)}."
-    )
-    figure = draw.lifts(tests, unit_of(study))
-    table = Table(
-        "Plain, and with the true class shares",
-        header=["Heuristic", "Plain", "Shares known", *TESTS],
-        rows=rows,
-    )
+    words = f"True class shares minus unknown shares, {unit}: {', '.join(output)}."
+    figure = draw.lifts(tests, unit)
+    table = Table.of("Plain, and with the true class shares", rows)
     notes: list[Block] = []
     if any(pair.what == "typicality" for pair, _ in tests):
         notes.append(Note(TYPICALITY))
@@ -129,8 +133,8 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
         f"Studies: {names}. {list_strategies(first, result.members)} AHFAL's paper (Figure 2) "
         "calls the first family centralized, and strategies that read the global model decentralized."
     )
-    figure = draw.tradeoff(result, unit_of(first))
-    words = _describe_tradeoff(result, unit_of(first))
+    figure = draw.tradeoff(result, first.measure.unit)
+    words = _describe_tradeoff(result, first.measure.unit)
     return [
         show_figure(figure, f"{key}-tradeoff", caption, alt=words),
         _points(result),
@@ -210,6 +214,12 @@ SPREAD = "Class spread and accuracy"
 SECTIONS = Sections(
     of_one=(
         Section("Routing of classes", SectionPosition.CLASSES, routing, has_classes),
+        Section(
+            "Published code compared with the paper",
+            SectionPosition.FINDINGS,
+            codes,
+            chooses,
+        ),
         Section("Gain from known class shares", SectionPosition.FINDINGS, oracle, chooses),
         Section(SPREAD, SectionPosition.FINDINGS, spread, chooses),
     ),

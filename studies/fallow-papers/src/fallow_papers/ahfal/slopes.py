@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fallow.core.streams import seed_of
 from fallow.experiment.metrics_counts import count_variation
-from fallow.study.by_class import class_accuracies
+from fallow.report.by_class import class_accuracies
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Interval
 from fallow_papers.ahfal.families import Family, members

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fallow.report.findings.sweeps import alpha_of
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Interval, t_interval
 from fallow_papers.ahfal.families import Family, members
+from fallow_papers.sweeps import alpha_of
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
-from fallow.report.columns import NOTHING
-from fallow.report.conditions import has_sites
+from fallow.report.blocks import NOTHING, Block, Blocks, Note, Table, show_figure
 from fallow.report.final_table import label_of
+from fallow.report.personal import has_sites
 from fallow.report.section import Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow_papers.dpfl import figures as draw

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.report.blocks import Blocks, Note, Table
-from fallow.report.columns import NOTHING, with_interval
+from fallow.report.blocks import NOTHING, Blocks, Note, Table
 from fallow.report.comparisons import (
-    TESTS,
+    StrategyPair,
+    compare_final_scores,
     few,
     score_text,
-    tested_cells,
-    tested_pairs,
 )
-from fallow.report.conditions import chooses
-from fallow.report.final_table import digits_of, label_of
-from fallow.report.findings.pairs import StrategyPair, compare_final_scores
-from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
-from fallow.report.section import Across, Section, SectionPosition, Sections
+from fallow.report.final_table import digits_of, label_of, p_text, with_interval
+from fallow.report.section import Across, Section, SectionPosition, Sections, chooses
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison
 from fallow.study.strategy import ParsedStrategy
+from fallow_papers.sweeps import CUT, alike, alpha_of, rho_of
 
 
 def model_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
@@ -51,30 +47,25 @@ def models(study: StudyRecords, key: str) -> Blocks:
     """Return the section on FairFAL's Observation 1: local and global model with the same
     strategy.
     """
-    tests = tested_pairs(study, model_pairs)
-    if not tests:
+    tests = compare_final_scores(study, model_pairs(study.strategies))
+    rows = []
+    for pair, c in tests:
+        shift = with_interval(c.shift, c.shift_interval, digits_of(study))
+        rows.append(
+            {
+                "Strategy": label_of(pair.against, study.study),
+                "Local model": score_text(study, pair.against),
+                "Global model": score_text(study, pair.strategy),
+                "Hodges-Lehmann": shift,
+                "Holm p": p_text(c.holm),
+                "Seeds": str(c.pairs),
+                "Ahead": ahead(study, c),
+            }
+        )
+    if not rows:
         return []
-    rows = [
-        [
-            label_of(p.against, study.study),
-            score_text(study, p.against),
-            score_text(study, p.strategy),
-            with_interval(c.shift, c.shift_interval, digits_of(study)),
-            *tested_cells(study, c)[1:],
-            ahead(study, c),
-        ]
-        for p, c in tests
-    ]
-    header = [
-        "Strategy",
-        "Local model",
-        "Global model",
-        "Hodges-Lehmann",
-        *TESTS[1:],
-        "Ahead",
-    ]
     return [
-        Table("The same strategy with the local and the global model", header, rows),
+        Table.of("The same strategy with the local and the global model", rows),
         Note(
             "Hodges-Lehmann shift of global minus local, paired by seed, with its exact "
             "interval. The better model is given by its sign; ≈ marks differences within "

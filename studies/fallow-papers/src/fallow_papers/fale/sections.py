@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fallow.core.wording import join_words
-from fallow.report.blocks import Blocks, Note, Table
-from fallow.report.columns import NOTHING
-from fallow.report.comparisons import few, tested_cells
-from fallow.report.conditions import has_numbers
+from fallow.report.blocks import NOTHING, Blocks, Note, Table
+from fallow.report.comparisons import StrategyPair, compare_final_scores, few, tested_cells
 from fallow.report.final_table import label_of
-from fallow.report.findings.checkpoints import checkpoints, is_even
-from fallow.report.findings.pairs import StrategyPair, compare_final_scores
-from fallow.report.section import Across, Section, SectionPosition, Sections
+from fallow.report.regression import checkpoints, is_even
+from fallow.report.section import Across, Section, SectionPosition, Sections, has_numbers
 from fallow.study.names import label, training_of_recipe
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
@@ -228,17 +225,15 @@ def controls(study: StudyRecords, key: str) -> Blocks:
     tests = compare_final_scores(study, control_pairs(study.strategies))
     if not tests:
         return []
-    rows = [
-        [
-            label_of(p.strategy, study.study),
-            label_of(p.against, study.study),
-            *tested_cells(study, c),
-        ]
-        for p, c in tests
-    ]
-    header = ["Strategy", "Control", "Difference [95 %]", "Holm p", "Seeds"]
+    rows = []
+    for pair, c in tests:
+        names = {
+            "Strategy": label_of(pair.strategy, study.study),
+            "Control": label_of(pair.against, study.study),
+        }
+        rows.append({**names, **tested_cells(study, c)})
     return [
-        Table("Final error, query minus control", header, rows, words=2),
+        Table.of("Final error, query minus control", rows, words=2),
         Note(
             "Control and query have the same training, so the difference is due to the "
             "selected examples and their weights; negative values favor the query."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol
 
-from fallow.report.findings.checkpoints import at_labels, checkpoints
+from fallow.report.regression import at_labels, checkpoints
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, differences, paired_t
 from fallow.study.strategy import ParsedStrategy

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fallow.report.blocks import Blocks, Note, Table
-from fallow.report.comparisons import TESTS, few, tested_cells
-from fallow.report.final_table import digits_of
-from fallow.report.findings.pairs import StrategyPair
+from fallow.report.comparisons import StrategyPair, few
+from fallow.report.final_table import digits_of, p_text, with_interval
 from fallow.report.section import Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy
@@ -20,23 +19,24 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
     if not outcome:
         return []
     digits = digits_of(study)
-    rows = []
-    for i in outcome:
-        gain, plain_gain = (f"{gain:+.{digits}f}" for gain in i.gains)
-        rows.append(
-            [i.strategy, i.training, plain_gain, gain, *tested_cells(study, i.test)]
-        )
     plain = ParsedStrategy.parse(outcome[0].test.reference).training
-    header = [
-        "Strategy",
-        "Training",
-        f"Gain under {plain}",
-        "Gain",
-        "Interaction [95 %]",
-        *TESTS[1:],
-    ]
+    rows = []
+    for item in outcome:
+        gain, plain_gain = (f"{gain:+.{digits}f}" for gain in item.gains)
+        test = item.test
+        rows.append(
+            {
+                "Strategy": item.strategy,
+                "Training": item.training,
+                f"Gain under {plain}": plain_gain,
+                "Gain": gain,
+                "Interaction [95 %]": with_interval(test.difference, test.interval, digits),
+                "Holm p": p_text(test.holm),
+                "Seeds": str(test.pairs),
+            }
+        )
     return [
-        Table("Gain of a query over random sampling, by training algorithm", header, rows),
+        Table.of("Gain of a query over random sampling, by training algorithm", rows),
         Note("Interaction: the gain minus the gain under plain training, paired by seed."),
         *few([(StrategyPair(i.strategy, "random", ""), i.test) for i in outcome]),
     ]

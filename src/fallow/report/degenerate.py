@@ -7,7 +7,7 @@ from statistics import fmean
 
 from fallow.core.wording import join_some
 from fallow.experiment.record import Record
-from fallow.study.records import RunRecords, StudyRecords
+from fallow.study.records import StudyRecords
 
 ROUNDING = 1e-9
 STILL_FALLING = 0.01
@@ -16,28 +16,20 @@ convergence.
 """
 
 
-def predicts_one_class(cell: RunRecords) -> bool:
-    """Return whether the last model of a run predicts the same class for every test
-    example.
+def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
+    """Return strategy -> seeds whose last model predicts the same class for every test example.
 
     Then the accuracy is 1 for this class and 0 for every other class, which has no other
     cause.
     """
-    last = None
-    for row in cell.records:
-        if row.get("final") and row.get("per_class"):
-            last = row["per_class"]
-    if last is None:
-        return False
-    recalls = sorted(recall for recall in last if recall is not None)
-    return len(recalls) > 1 and recalls[-1] == 1.0 and not any(recalls[:-1])
-
-
-def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
-    """Return strategy -> seeds whose last model predicts only one class, if there are any."""
     one_class: dict[str, list[int]] = {}
     for cell in study.cells:
-        if predicts_one_class(cell):
+        last: list[float | None] = []
+        for row in cell.records:
+            if row.get("final"):
+                last = row.get("per_class") or last
+        recalls = sorted(recall for recall in last if recall is not None)
+        if len(recalls) > 1 and recalls[-1] == 1.0 and not any(recalls[:-1]):
             one_class.setdefault(cell.strategy, []).append(cell.seed)
     return one_class
 
@@ -52,19 +44,16 @@ def describe_baseline(study: StudyRecords) -> str:
     means = [fmean(by_seed.values()) for by_seed in finals if by_seed]
     if not means:
         return ""
+    what = "the mean (an error of 1)"
+    is_beaten = not study.is_scaled or min(means) < 1
     if study.higher_is_better:
-        shares = []
-        for cell in study.cells:
-            share = cell.records[-1].get("majority") if cell.records else None
-            if share is not None:
-                shares.append(share)
-        if not shares or max(means) > fmean(shares) + ROUNDING:
-            return ""
-        what = f"the majority class ({100 * fmean(shares):.1f} %)"
-    else:
-        if not study.is_scaled or min(means) < 1:
-            return ""
-        what = "the mean (an error of 1)"
+        known = [cell.last.get("majority") for cell in study.cells]
+        shares = [share for share in known if share is not None]
+        share = fmean(shares or [0.0])
+        what = f"the majority class ({100 * share:.1f} %)"
+        is_beaten = not shares or max(means) > share + ROUNDING
+    if is_beaten:
+        return ""
     return (
         f"No strategy beats predicting {what}: the training is the problem, not the "
         "selection."
@@ -108,7 +97,9 @@ def _find_fall(study: StudyRecords, strategy: str) -> float | None:
         last = max(losses, default=0)
         if first < last:
             falls.append((losses[first] - losses[last]) / (last - first))
-    return fmean(falls) if falls else None
+    if not falls:
+        return None
+    return fmean(falls)
 
 
 def find_equals(study: StudyRecords) -> Mapping[str, str]:
@@ -150,31 +141,22 @@ def has_diverged(row: Record) -> bool:
     return is_scaled and not error <= FAR  # NaN counts as diverged, too
 
 
-def _first_cycle(cell: RunRecords) -> int | None:
-    """Return the first cycle in which the run diverged, or None."""
-    for row in cell.records:
-        if has_diverged(row):
-            return int(row["cycle"])
-    return None
-
-
 def find_diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
     """Return strategy -> seed -> first cycle in which the run diverged, for diverged runs."""
     diverged: dict[str, dict[int, int]] = {}
     for cell in study.cells:
-        cycle = _first_cycle(cell)
-        if cycle is not None:
-            diverged.setdefault(cell.strategy, {})[cell.seed] = cycle
+        cycles = [int(row["cycle"]) for row in cell.records if has_diverged(row)]
+        if cycles:
+            diverged.setdefault(cell.strategy, {})[cell.seed] = cycles[0]
     return diverged
 
 
 def ends_diverged(study: StudyRecords, strategy: str) -> bool:
     """Return whether a seed of the strategy has no usable model at its end."""
-    rows = (cell.records[-1] for cell in study.of(strategy) if cell.records)
-    return any(has_diverged(row) for row in rows)
+    return any(has_diverged(cell.last) for cell in study.of(strategy))
 
 
 def has_diverged_at(study: StudyRecords, strategy: str, cycle: int) -> bool:
     """Return whether a seed of the strategy has no usable model in this cycle."""
-    rows = (cell.last_of(cycle) for cell in study.of(strategy))
-    return any(has_diverged(row) for row in rows if row)
+    rows = filter(None, (cell.last_of(cycle) for cell in study.of(strategy)))
+    return any(map(has_diverged, rows))

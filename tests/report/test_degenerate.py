@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fallow.report import tables
-from fallow.report.findings.degenerate import (
+from fallow.report.degenerate import (
     describe_baseline,
     describe_convergence,
     ends_diverged,
@@ -19,6 +19,7 @@ from fallow.report.findings.degenerate import (
     find_one_class,
     has_diverged_at,
 )
+from fallow.report.final_table import final_table
 from fallow.report.sentences import summary
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study, write_report
@@ -38,8 +39,8 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
     rewrite(study_dir, give_one_class)
     study = read_study(study_dir)
     assert find_one_class(study) == {"random": [2]}
-    table = tables.final_table(study)
-    assert "random (one class)" in tables.columns(table)["Strategy"]
+    table = final_table(study)
+    assert "random (one class)" in tables.displayed(table).frame()["Strategy"].tolist()
     assert summary(study, table).startswith(
         "1 run of random ended with a model that predicts only one class"
     )
@@ -77,7 +78,7 @@ def test_a_study_below_the_majority_class_is_flagged_in_table_sentence_and_page(
         "problem, not the selection."
     )
     assert describe_baseline(study) == sentence
-    table = tables.final_table(study)
+    table = final_table(study)
     assert sentence in tables.footnotes(table)
     assert sentence in summary(study, table)
     assert sentence in write_report([study_dir]).read_text()
@@ -93,7 +94,7 @@ def test_a_training_loss_that_still_falls_is_flagged(
 ) -> None:
     rewrite(study_dir, lambda row, _: {"training_loss": 0.9 - step * row["round"]})
     study = read_study(study_dir)
-    notes = " ".join(tables.footnotes(tables.final_table(study)))
+    notes = " ".join(tables.footnotes(final_table(study)))
     has_note = (
         "Training has not converged: the training loss of all strategies still decreases by 2 % "
         "of its initial value per round; raise rounds, epochs or lr."
@@ -114,8 +115,10 @@ def test_strategies_that_agree_in_every_score_are_flagged(
     rewrite(root, level)
     study = read_study(root)
     assert find_equals(study) == {"entropy": "random"}
-    table = tables.final_table(study)
-    assert "entropy (same as random)" in tables.columns(table)["Strategy"]
+    table = final_table(study)
+    assert (
+        "entropy (same as random)" in tables.displayed(table).frame()["Strategy"].tolist()
+    )
     assert "The scores of random and entropy are identical." in summary(study, table)
     assert "Same as: both strategies have identical scores" in " ".join(
         tables.footnotes(table)

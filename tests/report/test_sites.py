@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fallow.experiment.record import Record
-from fallow.report.findings.personal import (
+from fallow.report.personal import (
     bootstrap_interval,
     bytes_received,
     compare_sites,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fallow.report.findings.sweeps import CUT, alike, alpha_of, alpha_sweeps, rho_of
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import t_interval
 from fallow_papers.ahfal.tradeoff import tradeoff
+from fallow_papers.sweeps import CUT, alike, alpha_of, alpha_sweeps, rho_of
 from tests.report.conftest import write_study
 from tests.report.reading import read_study
 

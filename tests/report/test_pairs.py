@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from fallow.recipes.papers import load_paper_results
-from fallow.report.findings.pairs import (
+from fallow.report.comparisons import (
     StrategyPair,
-    code_pairs,
     compare_final_scores,
     setting_pairs,
 )
+from fallow_papers.ahfal.code_pairs import code_pairs
 from fallow_papers.ahfal.oracle import oracle_pairs
 from fallow_papers.fairfal.sections import model_pairs
 from fallow_papers.fale.sections import control_pairs

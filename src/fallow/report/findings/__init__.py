@@ -1,1 +1,0 @@
-"""Findings of papers, recomputed from the records of one or several studies."""
