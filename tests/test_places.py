@@ -118,7 +118,7 @@ KINDS = (
     Kind(
         "section of every report",
         "own_data",
-        ("report/own_data.py", "report/general.py"),
+        ("report/own_data.py", "report/page.py"),
     ),
 )
 
