@@ -602,7 +602,7 @@ def test_a_path_in_the_place_of_a_name_is_told_where_to_go(tmp_path: Path) -> No
 
 
 def test_texts_in_the_place_of_numbers_are_told_where_to_go() -> None:
-    with pytest.raises(ValueError, match=r"x contains texts .*fl\.texts_to_rows"):
+    with pytest.raises(ValueError, match=r"features are <U9 values; .*fl\.texts_to_rows"):
         fl.from_arrays(["good day", "bad night"] * 5, [0, 1] * 5)
 
 

@@ -114,7 +114,7 @@ def test_sites_have_the_rows_that_they_will_have(tmp_path: Path) -> None:
 def test_an_array_of_objects_is_not_read(tmp_path: Path) -> None:
     with lzma.open(tmp_path / "a.npy.xz", "wb") as stream:
         np.lib.format.write_array(stream, np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="not a plain array"):
+    with pytest.raises(ValueError, match=r"is damaged: .* the type object"):
         read_first(tmp_path, "a.npy.xz", 1)
 
 

@@ -224,7 +224,7 @@ def test_arrays_with_a_test_set_keep_it_and_refuse_a_leak() -> None:
         from_arrays(x, y, ids=["a", "b"])
     with pytest.raises(ValueError, match="groups are float64"):
         from_arrays(x, y, [0.5] * 4)
-    with pytest.raises(ValueError, match="give numbers"):
+    with pytest.raises(ValueError, match="give real numbers"):
         from_arrays([["a"], ["b"]], [0, 1])
     with pytest.raises(ValueError, match="column 1 of the training rows has 3 values"):
         from_arrays(

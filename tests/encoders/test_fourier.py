@@ -95,13 +95,6 @@ def test_rows_that_are_all_the_same_are_refused() -> None:
         fit_encoder(Fourier(), [same[:5], same[5:]])
 
 
-def test_nan_is_named_with_its_column() -> None:
-    x = draw_rows()
-    x[7, 2] = torch.nan
-    with pytest.raises(RuntimeError, match="column 2 has 1 values or more that are NaN"):
-        fit_encoder(Fourier(), [x])
-
-
 def test_a_gamma_in_words_is_auto_or_nothing() -> None:
     with pytest.raises(ValueError, match="gamma is 'best'; it must be a number or 'auto'"):
         Fourier(gamma="best")  # type: ignore[arg-type]

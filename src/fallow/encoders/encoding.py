@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -28,7 +27,7 @@ from fallow.encoders.base import (
     encoder_digest,
     round_digits,
 )
-from fallow.encoders.rows import CHUNK, KINDS
+from fallow.encoders.rows import all_blocks
 
 
 @final
@@ -129,7 +128,7 @@ class Imputation:
         weighted_by="rows",
     )
     def cells(self, view: View) -> Answer:
-        return {**total_cells(_blocks(view))}
+        return {**total_cells(all_blocks(view))}
 
     @client.keep("nothing", takes={"fill": Fill()})
     def fill(self, view: View, fill: Tensor) -> Answer:
@@ -145,10 +144,3 @@ def check_fill(site: SiteId, fill: object, width: int) -> None:
         f"site {site} did not receive the imputed values of its {width} columns; the "
         "coordinator has to start the study again"
     )
-
-
-def _blocks(view: View) -> Iterator[Tensor]:
-    """Yield all examples of a site in blocks: (b, d) float64, NaN for an empty cell."""
-    for which in KINDS:
-        for rows in view.blocks(which, CHUNK):
-            yield rows.flatten(1).double()

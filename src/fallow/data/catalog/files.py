@@ -38,7 +38,7 @@ def read_array(folder: Path | None, file: str) -> Array:
     """Return the array of a .npy.xz file."""
     with unpacking(find_file(folder, file)) as path:
         with lzma.open(path) as stream:
-            shape, _, dtype = _read_checked_header(stream, path)
+            shape, dtype = _read_checked_header(stream, path)
             check_fits(path, math.prod(shape) * dtype.itemsize)
         with lzma.open(path) as stream:
             array: Array = np.lib.format.read_array(stream, allow_pickle=False)
@@ -51,9 +51,7 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
     The rest is not decompressed.
     """
     with unpacking(find_file(folder, file)) as path, lzma.open(path) as stream:
-        shape, is_by_columns, dtype = _read_checked_header(stream, path)
-        if is_by_columns or dtype.hasobject:
-            raise ValueError(f"{file} is not a plain array that is stored by rows")
+        shape, dtype = _read_checked_header(stream, path)
         row_shape = shape[1:]
         wanted = min(n, shape[0])
         n_bytes = wanted * math.prod(row_shape) * dtype.itemsize
@@ -65,12 +63,17 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
 
 def _read_checked_header(
     stream: IO[bytes], path: Path
-) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the result of `read_header` after validating the shape: -1 would read everything."""
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of an array of numbers that is stored by rows.
+
+    Raises ValueError for any other: -1 would read everything.
+    """
     shape, is_by_columns, dtype = read_header(stream)
-    if not shape or min(shape) < 0:
-        raise ValueError(f"{path} is damaged: its array has the shape {shape}")
-    return shape, is_by_columns, dtype
+    if is_by_columns or dtype.hasobject or not shape or min(shape) < 0:
+        raise ValueError(
+            f"{path} is damaged: its array has the shape {shape} and the type {dtype}"
+        )
+    return shape, dtype
 
 
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:

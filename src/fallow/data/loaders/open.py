@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
-from fallow.core.suggestions import nearest, require_known
+from fallow.core.suggestions import require_known
 from fallow.data.catalog.named import is_named, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
@@ -134,15 +134,9 @@ def from_npz(
     words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
         require_known(key, arrays, f"{file} has no array {key!r}")
-    unknown = []
     for key in arrays:
-        if key not in words:
-            hint = nearest(key, list(words), "unknown").removeprefix("; ").rstrip()
-            unknown.append(repr(key) if hint == "unknown" else f"{key!r} ({hint})")
-    if unknown:
-        raise ValueError(
-            f"{file} has unknown arrays, {', '.join(unknown)}; rename or omit them "
-            f"(known: {', '.join(words)})"
+        require_known(
+            key, words, f"{file} has an unknown array, {key!r}; rename or omit it"
         )
     npz: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():
@@ -354,30 +348,6 @@ def from_folder(
     )
 
 
-@final
-@dataclass(frozen=True)
-class ColumnRoles:
-    """Roles of the columns of a table; see `from_table`.  Other data has none."""
-
-    label: str | None = None
-    site: str | None = None
-    id: str | None = None
-    drop: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Return the options that are set, by name, each with its first column."""
-        first = {
-            "label": self.label,
-            "site": self.site,
-            "id": self.id,
-            "drop": next(iter(self.drop), None),
-            "columns": next(iter(self.columns), None),
-        }
-        return {option: name for option, name in first.items() if name is not None}
-
-
 def open_dataset(
     spec: str | Path,
     *,
@@ -405,7 +375,6 @@ def open_dataset(
     of images.
     """
     file = Path(spec)
-    choice = ColumnRoles(label, site, id, tuple(drop), tuple(columns))
     if file.suffix.lower() in TABLES:
         _existing(file)
         if label is None:
@@ -414,19 +383,22 @@ def open_dataset(
             file,
             label,
             site,
-            id=choice.id,
-            drop=choice.drop,
-            only=choice.columns,
+            id=id,
+            drop=drop,
+            only=columns,
             task=task,
             classes=classes,
             drop_rows=drop_rows,
             notify=notify,
         )
-    if choice.settings:
-        named = next(iter(choice.settings.values()))
-        options = ", ".join(f"--{option}" for option in choice.settings)
+    roles = {"label": label, "site": site, "id": id, "drop": drop, "columns": columns}
+    given = [option for option, value in roles.items() if value]
+    if given:
+        first = roles[given[0]]
+        column = first if isinstance(first, str) else next(iter(first or ()))
+        options = ", ".join(f"--{option}" for option in given)
         raise ValueError(
-            f"{spec} is not a table, so it has no column {named!r}; omit {options}"
+            f"{spec} is not a table, so it has no column {column!r}; omit {options}"
         )
     if is_named(str(spec)) or not file.exists():
         if file.suffix or len(file.parts) > 1:
@@ -630,13 +602,7 @@ def _check_rows(
 
     is_last: images have their channels last.
     """
-    if features.dtype.kind not in "biuf":
-        if features.dtype.kind in "USTO":
-            raise ValueError(
-                f"{name}: x contains texts or other objects; give numbers (texts: "
-                "fl.texts_to_rows, columns of texts: fl.from_frame)"
-            )
-        raise ValueError(f"{name}: x contains {features.dtype} values; give numbers")
+    numbers, output = as_features(features, name)
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
     n = len(features)
@@ -655,8 +621,7 @@ def _check_rows(
     if ids is not None:
         row_names = tuple(str(row_name) for row_name in ids)
     if is_last and features.ndim == 4:
-        features = np.moveaxis(features, 3, 1)
-    numbers, output = as_features(features, name)
+        numbers = np.moveaxis(numbers, 3, 1)
     notes: tuple[str, ...] = ()
     if output is not None:
         notes = (output,)

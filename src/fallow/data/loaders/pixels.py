@@ -91,7 +91,10 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
     [[[[0.2, 0.2]]]]
     """
     if x.dtype.kind not in NUMERIC:
-        raise ValueError(f"{name}: features are {x.dtype} values; give real numbers")
+        raise ValueError(
+            f"{name}: features are {x.dtype} values; give real numbers (texts: "
+            "fl.texts_to_rows, columns of texts: fl.from_frame)"
+        )
     is_image = x.ndim > 2
     if is_image and x.dtype.kind in "iu":
         if x.dtype.name not in BRIGHTEST:

@@ -72,8 +72,6 @@ class Natural:
                 "Natural needs natural sites and this data has none; set its site "
                 "column, or use another partition such as IID"
             )
-        if len(groups) != len(y):
-            raise ValueError(f"{len(groups)} groups for {len(y)} rows; give one per row")
         return [np.flatnonzero(groups == g) for g in natural_groups(groups, sites)]
 
 
