@@ -107,7 +107,7 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: arrays(p / "bad.npz", lables=np.zeros(60)),
             (*RUN, "bad.npz"),
-            "has an unknown array, 'lables'; rename or omit it",
+            "has unknown arrays, 'lables'; rename or omit them",
         ),
         (
             lambda p: arrays(p / "bad.npz", x=np.full((60, 6), np.nan)),

@@ -225,7 +225,7 @@ def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=np.eye(4), y=np.arange(4) % 2, sites=np.zeros(4), labels=np.ones(4))
     with pytest.raises(
-        ValueError, match=r"'sites' \(did you mean 'site'\?\), 'labels'.*; rename.*known: x"
+        ValueError, match=r"arrays, 'sites', 'labels'; rename .*; did you mean 'site'"
     ):
         from_npz(path)
     np.savez(path, x=np.eye(4), y=np.arange(4) % 2, site=np.array(["a", "b"] * 2))

@@ -108,15 +108,17 @@ class Dataset:
         check_finite(self.name, "test rows", self.x_test, self.columns, can_lack)
 
     def __repr__(self) -> str:
-        shape = "x".join(str(size) for size in self.x.shape[1:])
+        shape = "x".join(map(str, self.x.shape[1:]))
         what = "numbers to predict"
         if self.classes:
             what = f"{self.n_classes} classes"
         sites = ""
         if self.groups is not None:
             sites = f", {len(self.group_names)} sites"
-        missing = int((self.y.isnan() if self.y.is_floating_point() else self.y < 0).sum())
-        unlabeled = f", {missing} unlabeled" if missing else ""
+        missing = int((~self.is_labeled).sum())
+        unlabeled = ""
+        if missing:
+            unlabeled = f", {missing} unlabeled"
         return (
             f"Dataset({self.name}: {len(self.x)} rows of {shape}, {what}{unlabeled}{sites}, "
             f"{len(self.x_test)} test rows)"

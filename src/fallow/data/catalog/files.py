@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 import math
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -161,7 +161,9 @@ def read_fashion_mnist(folder: Path | None, first: int | None = None) -> Dataset
         y_test=to_labels(z["y_test"]),
         classes=to_names(z["class_names"]),
     )
-    return dataset if first else drop_copies(dataset)
+    if first is None:
+        dataset = drop_copies(dataset)
+    return dataset
 
 
 def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
@@ -185,7 +187,9 @@ def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
         classes=to_names(z["class_names"]),
         notes=notes,
     )
-    return dataset if first else drop_copies(dataset)
+    if first is None:
+        dataset = drop_copies(dataset)
+    return dataset
 
 
 def _read_images(
@@ -287,8 +291,8 @@ def drop_copies(dataset: Dataset) -> Dataset:
     return result
 
 
-def to_names(array: Array) -> tuple[str, ...]:
-    return tuple(str(name) for name in array)
+def to_names(array: Iterable[object]) -> tuple[str, ...]:
+    return tuple(map(str, array))
 
 
 DIGITS_MEAN = 0.3053  # of all pixels / 16
@@ -304,9 +308,9 @@ def bundled_reader(name: str) -> Reader:
         sets = import_optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
         table = getattr(sets, f"load_{name}")()
         x = torch.from_numpy(np.ascontiguousarray(table.data, dtype=np.float32))
-        columns = tuple(str(column) for column in table.feature_names)
+        columns = to_names(table.feature_names)
         if "target_names" in table:
-            classes = tuple(str(c) for c in table.target_names)
+            classes = to_names(table.target_names)
             y = table.target.astype(np.int64)
         else:
             classes = ()

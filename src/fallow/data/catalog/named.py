@@ -49,9 +49,12 @@ def _bundled_entry(
     name: str, *, rows: int, shape: tuple[int, ...], classes: int
 ) -> CatalogEntry:
     """Return a dataset of scikit-learn; ``classes`` is 0 for regression."""
+    task: Task = "regression"
+    if classes:
+        task = "classification"
     return CatalogEntry(
         name=name,
-        task="classification" if classes else "regression",
+        task=task,
         rows=rows,
         shape=shape,
         classes=classes,

@@ -110,24 +110,33 @@ def detect(path: Path) -> Dialect:
 
 
 def _detect_encoding(path: Path) -> str:
-    """Detect the encoding: by its mark, else UTF-8 if the file is valid, else UTF-16 or Latin-1."""
+    """Detect the encoding: by its mark, else UTF-8 if the file is valid, else UTF-16,
+    Windows-1252, or Latin-1, which defines every byte.
+    """
     with path.open("rb") as file:
         head = file.read(BLOCK)
-        for mark, name in MARKS:
-            if head.startswith(mark):
-                return name
-        if b"\0" in head:
-            return _detect_utf16(path, head)
-        check = codecs.getincrementaldecoder("utf-8")()
+    for mark, name in MARKS:
+        if head.startswith(mark):
+            return name
+    if b"\0" in head:
+        return _detect_utf16(path, head)
+    for name in ("utf-8", "cp1252"):
+        if _is_valid(path, name):
+            return name
+    return "latin-1"
+
+
+def _is_valid(path: Path, encoding: str) -> bool:
+    """Return whether the whole file is text of this encoding."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with path.open("rb") as file:
         try:
-            block = head
-            while block:
-                check.decode(block)
-                block = file.read(BLOCK)
-            check.decode(b"", final=True)
+            while block := file.read(BLOCK):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
         except UnicodeDecodeError:
-            return _detect_one_byte(path)
-    return "utf-8"
+            return False
+    return True
 
 
 def _detect_utf16(path: Path, head: bytes) -> str:
@@ -144,17 +153,6 @@ def _detect_utf16(path: Path, head: bytes) -> str:
         f"{path.name} is not a text table, because it contains bytes of value 0; give "
         "a CSV file"
     )
-
-
-def _detect_one_byte(path: Path) -> str:
-    """Return Windows-1252 if it defines every byte, else Latin-1, which always does."""
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(BLOCK), b""):
-            try:
-                block.decode("cp1252")
-            except UnicodeDecodeError:
-                return "latin-1"
-    return "cp1252"
 
 
 def _read_first_lines(path: Path, encoding: str) -> list[str]:

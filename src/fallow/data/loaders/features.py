@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +98,10 @@ def _read(
     if path.is_dir():
         return _read_images(path, shape)
     if path.suffix.lower() == ".npz":
-        return _read_npz(path, shape, ids)
+        rows = read_array_rows(path, shape, "ids")
+        if "ids" not in rows.texts:
+            return "row", None, rows.x
+        return ids, rows.texts["ids"], rows.x
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a "
@@ -121,22 +125,42 @@ def _read_images(
     return "file", names, x
 
 
-def _read_npz(
-    path: Path, shape: Sequence[int], ids: str
-) -> tuple[str, Sequence[object] | None, Tensor]:
-    """Read the array ``x`` of a .npz file, named by its array ``ids`` if there is one."""
+class ArrayRows(NamedTuple):
+    """Examples of a .npz file."""
+
+    x: Tensor  # (n, *shape) float32
+    texts: dict[str, list[str]]  # arrays with one value per example, "" for NaN
+    note: str | None  # on the conversion of x
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+def read_array_rows(path: Path, shape: Sequence[int], *names: str) -> ArrayRows:
+    """Read the array ``x`` of a .npz file, and those of ``names`` that it has.
+
+    shape: of an example as the model takes it. Raises ValueError for a file without x, and
+    for arrays of another length.
+    """
     arrays = read_arrays(path)
     require_known("x", arrays, f"{path.name} has no array 'x'")
-    numbers, _ = as_features(bring_to_shape(arrays["x"], shape), path.name)
-    x = torch.from_numpy(numbers)
-    if "ids" not in arrays:
-        return "row", None, x
-    names = [str(name) for name in arrays["ids"].tolist()]
-    if len(names) != len(x):
-        raise ValueError(
-            f"{path.name} has {len(x)} rows in x and {len(names)} in ids; give one ID per row"
-        )
-    return ids, names, x
+    numbers, note = as_features(bring_to_shape(arrays["x"], shape), path.name)
+    texts: dict[str, list[str]] = {}
+    for name in names:
+        if name not in arrays:
+            continue
+        texts[name] = [text_of(value) for value in arrays[name].tolist()]
+        if len(texts[name]) != len(numbers):
+            raise ValueError(
+                f"{path.name}: {len(numbers)} rows in x and {len(texts[name])} in {name}; "
+                "give one per row"
+            )
+    return ArrayRows(torch.from_numpy(numbers), texts, note, arrays)
+
+
+def text_of(value: object) -> str:
+    """Return a label or name as text, "" for NaN."""
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    return str(value)
 
 
 def _read_table(

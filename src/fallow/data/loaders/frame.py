@@ -95,8 +95,8 @@ def from_frame(
         label=str(label),
         site=None if site is None else str(site),
         id=None if id is None else str(id),
-        drop=tuple(str(column) for column in drop),
-        only=tuple(str(column) for column in columns),
+        drop=tuple(map(str, drop)),
+        only=tuple(map(str, columns)),
         drop_rows=drop_rows,
     )
     frames = {name: _check_frame(df, name)}
@@ -144,7 +144,7 @@ def _read_labels(frame: nw.DataFrame[Any], label: str) -> npt.NDArray[Any]:
     """Return labels for `from_arrays`: text ("" for unlabeled) or numbers (NaN)."""
     import narwhals.stable.v2 as nw
 
-    names = [str(column) for column in frame.columns]
+    names = list(map(str, frame.columns))
     values = frame[:, names.index(label)]
     if not values.dtype.is_numeric():
         texts = cells_of_series(values, as_texts=True).texts

@@ -183,7 +183,9 @@ def _read_each(
     loaded: list[Pixels] = []
     for file, n_bytes in zip(files, sizes, strict=True):
         pixels = _read_pixels(file, channels)
-        loaded.append(pixels if size is None else _resize(pixels, size))
+        if size is not None:
+            pixels = _resize(pixels, size)
+        loaded.append(pixels)
         done += n_bytes
         notify(done, total)
     return loaded
@@ -227,7 +229,7 @@ def read_images(
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
     """Stack images of one size in [0, 1]; gray images among color images are repeated."""
     if channels is None:
-        channels = max(len(pixels) for pixels in loaded)
+        channels = max(map(len, loaded))
     height, width = loaded[0].shape[1:]
     stack = np.empty((len(loaded), channels, height, width), dtype=np.float32)
     # one by one: intermediate results for all images would take five times the memory

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
-from fallow.core.suggestions import require_known
+from fallow.core.suggestions import nearest, require_known
 from fallow.data.catalog.named import is_named, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
@@ -134,9 +134,11 @@ def from_npz(
     words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
         require_known(key, arrays, f"{file} has no array {key!r}")
-    for key in arrays:
-        require_known(
-            key, words, f"{file} has an unknown array, {key!r}; rename or omit it"
+    unknown = [key for key in arrays if key not in words]
+    if unknown:
+        raise ValueError(
+            f"{file} has unknown arrays, {', '.join(map(repr, unknown))}; rename or omit them"
+            f"{nearest(unknown[0], list(words))}"
         )
     npz: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():
@@ -392,13 +394,14 @@ def open_dataset(
             notify=notify,
         )
     roles = {"label": label, "site": site, "id": id, "drop": drop, "columns": columns}
-    given = [option for option, value in roles.items() if value]
-    if given:
-        first = roles[given[0]]
-        column = first if isinstance(first, str) else next(iter(first or ()))
-        options = ", ".join(f"--{option}" for option in given)
+    options = [option for option, value in roles.items() if value]
+    if options:
+        column = roles[options[0]]
+        if not isinstance(column, str):
+            column = next(iter(column or ()))
+        words = ", ".join(f"--{option}" for option in options)
         raise ValueError(
-            f"{spec} is not a table, so it has no column {column!r}; omit {options}"
+            f"{spec} is not a table, so it has no column {column!r}; omit {words}"
         )
     if is_named(str(spec)) or not file.exists():
         if file.suffix or len(file.parts) > 1:
@@ -619,7 +622,7 @@ def _check_rows(
             raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one per row")
     row_names = None
     if ids is not None:
-        row_names = tuple(str(row_name) for row_name in ids)
+        row_names = tuple(map(str, ids))
     if is_last and features.ndim == 4:
         numbers = np.moveaxis(numbers, 3, 1)
     notes: tuple[str, ...] = ()
@@ -643,4 +646,4 @@ def _number_groups(
     group_test = None
     if test is not None:
         group_test = group[len(train) :]
-    return tuple(str(name) for name in names), group[: len(train)], group_test
+    return tuple(map(str, names)), group[: len(train)], group_test

@@ -400,7 +400,7 @@ def cells_of_frame(df: IntoDataFrame, name: str, is_text: IsText = no_text) -> R
     import narwhals.stable.v2 as nw
 
     frame = nw.from_native(df, eager_only=True)
-    names = [str(column) for column in frame.columns]
+    names = list(map(str, frame.columns))
     _check_names(names, name)
     columns: dict[str, ColumnCells] = {}
     for index, column in enumerate(names):

@@ -168,7 +168,7 @@ class ExactDirichlet:
         targets = largest_remainder(sizes, len(y))
         counts = _level_sizes(counts, targets)
         assert (counts.sum(1) == targets).all()  # noqa: S101 - precondition of the two steps below
-        assert (counts.sum(0) == [len(of_class) for of_class in rows]).all()  # noqa: S101
+        assert (counts.sum(0) == list(map(len, rows))).all()  # noqa: S101
         return finish_parts(deal(counts, rows, rng), "ExactDirichlet")
 
 
@@ -195,7 +195,7 @@ def cut_classes(
     rows = list(class_rows(y, rule).values())
     best = 0
     for _ in range(MOST_DRAWS):
-        counts = _draw_counts([len(of_class) for of_class in rows], sites, rng, alpha, cap)
+        counts = _draw_counts(list(map(len, rows)), sites, rng, alpha, cap)
         smallest = int(counts.sum(1).min())
         if smallest >= min_size:
             return finish_parts(deal(counts, rows, rng), rule)

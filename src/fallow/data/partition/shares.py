@@ -206,7 +206,7 @@ def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> Part
 
     return PartitionReport(
         matrix=counts.tolist(),
-        sizes=[len(part) for part in parts],
+        sizes=list(map(len, parts)),
         cv=cv.tolist(),
         sigma_pp=sigma_pp,
         absent=(counts == 0).sum(1).tolist(),

@@ -17,10 +17,8 @@ from torch import Tensor
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
-from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.columns import are_dates, hash_texts, summarize_texts
-from fallow.data.loaders.features import encode_levels
-from fallow.data.loaders.pixels import as_features, bring_to_shape
+from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
 from fallow.data.loaders.table_files import TABLES, number_in
 from fallow.data.reading import ColumnRead
@@ -382,26 +380,14 @@ def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
 
 
 def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    arrays = read_arrays(file)
-    require_known("x", arrays, "there is no array 'x'")
-    numbers, output = as_features(bring_to_shape(arrays["x"], schema.shape), file.name)
-    x = torch.from_numpy(numbers)  # (n, *shape)
+    in_file = read_array_rows(file, schema.shape, "y", "ids")
+    x = in_file.x  # (n, *shape)
     _check_shape(x, schema)
-    texts: dict[str, list[str]] = {}
-    for name in ("y", "ids"):
-        if name in arrays:
-            texts[name] = [_to_text(value) for value in arrays[name].tolist()]
-    for name, column in texts.items():
-        if len(column) != len(x):
-            raise ValueError(
-                f"{len(x)} rows in x and {len(column)} in {name}; give one per row"
-            )
-
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
     n_missing = int((~is_whole).sum())
     notes: list[str] = []
-    if output is not None:
-        notes.append(output)
+    if in_file.note is not None:
+        notes.append(in_file.note)
     if n_missing:
         if not drop_rows:
             first = int((~is_whole).int().argmax()) + 1
@@ -414,7 +400,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         is_whole.nonzero().flatten().tolist()
     )  # position of each row in the file
     kept: dict[str, list[str]] = {}
-    for name, column in texts.items():
+    for name, column in in_file.texts.items():
         kept[name] = [column[row] for row in rows]
     ids = kept.get("ids") or _number_rows(rows)
     unlabeled = [""] * len(rows)
@@ -425,7 +411,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         numbers: list[float] = x[row].flatten().tolist()
         return tuple((f"x{i}", f"{number:g}", "") for i, number in enumerate(numbers))
 
-    if "files" not in arrays:
+    if "files" not in in_file.arrays:
         return SiteRows(
             x=x,
             labels=labels,
@@ -434,7 +420,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             notes=tuple(notes),
             n_left_out=n_missing,
         )
-    shown = _find_views(arrays["files"], file.parent, len(is_whole))
+    shown = _find_views(in_file.arrays["files"], file.parent, len(is_whole))
     views = tuple(shown[row] for row in rows)
     files = list(dict.fromkeys(chain.from_iterable(views)))
     for image in files:
@@ -469,7 +455,7 @@ def _find_views(
         )
     views: list[tuple[Path, ...]] = []
     for row, named in enumerate(names.reshape(n, -1).tolist(), start=1):
-        texts = [_to_text(name) for name in named]
+        texts = [text_of(name) for name in named]
         images = [folder / text for text in texts if text]
         if not images:
             raise ValueError(f"row {row} has no image in files; name one")
@@ -483,13 +469,6 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
             f"rows have the shape {tuple(x.shape[1:])} but the agreed shape is "
             f"{schema.shape}"
         )
-
-
-def _to_text(value: object) -> str:
-    """Return a label or name as text, "" for NaN."""
-    if isinstance(value, float) and math.isnan(value):
-        return ""
-    return str(value)
 
 
 @dataclass(frozen=True)
