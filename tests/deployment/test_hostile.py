@@ -187,7 +187,7 @@ def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> 
         site: {"n": n, "w": n * torch.ones(2)}
         for site, n in (("a", 4.0), ("b", 4.0), ("c", 100.0))
     }
-    capped, words = cut_weights(answers, UPLOAD, Bounds())
+    capped, words = cut_weights(answers, UPLOAD, Bounds(), {})
     assert capped["c"]["n"] == pytest.approx(8.0)
     torch.testing.assert_close(capped["c"]["w"], 8.0 * torch.ones(2))
     assert capped["a"] is answers["a"]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
-
 import pytest
 
-from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.sites.store import Label
-from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
+from tests.deployment.ledgers import RUN, Open, close, values
 
 # -- first label ---------------------------------------------------------------------------
 
@@ -40,27 +36,6 @@ def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
     ledger.answer(2, 1, "ann")
     assert ledger.store.load_labels("north") == []
     assert close(ledger) == [Label(2, 1.0, 0)]
-
-
-@pytest.mark.parametrize("value", [3, -1, 0.5])
-def test_an_unknown_class_is_refused_and_named(open_ledger: Open, value: float) -> None:
-    ledger = open_ledger()
-    with pytest.raises(
-        ValueError, match=f"{value:g} of row 2 at site north is not a class.* 0 to 2"
-    ):
-        ledger.answer(2, value, "ann")
-    assert state(ledger, 2) == "open" and ledger.history(2) == []
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> None:
-    ledger = Ledger(tmp_path / "numbers.sqlite", "north", 0, None)
-    ledger.orders.begin(RUN)
-    ledger.requests.ask(RUN, STEP, cycle=0, allowed=1, deadline=None, rows=[SelectedRow(0)])
-    with pytest.raises(ValueError, match="not a finite number"):
-        ledger.answer(0, value, "ann")
-    assert ledger.answer(0, -2.75, "ann").value == -2.75
-    ledger.close()
 
 
 def test_a_label_for_a_row_that_was_never_asked_is_refused(open_ledger: Open) -> None:
@@ -142,13 +117,6 @@ def test_a_conflict_is_over_when_one_of_them_agrees(open_ledger: Open) -> None:
     ledger.answer(2, 1, "ann")
     ledger.answer(2, 0, "bob")
     assert ledger.answer(2, 0, "ann").state == "answered"
-
-
-def test_what_is_no_conflict_cannot_be_decided(open_ledger: Open) -> None:
-    ledger = open_ledger()
-    ledger.answer(2, 1, "ann")
-    with pytest.raises(ValueError, match="row 2 of site north is not in conflict"):
-        ledger.resolve(2, 0, "bob")
 
 
 def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(

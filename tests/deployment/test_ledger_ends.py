@@ -46,18 +46,6 @@ def test_a_skip_and_a_reason_survive_a_killed_page(open_ledger: Open) -> None:
     assert ledger.requests.find_excluded_rows() == [2]
 
 
-@pytest.mark.parametrize(
-    ("reason", "value"), [("quality", 1.0), ("taste", None), ("other", None)]
-)
-def test_a_reason_is_known_and_has_no_label(
-    open_ledger: Open, reason: str, value: float | None
-) -> None:
-    ledger = open_ledger()
-    with pytest.raises(ValueError, match="is not a reason for an example without a label"):
-        ledger.answer(2, value, "ann", reason=reason)
-    assert ledger.history(2) == []
-
-
 def test_a_row_that_nobody_could_tell_comes_back_with_a_label(open_ledger: Open) -> None:
     ledger = open_ledger()
     ledger.answer(2, None, "ann")
@@ -132,13 +120,6 @@ def test_a_withdrawn_sample_has_left_once_it_was_let_go(open_ledger: Open) -> No
     assert ledger.requests.find_excluded_rows() == []
     ledger.requests.apply_withdrawals()
     assert ledger.requests.find_excluded_rows() == [2]
-
-
-def test_only_rows_of_the_site_are_withdrawn(open_ledger: Open) -> None:
-    ledger = open_ledger()
-    ledger.orders.check_rows(10)
-    with pytest.raises(ValueError, match="no row 10"):
-        ledger.withdraw(10, "ann")
 
 
 # -- end states ----------------------------------------------------------------------------

@@ -492,7 +492,7 @@ def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
     )
     assert expect_refusal(leader, bare)
     assert "has no model to score" in expect_refusal(leader, score(leader, {}))
-    assert "to be scored" in expect_refusal(
+    assert "has the argument 'a/b', and accepts retained" in expect_refusal(
         leader, score(leader, {**state, "a/b": state["w"]})
     )
 

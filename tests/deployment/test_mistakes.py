@@ -203,8 +203,8 @@ def test_what_is_no_join_file_is_said(command: Said) -> None:
         ("nowhere.json", "cannot be read (No such"),
         ("north", "(Is a directory"),
         ("rows.csv", "not a JSON file"),
-        ("list.json", "not a join.json file"),
-        ("empty.json", "it lacks 'name'"),
+        ("list.json", "it is [1]; it must be a table"),
+        ("empty.json", "name is missing"),
     ):
         refused(command(*ADMIT, file), output)
     refused(command(*ADMIT, "elsewhere/join.json"), "is for another version of the study")

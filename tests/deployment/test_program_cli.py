@@ -248,7 +248,7 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"seal_signature": "%"}, "seal is not signed with the key of south"),
         # a point of small order, with which anybody could sign for the site
         ({"verify": "AQ" + 41 * "A" + "="}, "verify is a weak key"),
-        ({"transport_key": 3}, "a value is not a text"),
+        ({"transport_key": 3}, "transport_key is 3; it must be a text"),
         (
             {"transport_key": "abc"},
             "transport_key is not empty, but this transport has no keys",

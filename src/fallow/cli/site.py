@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -181,17 +181,23 @@ def init(
             "from the coordinator, with --digest"
         )
     console = opt.console(quiet=quiet or as_json)
-    allowed = _read_allowed(allow or [])
-    chosen = Settings(
-        name,
-        str(data),
-        limit=limit,
-        annotators=annotators,
-        adjudicators=opt.split_names(adjudicators),
-        epsilon=epsilon,
-        delta=delta,
-        allow=allowed,
-    )
+    settings: dict[str, Any] = {
+        "name": name,
+        "data": str(data),
+        "test": opt.as_text(test),
+        "address": address,
+        "proxy": proxy,
+        "own_certificate": opt.as_text(own_certificate),
+        "own_key": opt.as_text(own_key),
+        "certificates": opt.as_text(ca),
+        "limit": limit,
+        "annotators": annotators,
+        "adjudicators": opt.split_names(adjudicators),
+        "epsilon": epsilon,
+        "delta": delta,
+        "allow": _read_allowed(allow or []),
+    }
+    chosen = Settings(**settings)
     agreement = read_agreement(study, chosen.names)
     confirmed = _confirm(console, study, agreement, chosen, digest)
     made = SiteFolder.create(
@@ -199,20 +205,7 @@ def init(
         study,
         confirmed,
         partial(_choose_limit, console, is_asked=digest is None),
-        name=name,
-        data=str(data),
-        test=opt.as_text(test),
-        address=address,
-        proxy=proxy,
-        own_certificate=opt.as_text(own_certificate),
-        own_key=opt.as_text(own_key),
-        certificates=opt.as_text(ca),
-        limit=limit,
-        annotators=annotators,
-        adjudicators=opt.split_names(adjudicators),
-        epsilon=epsilon,
-        delta=delta,
-        allow=allowed,
+        **settings,
     )
     _introduce(console, made, verbose=verbose)
     result = NewSite(

@@ -27,6 +27,7 @@ from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan, check_budgets
 from fallow.deployment.folders import check_authority
+from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.encoders.auto import is_photo
 from fallow.encoders.efficientnet_lite import is_installed
@@ -37,7 +38,6 @@ from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
-from fallow.storage.plain import is_unfit
 from fallow.storage.received import decode_text, read_named
 from fallow.transport.factory import TransportFactory
 from fallow.transport.kinds import USUAL, check_transport, find_factory
@@ -289,12 +289,7 @@ def check_guideline(text: str) -> None:
         raise ValueError(
             f"{what} has {len(text)} characters, more than {MOST_OF_GUIDELINE}; shorten it"
         )
-    for character in text:
-        if is_unfit(character) and character != "\n":
-            raise ValueError(
-                f"{what} has the character {character!r}, which changes how other text is shown; "
-                "leave it out"
-            )
+    check_texts({what: text})
 
 
 def check_cells(recipe: Recipe, schema: Schema) -> None:

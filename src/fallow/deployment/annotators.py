@@ -18,7 +18,7 @@ from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
-from fallow.core.values import Kind, LabelCount, Optional, Text, Whole
+from fallow.core.values import Flag, Kind, LabelCount, Optional, Text, Whole
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
@@ -264,11 +264,13 @@ class Annotators:
     @client.each(
         lambda self: self.scores,
         returns=lambda self: self.returned_scores,
+        takes={"retained": Flag()},
         when=lambda self: not self.secure_sum,
     )
     @client.sum(
         lambda self: f"aggregates of {self.scores}",
         returns=lambda self: self.returned_scores,
+        takes={"retained": Flag()},
         when=lambda self: self.secure_sum,
     )
     def score(self, at: LabelingView, retained: bool, **common: Tensor) -> Answer:

@@ -8,6 +8,9 @@ from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
 from fallow.core.types import SiteId
@@ -15,9 +18,23 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
 from fallow.privacy.signing import decode_key
+from fallow.storage.validation import find_error
 from fallow.transport.sum_keys import is_seal_signed
 
-JOINING = ("name", "study", "verify", "seal", "seal_signature", "transport_key")
+
+@with_config(ConfigDict(strict=True, extra="ignore"))
+class Joining(TypedDict):
+    """Content of ``join.json``: public keys of a site in base64, and their signature."""
+
+    name: str
+    study: str
+    verify: str
+    seal: str
+    seal_signature: str
+    transport_key: str
+
+
+JOINING = tuple(Joining.__annotations__)
 OWN = ("verify", "seal", "transport_key")
 """Keys that no two sites may share; a transport may have none ('')."""
 ASK = "ask for the file again"
@@ -34,14 +51,10 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         joining = json.loads(content)
     except (ValueError, RecursionError) as error:  # also a number with thousands of digits
         raise ValueError(f"{what}: not a JSON file; {ASK}") from error
-    if not isinstance(joining, dict):
-        raise ValueError(f"{what}: not a join.json file; {ASK}")
-    lacks = [name for name in JOINING if name not in joining]
-    if lacks:
-        raise ValueError(f"{what}: it lacks {lacks[0]!r}; {ASK}")
+    why = find_error(Joining, joining)
+    if why is not None:
+        raise ValueError(f"{what}: {why}; {ASK}")
     details = {name: joining[name] for name in JOINING}
-    if any(not isinstance(value, str) for value in details.values()):
-        raise ValueError(f"{what}: a value is not a text; {ASK}")
     with explain_errors(f"{what}: "):
         check_texts(details)
     site = details["name"]

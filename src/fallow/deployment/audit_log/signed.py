@@ -28,6 +28,7 @@ from fallow.experiment.methods import versions
 from fallow.privacy.signing import SIGNATURE, decode_key, open_signed, sign
 from fallow.storage.errors import StorageError
 from fallow.storage.files import write_whole
+from fallow.storage.received import read_regular
 from fallow.storage.validation import Count, adapter_of
 
 MANIFEST = "manifest.json"
@@ -222,9 +223,7 @@ def _compare(file: Path, signed: str) -> str | None:
 
 def _read(file: Path) -> bytes:
     """Read a file of an audit log. Raises StorageError if it is unreadable or too large."""
-    with explain_errors(f"{file} cannot be read (", after=")", of=OSError, to=StorageError):
-        if not file.is_file():
-            raise ValueError(f"{file} is missing: {AGAIN}")
-        if file.stat().st_size > LARGEST:
-            raise ValueError(f"{file} has more than {LARGEST >> 30} GiB: {AGAIN}")
-        return file.read_bytes()
+    with explain_errors(
+        f"{file} cannot be read (", after=f"): {AGAIN}", of=OSError, to=StorageError
+    ):
+        return read_regular(file, LARGEST)

@@ -101,14 +101,16 @@ class SiteWeights:
         if any(request.steps[-1].masked for request in requests.values()):
             return dict(answers), {}
         declaration = self.border.find_common(requests)
+        if declaration is None:
+            return dict(answers), {}
         registered: dict[SiteId, int] = {}
-        if declaration is not None and declaration.weighted_by == "rows":
+        if declaration.weighted_by == "rows":
             registered = self.border.rows
-        elif declaration is not None and declaration.weighted_by == "labels":
+        elif declaration.weighted_by == "labels":
             registered = self.border.labels
-        if registered and registered.keys() >= answers.keys():
-            return cut_sums(answers, registered, self.bounds)
-        return cut_weights(answers, declaration, self.bounds)
+        if not registered.keys() >= answers.keys():
+            registered = {}
+        return cut_weights(answers, declaration, self.bounds, registered)
 
     def find_far_mean(
         self, total: Mapping[str, Tensor], declaration: Declaration
@@ -279,20 +281,24 @@ def _find_beyond(
 
 
 def cut_weights(
-    answers: Mapping[SiteId, Answer], declaration: Declaration | None, bounds: Bounds
+    answers: Mapping[SiteId, Answer],
+    declaration: Declaration,
+    bounds: Bounds,
+    registered: Mapping[SiteId, int],
 ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
     """Clip the weights of sites to the limits, and describe each clipped one.
 
-    Only replies with models and their weight are affected. All fields of a sum are scaled by the
-    same factor, so that the site's model does not change.
+    ``registered`` is the number of rows or labels by which a contribution grows. Without it, only
+    replies with models and their weight are affected. All fields of a sum are scaled by the same
+    factor, so that the site's model does not change.
     """
-    if declaration is None or declaration.weight is None:
-        return dict(answers), {}
     weights: dict[SiteId, float] = {}
     for site, answer in answers.items():
-        n = number_of(answer[declaration.weight])
+        n: float | None = registered.get(site)
+        if n is None and declaration.weight is not None:
+            n = number_of(answer[declaration.weight])
         if n is not None:
-            weights[site] = n
+            weights[site] = float(n)
     limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
 
     result: dict[SiteId, Answer] = dict(answers)
@@ -300,31 +306,10 @@ def cut_weights(
     for (site, n), limit in zip(weights.items(), limits, strict=True):
         if limit >= n:
             continue
-        names = {declaration.weight}
-        if declaration.operation == "sum":
-            names = set(answers[site])
+        names = set(answers[site])
+        if not registered and declaration.operation != "sum":
+            names = {str(declaration.weight)}
         result[site] = _scale(answers[site], names, limit / n)
-        words[site] = _describe_cut(site, n, limit, bounds)
-    return result, words
-
-
-def cut_sums(
-    answers: Mapping[SiteId, Answer], registered: Mapping[SiteId, int], bounds: Bounds
-) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
-    """Clip contributions that grow with a site's rows to the limits.
-
-    ``registered`` is the registered number of rows or labels of each site. Different sums over the
-    same rows are scaled by the same factor, because that number does not change.
-    """
-    weights = {site: float(registered[site]) for site in answers}
-    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
-
-    result: dict[SiteId, Answer] = dict(answers)
-    words: dict[SiteId, str] = {}
-    for (site, n), limit in zip(weights.items(), limits, strict=True):
-        if limit >= n:
-            continue
-        result[site] = _scale(answers[site], set(answers[site]), limit / n)
         words[site] = _describe_cut(site, n, limit, bounds)
     return result, words
 

@@ -192,11 +192,6 @@ class LabelRequests:
         `find_checkable_rows`. Open tasks of earlier steps expire. ``allowance`` applies over all
         runs.
         """
-        if allowed < 0:
-            raise ValueError(
-                f"step {step} may request at most {allowed} labels from site "
-                f"{self._tables.site}"
-            )
         allowance = allowance or TaskLimits()
         with self._tables.transaction():
             self._tables.check()

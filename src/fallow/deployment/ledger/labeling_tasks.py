@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Literal, Protocol, TypedDict, TypeVar
 
-from fallow.core.types import SiteId
 from fallow.deployment.answer_plan import Rule
 
 TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
@@ -151,21 +149,6 @@ def _apply_rule(
     return "answered", None
 
 
-def check_value(value: float | None, classes: int, *, row: int, site: SiteId) -> None:
-    """Raise ValueError unless the value is a valid label of the row."""
-    if value is None:
-        return
-    if not math.isfinite(value):
-        raise ValueError(
-            f"the label {value} of row {row} at site {site} is not a finite number"
-        )
-    if classes and not (float(value).is_integer() and 0 <= value < classes):
-        raise ValueError(
-            f"the label {value:g} of row {row} at site {site} is not a class: "
-            f"classes are 0 to {classes - 1}"
-        )
-
-
 class _Stored(Protocol):
     """A labeling task, or a line of the table of labeling tasks."""
 
@@ -193,22 +176,6 @@ def require_open(newest: Stored | None, what: str) -> Stored:
     if newest.state == "withdrawn":
         raise ValueError(f"{what} was withdrawn and accepts no more labels")
     return newest
-
-
-def check_reason(reason: str, value: float | None) -> None:
-    """Raise ValueError unless a reason is known and belongs to an answer without a label.
-
-    >>> check_reason("other: a photograph of a form", None)
-    """
-    if reason == "":
-        return
-    code, _, text = reason.partition(": ")
-    is_complete = code in REASONS and (code == "other") == bool(text)
-    if value is not None or not is_complete:
-        raise ValueError(
-            f"{reason!r} is not a reason for an example without a label: use one of "
-            f"{', '.join(REASONS)}, with a text after 'other: '"
-        )
 
 
 def now() -> str:

@@ -28,8 +28,6 @@ from fallow.deployment.ledger.labeling_tasks import (
     LabelingTask,
     LabelProgress,
     TaskState,
-    check_reason,
-    check_value,
     decide_state,
     now,
     require_open,
@@ -285,13 +283,11 @@ class Ledger:
         With a ``reason``, None means "not gradable". Repeating a label changes nothing. A label
         that is already used in training is corrected at the end of the cycle.
 
-        Raises ValueError for a row without a labeling task, for an expired or withdrawn task, for
-        an unknown class, for a number that is not finite, and for an unknown reason.
+        The page and the import check the value and the reason. Raises ValueError for a row without
+        a labeling task, and for an expired or withdrawn task.
         """
         with self.transaction():
             asked = self._find_question(row)
-            check_value(value, self.classes, row=row, site=self.site)
-            check_reason(reason, value)
             answers = [entry for _, entry in load_answers(self._tables, asked.id)]
             own: LabelAnswer | None = None
             for entry in answers:
@@ -307,18 +303,9 @@ class Ledger:
             return self._load_task(asked.id)
 
     def resolve(self, row: int, value: float | None, annotator: str) -> LabelingTask:
-        """Resolve a conflict. Earlier labels no longer count.
-
-        Raises ValueError if there is no conflict.
-        """
+        """Resolve a conflict. Earlier labels no longer count."""
         with self.transaction():
             asked = self._find_question(row)
-            check_value(value, self.classes, row=row, site=self.site)
-            if self._load_task(asked.id).state != "conflict":
-                raise ValueError(
-                    f"row {row} of site {self.site} is not in conflict, so no "
-                    "decision is necessary"
-                )
             self._record(asked, annotator=annotator, value=value, kind="resolved")
             return self._load_task(asked.id)
 
@@ -389,11 +376,6 @@ class Ledger:
         Its labeling tasks end at once. It is removed from the pool, training and validation at the
         next instruction that starts a step. Repeating the withdrawal changes nothing.
         """
-        rows = self.orders.rows()
-        is_beyond = rows is not None and row >= rows
-        if row < 0 or is_beyond:
-            last = (rows or 1) - 1
-            raise ValueError(f"site {self.site} has no row {row}; its rows are 0 to {last}")
         with self.transaction():
             self._tables.write(
                 "INSERT INTO excluded (row, why, annotator, note, at, applied) "

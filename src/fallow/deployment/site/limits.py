@@ -471,10 +471,6 @@ class SiteLimits:
                 f"instruction {key} has retained={args.get('retained')!r:.40}, but "
                 f"by the agreement it must be {is_retained}"
             )
-        sent = declared_state(self.made.methods).sent
-        strange = sorted(args.keys() - {"retained"} - sent.keys())
-        if strange:
-            raise Refusal(f"instruction {key} sends {strange[0]!r:.80} to be scored")
         parts = self._check_whole(key, args)
         if not parts:
             raise Refusal(f"instruction {key} has no model to score")
