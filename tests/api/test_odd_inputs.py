@@ -402,7 +402,7 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
         ),
         (
             {"pool": [fl.Site([[1.0]])], "outputs": None},
-            "the pool is a list of fl.Site; give {'a': fl.Site(...), 'b': fl.Site(...)}",
+            "the pool is fl.Site without a name; give {'a': fl.Site(...), 'b': fl.Site(...)}",
         ),
     ],
 )

@@ -464,10 +464,10 @@ def test_secure_sums_hide_a_lone_row() -> None:
     ("fields", "message"),
     [
         ({"penalty": 0.0}, "penalty is 0.0; it must be above 0"),
-        ({"balance": "classes"}, "balance is 'classes'; use 'none' or 'class'"),
-        ({"reveal": "all"}, "reveal is 'all'; use 'path' or 'head'"),
-        ({"local_head": "site"}, "local_head is 'site'; use 'common' or 'own'"),
-        ({"passes": 3}, "passes is 3; use 1 or 2"),
+        ({"balance": "classes"}, "balance is 'classes'; it must be 'none' or 'class'"),
+        ({"reveal": "all"}, "reveal is 'all'; it must be 'path' or 'head'"),
+        ({"local_head": "site"}, "local_head is 'site'; it must be 'common' or 'own'"),
+        ({"passes": 3}, "passes is 3; it must be 1 or 2"),
     ],
 )
 def test_a_wrong_field_is_refused(fields: dict[str, object], message: str) -> None:

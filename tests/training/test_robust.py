@@ -260,7 +260,7 @@ def test_secure_sums_are_refused_before_anything_starts() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rule": "mean"}, "rule is 'mean'; use 'median', 'trimmed' or 'clipped'"),
+        ({"rule": "mean"}, "rule is 'mean'; it must be 'median', 'trimmed' or 'clipped'"),
         ({"trim": 0.5}, "trim is 0.5; it is the maximum share of malicious sites"),
         ({"trim": -0.1}, "trim is -0.1"),
         ({"trim": float("nan")}, "trim is nan"),

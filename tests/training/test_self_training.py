@@ -357,7 +357,9 @@ def test_it_is_refused_with_differential_privacy() -> None:
 
 
 def test_an_unknown_value_is_refused() -> None:
-    with pytest.raises(ValueError, match="unlabeled is 'always'; use 'off' or 'auto'"):
+    with pytest.raises(
+        ValueError, match="unlabeled is 'always'; it must be 'off' or 'auto'"
+    ):
         ClosedForm(unlabeled="always")  # type: ignore[arg-type]
 
 

@@ -89,7 +89,9 @@ def describe(
     1438
     """
     check_full_install("fl.describe")
-    world = federation if isinstance(federation, Federation) else Federation(federation)
+    world = federation
+    if not isinstance(world, Federation):
+        world = Federation(world)
     least = read_whole(least, "least", "give a whole number, 1 or more", least=1)
     dataset = world.dataset
     label = DescribedColumn("label", dataset.classes)
@@ -229,7 +231,7 @@ def _list_figures(column: ColumnDescription, facts: CountFacts) -> dict[str, Any
         "site": facts["site"],
         "values": values,
         "missing": facts["missing"],
-        "missing_share": facts["missing"] / rows if rows else np.nan,
+        "missing_share": np.divide(facts["missing"], rows or np.nan),
         "drift": facts["drift"],
         "drift_by_chance": facts["chance"],
     }

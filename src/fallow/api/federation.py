@@ -71,11 +71,14 @@ class Federation:
             )
         rule = partition
         if rule is None:
-            rule = "iid" if path.groups is None else "natural"
+            rule = "natural"
+            if path.groups is None:
+                rule = "iid"
         collected = ParsedObjects()
         spec = collected.spec(rule, "partition")
-        # 0: all sites in the data
-        count = 0 if spec.name == "natural" else 10
+        count = 10
+        if spec.name == "natural":
+            count = 0  # all sites in the data
         if sites is not None:
             count = read_whole(sites, "sites", "give a whole number of sites", least=0)
         _check_sites(path, spec.name, count)

@@ -133,7 +133,9 @@ def _training_config_of(algorithm: object) -> dict[str, object]:
         explicit = {}
         if config != TrainingConfig():
             explicit = plain(config.to_dict())
-    return {"training_config": explicit} if explicit else {}
+    if not explicit:
+        return {}
+    return {"training_config": explicit}
 
 
 UNNAMED = "given"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -30,6 +30,7 @@ from fallow.core.streams import stream
 from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
 from fallow.core.wording import count_noun
+from fallow.data.dataset import Task
 from fallow.data.loaders.features import read_features
 from fallow.data.loaders.pixels import as_features, bring_to_shape
 from fallow.data.loaders.table_files import is_frame
@@ -220,6 +221,13 @@ def _find_shapes(recipe: Recipe, example_spec: ExampleSpec) -> dict[str, Tensor]
     return module.state_dict()
 
 
+def task_of(classes: Sequence[str]) -> Task:
+    """Return the task of a model with these classes."""
+    if classes:
+        return "classification"
+    return "regression"
+
+
 def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
     """Return the tensors of a model other than its weights, under unique names."""
     groups: dict[str, Mapping[str, Tensor] | None] = {
@@ -241,8 +249,10 @@ def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
     # names of data and classes are untrusted
     lines = [one_line(line) for line in _describe_model(run, title)]
     body = markdown_text("\n".join(lines))
-    kind = "image" if len(details["shape"]) == 3 else "tabular"
-    task = "classification" if details["classes"] else "regression"
+    kind = "tabular"
+    if len(details["shape"]) == 3:
+        kind = "image"
+    task = task_of(details["classes"])
     header = ["---", "library_name: fallow"]
     if license is not None:
         header.append(f"license: {license}")
@@ -434,8 +444,7 @@ class LoadedModel:
     def _check_task(self, wants_classes: bool, instead: str) -> None:
         """Raise ValueError if the model does not predict classes or, otherwise, numbers."""
         if bool(self.classes) is not wants_classes:
-            task = "classification" if self.classes else "regression"
-            raise ValueError(f"the model is for {task}; use {instead}")
+            raise ValueError(f"the model is for {task_of(self.classes)}; use {instead}")
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["example_spec"], rows)

@@ -254,7 +254,9 @@ def select(
         cycle=cycle,
         trained_by=training,
     )
-    values = {name: one if details else one.rows for name, one in chosen.items()}
+    values: dict[str, Any] = dict(chosen)
+    if not details:
+        values = {name: one.rows for name, one in chosen.items()}
     if isinstance(pool, Mapping):
         return {name: values[str(name)] for name in pool}  # by the names as passed
     return values[str(site)]
@@ -267,11 +269,10 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
         raise ValueError(
             "the pool is None; give examples, or {'a': fl.Site(...), 'b': fl.Site(...)}"
         )
-    several = isinstance(pool, list | tuple) and any(isinstance(row, Site) for row in pool)
-    if several or isinstance(pool, Site):
+    rows = pool if isinstance(pool, list | tuple) else [pool]
+    if any(isinstance(row, Site) for row in rows):
         raise ValueError(
-            f"the pool is {'a list of fl.Site' if several else 'one fl.Site'}; give "
-            "{'a': fl.Site(...), 'b': fl.Site(...)}"
+            "the pool is fl.Site without a name; give {'a': fl.Site(...), 'b': fl.Site(...)}"
         )
     if strategy is None:
         raise ValueError("the strategy is missing; write fl.select(pool, strategy, n=...)")
@@ -340,7 +341,10 @@ def _explain_missing(strategy: Any, read: Mapping[SiteId, _Read], model: str) ->
         ways.append(f"outputs={{{model!r}: (p, p0)}} for the pool and the labeled rows")
     elif (model, "labeled") not in one.features:
         ways.append("features=(z, z0) of the pool and of the labeled rows")
-    ways.append(f"model={{{model!r}: module}}" if one.models else "model=module")
+    if one.models:
+        ways.append(f"model={{{model!r}: module}}")
+    else:
+        ways.append("model=module")
     return (
         f"{type(strategy).__name__} needs the {model} model, which site {name} does not have; give "
         f"{' or '.join(ways)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, final
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -238,17 +238,22 @@ class Ask:
         if entry is None:
             with self.journal.transaction():
                 delivered = self.channel.exchange(requests, routes)
-                asked: set[SiteId] = (
-                    set()
-                )  # sites not in `to` only received pending instructions
-                if verb and to is None:
+                asked: set[SiteId] = set()  # others only received pending instructions
+                if verb:
                     asked = set(requests)
-                elif verb and to is not None:
+                if verb and to is not None:
                     asked = set(to)
-                answers = {}
-                for site in sorted(delivered.answers):
-                    if site in asked:
-                        answers[site] = delivered.answers[site]
+                answers = {
+                    site: answer
+                    for site, answer in sorted(delivered.answers.items())
+                    if site in asked
+                }
+                if self.needs_all and len(answers) < len(self.cohort):
+                    raise RunHalted(
+                        f"{len(answers)} of {len(self.cohort)} sites replied to {verb!r}, and all "
+                        "are needed; run again with --resume when they are connected (coordinate "
+                        "start resumes without the option)"
+                    )
                 if kind == "sum":
                     answers = self._add_up(answers, verb, to, bound, masked is not None)
                 entry = {
@@ -307,70 +312,30 @@ def sum_of_all(
 ) -> dict[str, Tensor]:
     """Run `Ask.sum` with contributions from all sites.
 
-    A transport waits for the last site until its timeout.  Raises Halted if a site did not reply.
-    The exchange is then not recorded, so a resumed run repeats it.
+    A transport waits for the last site until its timeout.  Raises RunHalted if a site did not
+    reply.  The exchange is then not recorded, so a resumed run repeats it.
     """
-    masking = ask.masking
-    with _all(ask):
-        if masking is None:
-            with ask.journal.transaction():
-                total = ask.sum(function, bound, **args)
-                _check(int(total["sites"]), len(ask.cohort), function.__name__)
-            return total
-        ask.masking = _OfAll(masking, len(ask.cohort))
-        try:
-            return ask.sum(function, bound, **args)
-        finally:
-            ask.masking = masking
+    with _needing_all(ask):
+        return ask.sum(function, bound, **args)
 
 
 def each_of_all(ask: Ask, function: ClientCall, **args: Any) -> dict[SiteId, Answer]:
     """Run `Ask.each` with replies from all sites, like `sum_of_all`."""
-    with _all(ask), ask.journal.transaction():
-        answers = ask.each(function, **args)
-        _check(len(answers), len(ask.cohort), function.__name__)
-    return answers
+    with _needing_all(ask):
+        return ask.each(function, **args)
 
 
 def keep_at_all(ask: Ask, function: ClientCall, **args: Any) -> None:
     """Run `Ask.keep` of one state at all sites, like `sum_of_all`."""
-    with _all(ask), ask.journal.transaction():
-        kept = ask.keep(function, **args)
-        _check(kept, len(ask.cohort), function.__name__)
+    with _needing_all(ask):
+        ask.keep(function, **args)
 
 
 @contextmanager
-def _all(ask: Ask) -> Iterator[None]:
+def _needing_all(ask: Ask) -> Iterator[None]:
     before = ask.needs_all
     ask.needs_all = True
     try:
         yield
     finally:
         ask.needs_all = before
-
-
-@final
-@dataclass(frozen=True)
-class _OfAll:
-    """Secure aggregation without a retry among fewer sites."""
-
-    masking: Masking
-    sites: int
-
-    def check(self, sites: Sequence[SiteId], verb: str) -> None:
-        _check(len(sites), self.sites, verb)
-        self.masking.check(sites, verb)
-
-    def total(
-        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
-    ) -> Answer:
-        return self.masking.total(answers, owner, verb, bound)
-
-
-def _check(there: int, wanted: int, verb: str) -> None:
-    if there < wanted:
-        raise RunHalted(
-            f"{there} of {wanted} sites replied to {verb!r}, and all are needed; run "
-            "again with --resume when they are connected (coordinate start resumes "
-            "without the option)"
-        )

@@ -133,8 +133,8 @@ class ClientFunction:
         return Declaration(
             name=name,
             operation=self.operation,
-            discloses=self.discloses if isinstance(self.discloses, str) else "",
-            times=self.times if isinstance(self.times, int) else 1,
+            discloses=_fixed(self.discloses, ""),
+            times=_fixed(self.times, 1),
             exact=self.exact is not False,
             release=self.release,
             weighted_by=self.weighted_by,
@@ -174,9 +174,11 @@ class Declaration:
         if self.models:
             return "models"
         kinds = self.returns.fields({}).values()
-        if all(isinstance(kind, STATED) for kind in kinds):
-            return "counts" if self.operation == "sum" else "status"
-        return "aggregates"
+        if not all(isinstance(kind, STATED) for kind in kinds):
+            return "aggregates"
+        if self.operation == "sum":
+            return "counts"
+        return "status"
 
     @property
     def models(self) -> dict[str, Kind]:
@@ -293,6 +295,13 @@ def _resolve(name: str, item: ClientFunction, algorithm: Any) -> Declaration:
         weighted_by=item.weighted_by,
         reveals_parts=item.reveals_parts,
     )
+
+
+def _fixed(value: Any, otherwise: Any) -> Any:
+    """Return a value that holds for all settings, or another one."""
+    if callable(value):
+        return otherwise
+    return value
 
 
 def _apply(value: Any, algorithm: Any) -> Any:

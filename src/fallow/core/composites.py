@@ -15,7 +15,16 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.values import Count, Dims, Kind, NonNegative, Real, SenderFacts, Triangle
+from fallow.core.values import (
+    Count,
+    Dims,
+    Kind,
+    NonNegative,
+    Real,
+    SenderFacts,
+    Triangle,
+    as_tuple,
+)
 
 MASS = "mass"
 """Note of an earlier reply: total weight of its labeled examples."""
@@ -106,7 +115,9 @@ class Products(Composite):
                 f"n is {n:g}, and each of {rows:g} labeled rows weighs 1 in this study: they "
                 f"weigh {rows:g}"
             )
-        heaviest = min(max(n, 1.0), known.heaviest) if self.is_weighted else 1.0
+        heaviest = 1.0
+        if self.is_weighted:
+            heaviest = min(max(n, 1.0), known.heaviest)
         longest = known.longest * heaviest
         why = self._find_long_rows(parts, longest)
         return why or self._find_negative(parts, known.tolerance)
@@ -210,13 +221,13 @@ class Losses(Composite):
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         if self.has_changed:
-            log = (*_dims(self.dims), self.temperatures)
+            log = (*as_tuple(self.dims), self.temperatures)
             right = NonNegative(self.dims)
             return {"right": right, "changed": right, "log": NonNegative(log)}
         squared: dict[str, Kind] = {"squared": NonNegative(self.dims)}
         if sizes.get("classes") == 0:
             return squared
-        grid = (*_dims(self.dims), self.temperatures)
+        grid = (*as_tuple(self.dims), self.temperatures)
         return {**squared, "right": NonNegative(self.dims), "log": NonNegative(grid)}
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
@@ -236,10 +247,6 @@ class Losses(Composite):
                 f"lose {highest * mass:g} at most"
             )
         return None
-
-
-def _dims(dims: Dims) -> tuple[str | int | Triangle, ...]:
-    return dims if isinstance(dims, tuple) else (dims,)
 
 
 # -- first and second moments of all examples -----------------------------------------------------
@@ -312,7 +319,9 @@ class Documents(Composite):
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         others = sizes.get("cells", 0) - self.grams
-        size: Dims = others if others >= 0 else "columns"
+        size: Dims = "columns"
+        if others >= 0:
+            size = others
         return {
             "rows": Count(of="rows"),
             "documents": Count(self.grams, of="rows"),

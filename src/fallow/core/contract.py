@@ -208,7 +208,9 @@ class Contract:
         verb : str
             Name of the client function.
         """
-        return self.functions[verb].times if verb in self.functions else 1
+        if verb in self.functions:
+            return self.functions[verb].times
+        return 1
 
     @property
     def waits(self) -> tuple[str, ...]:

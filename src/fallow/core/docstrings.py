@@ -13,7 +13,9 @@ def add_parameters(doc: str, entries: str) -> str:
     """Return a class docstring with further entries at the end of its parameters."""
     start = max(doc.find(HEADING), 0)
     following = NEXT.search(doc, start)
-    end = len(doc) if following is None else following.start()
+    end = len(doc)
+    if following is not None:
+        end = following.start()
     before = doc[:end].rstrip() + "\n"
     if HEADING not in doc:
         before += f"\n{HEADING}"

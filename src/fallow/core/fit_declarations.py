@@ -82,8 +82,9 @@ class FitDeclaration:
 
     def find(self, name: str) -> Fit | None:
         """Return the declaration of a model, or None."""
-        usual = Fit() if name == LOCAL else None
-        return self.models.get(name, usual)
+        if name == LOCAL:
+            return self.models.get(name, Fit())
+        return self.models.get(name)
 
     def allows(self, algorithm: Any, name: str, requested: TrainingConfig | None) -> bool:
         """Return whether an algorithm trains or, without a configuration, stores a model."""

@@ -100,8 +100,9 @@ def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
             bounds += _describe_bounds(part)
     if not bounds:
         return words
-    comma = "," if "or more" in bounds[0] or bounds[0].startswith("at least") else ""
-    return f"{words}{comma} {' and '.join(bounds)}"
+    if "or more" in bounds[0] or bounds[0].startswith("at least"):
+        words += ","
+    return f"{words} {' and '.join(bounds)}"
 
 
 def _describe_bounds(condition: object) -> list[str]:

@@ -83,12 +83,12 @@ class Limits:
 
     def describe(self) -> str:
         """Return the range in words."""
-        if self.ge == 0 and self.le is None and self.lt is None:
-            return "0 or more and finite" if self.is_finite else "0 or more"
         bounds = []
+        if self.ge == 0 and self.le is None and self.lt is None:
+            bounds.append("0 or more")
         for name, words in BOUNDS.items():
             bound = getattr(self, name)
-            if bound is not None:
+            if bound is not None and "0 or more" not in bounds:
                 bounds.append(f"{words} {bound:g}")
         if self.is_finite:
             bounds.append("finite")
@@ -98,7 +98,9 @@ class Limits:
         """Explain why a number is out of range, or return None."""
         if self.contains(value):
             return None
-        must = f"it is {self.meaning}," if self.meaning else "it must be"
+        must = "it must be"
+        if self.meaning:
+            must = f"it is {self.meaning},"
         return f"{name} is {value}; {must} {self.describe()}{self.advice}"
 
     def __get_pydantic_json_schema__(
@@ -158,14 +160,7 @@ def check_fields(algorithm: Any) -> None:
 
     A misspelled choice must not run as another one.
     """
-    cls: Any = type(algorithm)
-    owner = cls.__name__
-    for name, known in list_choices(cls).items():
-        value = getattr(algorithm, name)
-        if value not in known:
-            choices = join_words([repr(choice) for choice in known], last="or")
-            raise ValueError(f"{owner}'s {name} is {value!r}; use {choices}")
-    check_limits(algorithm, f"{owner}'s ")
+    check_limits(algorithm, f"{type(algorithm).__name__}'s ")
 
 
 def check_limits(instance: Any, prefix: str = "") -> None:
@@ -177,23 +172,19 @@ def check_limits(instance: Any, prefix: str = "") -> None:
     the field in the message.
     """
     cls: Any = type(instance)
-    for name, known in list_choices(cls).items():
-        value = getattr(instance, name)
-        if value not in known:
-            words = join_words([repr(choice) for choice in known], last="or")
-            raise ValueError(f"{prefix}{name} is {value!r}; it must be {words}")
     for name, (limits, kinds) in list_limits(cls).items():
         value = getattr(instance, name)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if float not in kinds:
             is_number = is_number and isinstance(value, Integral)
-        if is_number:
+        why = None
+        if limits is not None and is_number:
             why = limits.find_fault(f"{prefix}{name}", value)
-            if why is not None:
-                raise ValueError(why)
         elif not any(_is_other(value, kind) for kind in kinds):
             words = join_words([_describe(kind) for kind in kinds], last="or")
-            raise ValueError(f"{prefix}{name} is {value!r}; it must be {words}")
+            why = f"{prefix}{name} is {value!r}; it must be {words}"
+        if why is not None:
+            raise ValueError(why)
     for conflict in getattr(cls, "CONFLICTS", ()):
         why = conflict.find_fault(vars(instance), prefix)
         if why is not None:
@@ -219,26 +210,16 @@ def _describe(kind: Any) -> str:
 
 
 @cache
-def list_choices(cls: Any) -> dict[str, tuple[Any, ...]]:
-    """Return the values of the fields of a class that are choices."""
-    choices: dict[str, tuple[Any, ...]] = {}
-    hints = get_type_hints(cls)
-    for field in fields(cls):
-        if get_origin(hints[field.name]) is Literal:
-            choices[field.name] = get_args(hints[field.name])
-    return choices
-
-
-@cache
-def list_limits(cls: Any) -> dict[str, tuple[Limits, tuple[Any, ...]]]:
-    """Return the declared range of each field of a class that has one, and its types."""
-    ranges: dict[str, tuple[Limits, tuple[Any, ...]]] = {}
+def list_limits(cls: Any) -> dict[str, tuple[Limits | None, tuple[Any, ...]]]:
+    """Return range and types of each field of a class that has a range or is a choice."""
+    ranges: dict[str, tuple[Limits | None, tuple[Any, ...]]] = {}
     hints = get_type_hints(cls, include_extras=True)
     plain = get_type_hints(cls)
     for field in fields(cls):
         limits = find_limits(hints[field.name])
-        if limits is not None:
-            ranges[field.name] = limits, tuple(_split(plain[field.name]))
+        hint = plain[field.name]
+        if limits is not None or get_origin(hint) is Literal:
+            ranges[field.name] = limits, tuple(_split(hint))
     return ranges
 
 
@@ -254,7 +235,9 @@ def _split(hint: Any) -> Iterator[Any]:
 def find_limits(hint: Any) -> Limits | None:
     """Return the range in an annotation, also in one such as ``Annotated[int, ...] | None``."""
     for part in get_args(hint):
-        limits = part if isinstance(part, Limits) else find_limits(part)
+        if isinstance(part, Limits):
+            return part
+        limits = find_limits(part)
         if limits is not None:
             return limits
     return None

@@ -117,8 +117,8 @@ def _complete(explicit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(config: TrainingConfig, path: tuple[str, ...]) -> object:
-    if path == ("stages",):
-        return None if config.stages is None else config.epochs
+    if path == ("stages",) and config.stages is not None:
+        return config.epochs
     value: object = config
     for name in path:
         value = getattr(value, name)

@@ -81,7 +81,7 @@ class Optimizer:
 
     def _find_unused(self) -> str | None:
         """Return a field that is set and not used by this optimizer."""
-        names = ("momentum",) if self.name == "adam" else ("betas", "eps")
+        names = {"adam": ("momentum",), "sgd": ("betas", "eps")}[self.name]
         defaults = {item.name: item.default for item in fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
@@ -260,15 +260,13 @@ class TrainingConfig:
         >>> TrainingConfig(batch_size=8).completed(TrainingConfig(batch_size=32)).batch_size
         8
         """
-        rate = self.optimizer.lr
-        if rate is None:
-            rate = defaults.optimizer.lr
-        return replace(
-            self,
-            stages=defaults.stages if self.stages is None else self.stages,
-            batch_size=defaults.batch_size if self.batch_size is None else self.batch_size,
-            optimizer=replace(self.optimizer, lr=rate),
-        )
+        changes: dict[str, Any] = {}
+        for name in ("stages", "batch_size"):
+            if getattr(self, name) is None:
+                changes[name] = getattr(defaults, name)
+        if self.optimizer.lr is None:
+            changes["optimizer"] = replace(self.optimizer, lr=defaults.optimizer.lr)
+        return replace(self, **changes)
 
     def to_dict(self) -> dict[str, object]:
         """Return the configuration as nested plain values, for messages and files."""
@@ -351,7 +349,9 @@ def _merge(
 ) -> dict[str, Any]:
     merged = dict(first)
     for name, value in second.items():
-        default = defaults.get(name) if isinstance(defaults, Mapping) else None
+        default = None
+        if isinstance(defaults, Mapping):
+            default = defaults.get(name)
         before = merged.get(name)
         if value is None and before is not None:
             continue

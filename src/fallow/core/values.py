@@ -91,9 +91,7 @@ class SenderFacts:
 
     def limit(self, of: Of) -> float:
         """Return the largest count of this kind; infinite if it is unknown."""
-        if of == "rows":
-            return self.rows
-        return self.labels if of == "labels" else math.inf
+        return {"rows": self.rows, "labels": self.labels, "": math.inf}[of]
 
     def describe_limit(self, of: Of) -> str:
         """Return the part of an error message about the largest count."""
@@ -229,7 +227,9 @@ def describe_dims(dims: Dims) -> str:
             names.append(f"{dim.size} ({dim.size} + 1) / 2")
         else:
             names.append(str(dim))
-    return f" ({', '.join(names)})" if names else ""
+    if not names:
+        return ""
+    return f" ({', '.join(names)})"
 
 
 def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
@@ -290,7 +290,7 @@ class Numbers(Kind):
             return why
         if not isinstance(value, Tensor | float | int):
             return f"{name} is {value!r:.40}, which is not a number"
-        shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+        shape = tuple(torch.as_tensor(value).shape)
         before = dict(sizes)
         if has_shape(shape, self.dims, sizes):
             return None
@@ -318,8 +318,11 @@ def _find_outside(
 ) -> str | None:
     """Explain why finite numbers are out of range at these sites, or return None."""
     room = known.room
-    low = rule.low * known.sites if known.is_total else rule.low
-    high = rule.high * known.sites if known.is_total else rule.high
+    times = 1
+    if known.is_total:
+        times = known.sites
+    low = rule.low * times
+    high = rule.high * times
     if bool((numbers < low - room).any()):
         if rule.low == 0:
             return f"{name} is below 0, which is impossible for a count or a square"
@@ -546,7 +549,9 @@ class Whole(Kind):
         limit = self._limit(sizes)
         if limit == WHOLE:
             return f", {self.low} or more"
-        return f" of at most {limit}" if self.low == 0 else f" from {self.low} to {limit}"
+        if self.low == 0:
+            return f" of at most {limit}"
+        return f" from {self.low} to {limit}"
 
     def describe(self) -> str:
         return "a whole number"
@@ -589,9 +594,10 @@ class Text(Kind):
     def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         if not self.words or value in self.words:
             return None
-        advice = f": {self.fix}" if self.fix else ""
         words = " or ".join(map(repr, self.words))
-        return f"{name} is {value!r:.40} and not {words}{advice}"
+        if self.fix:
+            words += f": {self.fix}"
+        return f"{name} is {value!r:.40} and not {words}"
 
     def describe(self) -> str:
         return "a text"
@@ -653,7 +659,9 @@ class Optional(Kind):
         return self.kind.find_wrong_form(name, value, sizes)
 
     def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
-        return None if value is None else self.kind.find_fault(name, value, known)
+        if value is None:
+            return None
+        return self.kind.find_fault(name, value, known)
 
     def describe(self) -> str:
         return f"{self.kind.describe()}, or nothing"

@@ -69,7 +69,7 @@ def describe_wrong_value(
 
 def _join(path: str, name: str) -> str:
     """Return the name of a part."""
-    return f"{path}.{name}" if path else name
+    return ".".join(filter(None, (path, name)))
 
 
 def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:

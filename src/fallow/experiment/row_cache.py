@@ -128,12 +128,10 @@ def _save(folder: Path, name: str, dataset: Dataset) -> None:
     }
     for part in PLAIN:
         kept[part] = getattr(dataset, part)
-    for part in NAMES:
-        texts = getattr(dataset, part)
-        kept[part] = None if texts is None else list(texts)
-    for part in AS_JSON:
-        value = getattr(dataset, part)
-        kept[part] = None if value is None else json.dumps(asdict(value))
+    for part in (*NAMES, *AS_JSON):
+        kept[part] = getattr(dataset, part)
+        if part in AS_JSON and kept[part] is not None:
+            kept[part] = json.dumps(asdict(kept[part]))
     save_tree(folder / f"{name}.safetensors", kept, FILE)
 
 
@@ -151,12 +149,12 @@ def _load(folder: Path, name: str) -> Dataset | None:
                 return None
             arrays[part] = torch.from_numpy(array)
         fields = {part: kept[part] for part in PLAIN}
-        for part in NAMES:
-            names = kept[part]
-            fields[part] = None if names is None else tuple(names)
-        for part, kind in AS_JSON.items():
-            text = kept[part]
-            fields[part] = None if text is None else adapter_of(kind).validate_json(text)
+        for part in (*NAMES, *AS_JSON):
+            fields[part] = kept[part]
+            if part in AS_JSON and fields[part] is not None:
+                fields[part] = adapter_of(AS_JSON[part]).validate_json(fields[part])
+            elif fields[part] is not None:
+                fields[part] = tuple(fields[part])
         return Dataset(**arrays, **fields)
     except (
         StorageError,

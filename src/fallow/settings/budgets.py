@@ -79,7 +79,9 @@ def describe_reading(initial: LabelBudget, later: Sequence[LabelBudget]) -> str:
     numbers = [budget for budget in (initial, *later) if isinstance(budget, int)]
     if 1 not in numbers or max(numbers) > 1:
         return ""
-    name = "initial" if 1 not in later else "budget"
+    name = "budget"
+    if 1 not in later:
+        name = "initial"
     return f"{name}=1 is {describe_budget(1)}; write 1.0 for all examples"
 
 

@@ -166,8 +166,9 @@ def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     # classes, functions and similar objects: their public name, never their address
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return _public_name(named)
+    if hasattr(value, "__qualname__"):
+        return _public_name(value)
+    return _public_name(type(value))
 
 
 def _public_name(named: Any) -> str:  # a class or a function

@@ -554,9 +554,7 @@ def gather_training_config(settings: Mapping[str, object]) -> Settings:
             continue
         if not isinstance(config, Mapping):  # rejected when types are checked
             return {**gathered, "training_config": config}
-        training_config = (
-            merge_explicit(training_config, config, (before, source)) if before else config
-        )
+        training_config = merge_explicit(training_config, config, (before, source))
         before = source
     if before:
         gathered["training_config"] = training_config

@@ -126,9 +126,9 @@ def test_a_cohort_that_is_not_everybody_is_refused() -> None:
         ({"tau_init": -1}, "tau_init is -1; it must be 0 or more"),
         ({"gain_tol": float("nan")}, "gain_tol is nan"),
         ({"smooth": 0}, "smooth is 0; it must be at least 1"),
-        ({"between": "both"}, "between is 'both'; use 'reuse' or 'local'"),
-        ({"guard": "on"}, "guard is 'on'; use 'off' or 'loop'"),
-        ({"graph": "greedy"}, "graph is 'greedy'; use 'ggc', 'symmetric-or'"),
+        ({"between": "both"}, "between is 'both'; it must be 'reuse' or 'local'"),
+        ({"guard": "on"}, "guard is 'on'; it must be 'off' or 'loop'"),
+        ({"graph": "greedy"}, "graph is 'greedy'; it must be 'ggc', 'symmetric-or'"),
         ({"reach": "near"}, "reach is 'near'; use 'all'"),
     ],
 )
