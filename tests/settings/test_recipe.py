@@ -86,6 +86,16 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
     assert with_settings(load_recipes()["demo"], {"data": "digits"}).name == "demo"
 
 
+def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
+    plain = with_settings(load_recipes()["demo"], {"training": "closed-form"})
+    assert plain.encoder == Spec("auto")
+    own = with_settings(load_recipes()["demo"], {"encoder": "identity"})
+    solved = with_settings(own, {"training": "closed-form"})
+    assert (solved.encoder, solved.model) == (Spec("identity"), Spec("linear"))
+    assert with_settings(solved, {"training": "fedavg"}).encoder == Spec("identity")
+    assert with_settings(plain, {"training": "fedavg"}).encoder is None
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from fallow.storage import features
 from fallow.storage.errors import DamagedFileError, StorageError, UnwritableFileError
-from fallow.storage.features import BLOCK, DATA, JOURNAL, FeatureFile, FeatureStore
+from fallow.storage.features import (
+    BLOCK,
+    DATA,
+    JOURNAL,
+    SLOW_BLOCK,
+    FeatureFile,
+    FeatureStore,
+)
 from tests.each import mark_long
 
 KEY = "e" * 32
@@ -92,6 +99,26 @@ def test_a_site_keeps_few_features_in_a_file_too(tmp_path: Path) -> None:
     again = Doubled()
     FeatureStore(tmp_path, always=True).features(KEY, x, 4, Doubled())
     result = FeatureStore(tmp_path, always=True).features(KEY, x, 4, again)
+    assert isinstance(result, Tensor)
+    assert torch.equal(result, Doubled()(x))
+    assert again.rows == []
+
+
+def test_features_of_a_network_are_shared_by_processes_and_reported_in_small_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "SLOW", -1.0)
+    x = rows(2 * SLOW_BLOCK + 5)
+    encode = Doubled()
+    again = Doubled()
+    events: list[Any] = []
+    for folder in (None, tmp_path):
+        encode.rows.clear()
+        kept = FeatureStore(folder, notify=events.append)
+        kept.features(KEY, x, 4, encode, is_slow=True)
+        assert encode.rows == [SLOW_BLOCK, SLOW_BLOCK, 5]
+        assert [event["done"] for event in events[-3:]] == [512, 1024, 1029]
+    result = FeatureStore(tmp_path).features(KEY, x, 4, again, is_slow=True)
     assert isinstance(result, Tensor)
     assert torch.equal(result, Doubled()(x))
     assert again.rows == []

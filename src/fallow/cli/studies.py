@@ -31,6 +31,15 @@ def demo(
     fast: Annotated[
         bool, typer.Option("--fast", help="Run fewer cycles and seeds, in about 15 seconds")
     ] = False,
+    photos: Annotated[
+        bool,
+        typer.Option(
+            "--photos",
+            help="Use photographs of CIFAR-10 in --data-dir and a pretrained network, in "
+            "about 3 minutes",
+        ),
+    ] = False,
+    data_dir: opt.DataDir = None,
     seeds: opt.Seeds = None,
     out: opt.Out = None,
     jobs: opt.Jobs = None,
@@ -39,23 +48,27 @@ def demo(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare strategies on bundled digits at ten sites, in less than a minute."""
-    from fallow.recipes.demo import ABOUT, DEMO, FAST, TARGET
+    from fallow.encoders.efficientnet_lite import load_network
+    from fallow.recipes.demo import ABOUT, DEMO, PHOTOS, TARGETS, shorten
     from fallow.recipes.papers import load_paper_results
     from fallow.report.final_table import final_table
     from fallow.report.sentences import best_of_each_training, describe_labels_to
     from fallow.study.reading import read_study
     from fallow.study.study_run import Setup
 
-    recipe = FAST if fast else DEMO
+    recipe = PHOTOS if photos else DEMO
+    if photos:
+        load_network()  # raises if it is not installed
+    chosen = shorten(recipe) if fast else recipe
     console = opt.console(quiet=quiet or as_json)
-    console.print(ABOUT, markup=False, soft_wrap=True)
-    setup = Setup(recipe, _folder(recipe, out, resume))
+    console.print(ABOUT[recipe.name], markup=False, soft_wrap=True)
+    setup = Setup(chosen, _folder(chosen, out, resume), data_dir)
     options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
-    _study(setup, None, range(seeds or recipe.seeds), options)
+    _study(setup, None, range(seeds or chosen.seeds), options)
     study = read_study(setup.out, load_paper_results())
     table = final_table(study)
     for sentence in (
-        describe_labels_to(study, table, TARGET),
+        describe_labels_to(study, table, TARGETS[recipe.name]),
         best_of_each_training(study, table),
     ):
         console.print(f"\n{sentence}", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from fallow.core.methods import Encoder, Methods, TunableEncoder
 from fallow.core.missing import Missing, find_text_columns
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
-from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
+from fallow.encoders.base import HasWeights, Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding, Imputation
 from fallow.experiment.finished import TrainedModel
@@ -106,7 +106,12 @@ def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State
         return encode_rows(encoder, rows, state)
 
     return store.features(
-        encoder_digest(encoder, state), x, encoder.width(shape), encode, is_half(encoder)
+        encoder_digest(encoder, state),
+        x,
+        encoder.width(shape),
+        encode,
+        is_half=is_half(encoder),
+        is_slow=isinstance(encoder, HasWeights),
     )
 
 

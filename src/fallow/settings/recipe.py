@@ -660,7 +660,10 @@ def _change_training(start: Settings, training: object) -> Settings:
         for name in settings_of_training(before):
             if start[name] == had[name]:
                 left[name] = usual[name]
-    return _merge_settings(left, settings_of_training(training), Recipe, "")
+    implied = dict(settings_of_training(training))
+    if left.get("encoder") is not None:  # explicit
+        implied.pop("encoder", None)
+    return _merge_settings(left, implied, Recipe, "")
 
 
 def settings_of_training(training: object) -> Mapping[str, object]:

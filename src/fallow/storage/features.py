@@ -32,6 +32,7 @@ from fallow.storage.files import (
 )
 
 BLOCK = 8192  # examples that are encoded, written and verified together
+SLOW_BLOCK = 512  # the same, for a network
 FORMAT = 1  # of the journal of a file
 DATA = "features.bin"
 JOURNAL = "blocks.jsonl"
@@ -133,24 +134,32 @@ class FeatureStore:
     _files: dict[str, FeatureFile] = field(default_factory=dict, repr=False)
 
     def features(
-        self, key: str, x: Tensor, width: int, encode: Encode, is_half: bool = False
+        self,
+        key: str,
+        x: Tensor,
+        width: int,
+        encode: Encode,
+        is_half: bool = False,
+        is_slow: bool = False,
     ) -> Tensor | FeatureFile:
         """Return the features of examples x (n, *shape), as a tensor (n, width) if small.
 
         ``key``: hash of the encoder. The name of the file consists of it and the hash of the
-        examples.
+        examples. ``is_slow``: small features are also kept in a file, so that processes and a
+        resumed study share them, and progress is reported more often.
         """
         numbers = len(x) * width
         is_large = 4 * numbers > self.memory
-        if self.folder is None or not (is_large or self.always):
-            return self._in_memory(key, x, encode)
+        block = SLOW_BLOCK if is_slow else BLOCK
+        if self.folder is None or not (is_large or self.always or is_slow):
+            return self._in_memory(key, x, encode, block)
         name = f"{key}-{digest_of_rows(x)}"
         if name in self._kept:
             return self._kept[name]
         if name in self._files:  # verified when this process opened it
             return self._files[name]
         kept = _Keeping(
-            self.folder, key, x, width, encode, is_half, self.notify, self.grows
+            self.folder, key, x, width, encode, is_half, self.notify, self.grows, block
         )
         with only_one(self.folder / LOCK):
             file = kept.file(name)
@@ -159,16 +168,16 @@ class FeatureStore:
             return file
         return self._remember(name, file.whole())
 
-    def _in_memory(self, key: str, x: Tensor, encode: Encode) -> Tensor:
+    def _in_memory(self, key: str, x: Tensor, encode: Encode, block: int) -> Tensor:
         name = f"{key}-{digest_of_rows(x)}"
         if name in self._kept:
             self._kept.move_to_end(name)
             return self._kept[name]
         telling = ByteProgress(len(x), self.notify)
         parts = []
-        for start in range(0, len(x), BLOCK):
-            parts.append(encode(x[start : start + BLOCK]))
-            telling.done(min(start + BLOCK, len(x)))
+        for start in range(0, len(x), block):
+            parts.append(encode(x[start : start + block]))
+            telling.done(min(start + block, len(x)))
         return self._remember(name, torch.cat(parts))
 
     def _remember(self, name: str, features: Tensor) -> Tensor:
@@ -230,6 +239,7 @@ class _Keeping:
     is_half: bool
     notify: EventHandler
     grows: bool
+    block: int
 
     @property
     def header(self) -> dict[str, object]:
@@ -344,8 +354,8 @@ class _Keeping:
         ):
             os.ftruncate(data, begin * file.row_bytes)
             os.lseek(journal, 0, os.SEEK_END)
-            for start in range(begin, len(self.x), BLOCK):
-                some = self.x[start : start + BLOCK]
+            for start in range(begin, len(self.x), self.block):
+                some = self.x[start : start + self.block]
                 content = self.encode(some).numpy().astype(file.dtype).tobytes()
                 _write_at(data, content, start * file.row_bytes)
                 os.fsync(data)

@@ -31,6 +31,8 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 MNIST_SCALE = ((0.1307,), (0.3081,))
 FASHION_SCALE = ((0.286,), (0.353,))
 CIFAR10_SCALE = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+SMALL = (2000, 500)
+"""Numbers of training and test images of the small CIFAR-10."""
 HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counted from 0
 
 
@@ -190,6 +192,24 @@ def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
     if first is None:
         dataset = drop_copies(dataset)
     return dataset
+
+
+def read_cifar10_small(folder: Path | None) -> Dataset:
+    """Read the first `SMALL` training and test images of CIFAR-10, and decompress no others."""
+    z = read_arrays(folder, "cifar10_labels.npz")
+    train, test = SMALL
+    x, _ = read_first(folder, "cifar10_train_a.npy.xz", train)
+    x_test, _ = read_first(folder, "cifar10_test.npy.xz", test)
+    return drop_copies(
+        Dataset(
+            name="cifar10_small",
+            x=normalize_images(x, CIFAR10_SCALE),
+            y=to_labels(z["y_train"][: len(x)]),
+            x_test=normalize_images(x_test, CIFAR10_SCALE),
+            y_test=to_labels(z["y_test"][: len(x_test)]),
+            classes=to_names(z["class_names"]),
+        )
+    )
 
 
 def _read_images(

@@ -101,6 +101,15 @@ ENTRIES = (
         outline=files.read_cifar10,
     ),
     CatalogEntry(
+        name="cifar10_small",
+        task="classification",
+        rows=sum(files.SMALL),
+        shape=(3, 32, 32),
+        classes=10,
+        files=("cifar10_train_a.npy.xz", "cifar10_test.npy.xz", "cifar10_labels.npz"),
+        read=files.read_cifar10_small,
+    ),
+    CatalogEntry(
         name="har",
         task="classification",
         rows=10_299,
