@@ -63,6 +63,7 @@ LISTED = (
     "AHFAL",
     "BADGE",
     "ClosedForm",
+    "Contract",
     "CoreSet",
     "Dataset",
     "Dirichlet",
@@ -82,11 +83,13 @@ LISTED = (
     "Privacy",
     "Random",
     "Run",
+    "SelectedExamples",
     "Site",
     "Strategy",
     "Study",
     "Training",
     "TypicalUnsure",
+    "View",
 )
 """The classes that completion offers at the top; the others are in the namespaces."""
 

@@ -644,13 +644,10 @@ def _read_about(saved: Mapping[str, Any]) -> ExampleSpec:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load(read_named(path, MOST_BYTES))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from error
-    except UNREADABLE as error:
-        raise ValueError(f"{path} is not in the format of safetensors: {error}") from error
-    return tensors
+    with explain_errors(f"{path} cannot be read (", after=")", of=OSError):
+        content = read_named(path, MOST_BYTES)
+    with explain_errors(f"{path} is not in the format of safetensors: ", of=UNREADABLE):
+        return load(content)
 
 
 def _check_tensors(

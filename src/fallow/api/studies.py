@@ -36,7 +36,7 @@ from fallow.storage.errors import StorageError
 from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.callbacks import Callback
 from fallow.study.cite import cite_study
-from fallow.study.forecast import MORE, By, Forecast, forecast_study
+from fallow.study.forecast import By, Forecast, forecast_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study
@@ -199,9 +199,9 @@ def _seeds(seeds: Any) -> list[int]:
         if value < 1:
             raise ValueError(f"seeds is {value}; it must be at least 1")
         return list(range(value))
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
-    result = list(value)
+    result: list[object] = []
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        result = list(value)
     if not result:
         raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
     return [read_seed(seed, "one of seeds") for seed in result]
@@ -461,7 +461,7 @@ class Study:
         -------
         Forecast
             Forecast with the methods ``gain(more)``, ``reach(target)`` and
-            ``sentences(more, target)``.  `plot_forecast` draws it.
+            ``sentences(more, target)``.
 
         Raises
         ------
@@ -541,36 +541,6 @@ class Study:
         """
         facts, labels = read_facts(self.study_records)
         return advise(read_table(), facts, labels, RULES)
-
-    def plot_forecast(
-        self,
-        strategy: StrategyLike | None = None,
-        more: float = MORE,
-        target: float | None = None,
-    ) -> Figure:
-        """Plot the scores and the extrapolated learning curves.
-
-        Parameters
-        ----------
-        strategy : query strategy or str, optional
-            Strategy to extrapolate, if the study has several.
-        more : float, default=200
-            Number of additional labels.
-        target : float, optional
-            Score at which to draw a horizontal line.
-
-        Raises
-        ------
-        ValueError
-            If there are too few scores.
-        """
-        from fallow.report.figures.study import draw_forecast
-
-        forecast = self.forecast(strategy)
-        figure = draw_forecast(forecast, more, target)
-        if figure is None:
-            raise ValueError(forecast.sentences(more)[0])
-        return figure
 
     def plot(self) -> Figure:
         """Plot the learning curves: score over number of labels, mean and spread over seeds."""

@@ -64,11 +64,11 @@ def _find_recipe(
     path = Path(name)
     if path.resolve() in extending:
         raise ValueError(f"{path} extends itself by its base; set another base")
+    with explain_errors(f"{path} cannot be read: ", of=OSError):
+        content = read_named(path)
     try:
         # editors on Windows start a file with a byte-order mark
-        text = read_named(path).decode("utf-8-sig")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8, as TOML requires; save it with that encoding (byte "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+from fallow.core.limits import Limits
 from fallow.core.types import SiteId
 from fallow.core.wording import count_noun
 
@@ -102,9 +103,11 @@ def check_budget_kind(name: str, value: object) -> None:
 
 def check_budget(name: str, value: LabelBudget, *, may_be_zero: bool) -> None:
     """Raise ValueError for a number that is negative, or a fraction above 1."""
-    if may_be_zero and not value >= 0:  # also rejects NaN
-        raise ValueError(f"{name} is {value}; it must be 0 or more: {FORMS}")
-    if not may_be_zero and not value > 0:
-        raise ValueError(f"{name} is {value}; it must be above 0: {FORMS}")
+    limits = Limits(gt=0, advice=f": {FORMS}")
+    if may_be_zero:
+        limits = Limits(ge=0, advice=f": {FORMS}")
+    why = limits.find_fault(name, value)
     if isinstance(value, float) and value > 1:
-        raise ValueError(f"{name} is {value}, more than all examples; write {FORMS}")
+        why = f"{name} is {value}, more than all examples; write {FORMS}"
+    if why is not None:
+        raise ValueError(why)

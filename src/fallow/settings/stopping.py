@@ -76,13 +76,14 @@ def parse_stop(text: str) -> StopRule:
     more = int(numbers[0])
     points = float(numbers[1])
     percent = float(numbers[2])
-    if more < 1:
-        raise ValueError(f"stop is {shown}; it asks about 1 label or more")
-    if not 0 < points <= 100:
-        raise ValueError(f"stop is {shown}; points are above 0 and at most 100")
-    if not 50 <= percent < 100:
-        raise ValueError(
-            f"stop is {shown}; the confidence is at least 50 % and below 100 %, which no forecast "
-            "reaches"
-        )
+    conditions = {
+        "it asks about 1 label or more": more >= 1,
+        "points are above 0 and at most 100": 0 < points <= 100,
+        "the confidence is at least 50 % and below 100 %, which no forecast reaches": (
+            50 <= percent < 100
+        ),
+    }
+    for condition, is_met in conditions.items():
+        if not is_met:
+            raise ValueError(f"stop is {shown}; {condition}")
     return StopRule(more, round(points / 100, 12), round(percent / 100, 12))
