@@ -28,8 +28,8 @@ from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
+from fallow.deployment.site.serve import connect
 from fallow.deployment.study_file import read_agreement
-from fallow.deployment.transports import connect, open_transport
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.study.callbacks import load_tracker
@@ -123,7 +123,7 @@ def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
         host = Host(site, site.open_ledger())
         nodes.append(connect(site, host.handle))
         nodes[-1].start()
-    transport = open_transport(parties.office, lambda event: None)
+    transport = parties.office.open_transport(lambda event: None)
     program = Program(
         parties.office.path, agreed, transport, parties.office.keys, poll=0.0, pages=False
     )

@@ -160,10 +160,9 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     assert office.agreement.authority is None
     details["address"] = "0.0.0.0:9092"  # edited by hand later
     (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
-    from fallow.deployment.transports import open_transport
 
     with pytest.raises(ValueError, match="requires a certificate"):
-        open_transport(office, lambda event: None)
+        office.open_transport(lambda event: None)
 
 
 @pytest.mark.parametrize(

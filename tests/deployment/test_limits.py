@@ -443,7 +443,7 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
     other = {**state, "w": state["w"] + 1}
     leader.exchange({"north": score(leader, state, r=1)})
     steps = (fit("global", state), fit("local", other), Step("keep", "select", {"n": 3}))
-    assert "which only the queried site trains" in expect_refusal(
+    assert "sends a model 'local' without training it" in expect_refusal(
         leader, Request(key_of("0/query/0"), "query", 0, 0, steps)
     )
 

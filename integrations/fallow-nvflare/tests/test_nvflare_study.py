@@ -18,7 +18,7 @@ from fallow.core.names import distribution_digest
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.transports import connect
+from fallow.deployment.site.serve import connect
 from fallow_nvflare import FOLDER
 from tests.deployment.real import LEADER, LONGER, assert_as_undisturbed, real
 from tests.deployment.test_https_folders import init, join, refuse, run

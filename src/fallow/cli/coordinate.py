@@ -371,10 +371,9 @@ def _run_program(
 ) -> bool:
     """Run a study, or describe its data; return False if it was stopped."""
     from fallow.deployment.coordinator.program import Program
-    from fallow.deployment.transports import open_transport
 
     with _stopped_by_signals(office.path, lines):
-        transport = open_transport(office, notify)
+        transport = office.open_transport(notify)
         program = Program(
             office.path,
             office.agreement,

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fallow.core.events import EventHandler
 from fallow.core.extensions import require_extension
+from fallow.core.limits import Conflict, check_limits
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, find_distribution, pin_names
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
@@ -37,7 +39,7 @@ from fallow.transport.address import (
     find_bind_problem,
     is_loopback,
 )
-from fallow.transport.factory import CoordinatorEnd
+from fallow.transport.factory import CoordinatorEnd, ServedTransport
 from fallow.transport.gathering import Keys, SealKey
 from fallow.transport.kinds import FACTORIES, TRANSPORT, USUAL, check_transport
 from fallow.transport.tls import Tls, make_server_context, new_tls
@@ -123,20 +125,28 @@ class Server:
     clients: Path | None = None
     behind_proxy: bool = False
 
+    CONFLICTS = (
+        Conflict(
+            ("certificate", "key"),
+            lambda certificate, key: (certificate is None) != (key is None),
+            ": a certificate needs its key; give both or neither",
+        ),
+        Conflict(
+            ("behind_proxy", "certificate", "clients"),
+            lambda is_behind, certificate, clients: is_behind and (certificate or clients),
+            ": behind a reverse proxy, the coordinator uses no certificate; configure it in the "
+            "proxy, and leave --certificate and --clients out",
+        ),
+        Conflict(
+            ("authority", "certificate", "behind_proxy"),
+            lambda ca, certificate, is_behind: ca and not (certificate or is_behind),
+            ": --ca is the authority of your own certificate; give --certificate and "
+            "--certificate-key, or leave --ca out",
+        ),
+    )
+
     def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("a certificate needs its key: give both or neither")
-        if self.behind_proxy and (self.certificate or self.clients):
-            raise ValueError(
-                "behind a reverse proxy, the coordinator uses no certificate: "
-                "configure it in the proxy, and leave --certificate and --clients "
-                "out"
-            )
-        if self.authority and not (self.certificate or self.behind_proxy):
-            raise ValueError(
-                "--ca is the authority of your own certificate: give --certificate "
-                "and --certificate-key, or leave --ca out"
-            )
+        check_limits(self)
 
     @property
     def is_own(self) -> bool:
@@ -415,6 +425,10 @@ class CoordinatorFolder:
             keys=keys,
             transport_keys=transport_keys,
         )
+
+    def open_transport(self, notify: EventHandler) -> ServedTransport:
+        """Return the coordinator's end of the agreed transport."""
+        return self.agreement.transport_factory.open(self.end, notify)
 
     # -- sites ------------------------------------------------------------------------------
 

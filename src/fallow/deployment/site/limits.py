@@ -263,15 +263,6 @@ class SiteLimits:
                     f"site {self.site}; this study may store "
                     f"{', '.join(known) or 'nothing'}"
                 )
-            if (
-                position.key.step == "query"
-                and step.verb == "local"
-                and step.training_config is None
-            ):
-                raise Refusal(
-                    f"instruction {request.key} sends site {self.site} a model "
-                    "'local', which only the queried site trains itself"
-                )
             if step.training_config is not None and not self._is_agreed(
                 request.owner, step, position
             ):

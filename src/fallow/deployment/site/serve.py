@@ -18,21 +18,23 @@ from fallow.core.events import EventHandler, is_progress
 from fallow.deployment.folders import tighten
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import now
-from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.folder import SETTINGS, SiteFolder
 from fallow.deployment.site.host import Host
-from fallow.deployment.transports import Connect, connect
 from fallow.storage.errors import StorageError
 from fallow.storage.files import alone, is_held, write_json
 from fallow.storage.received import read_regular
 from fallow.storage.validation import STRICT, Count, adapter_of
 from fallow.transport.address import is_loopback
 from fallow.transport.envelope import open_reply
-from fallow.transport.factory import SiteNode
+from fallow.transport.factory import Handle, SiteEnd, SiteNode
+from fallow.transport.tls import Pair
 
 LOOK = 10.0  # seconds between connection checks
 COPIES = 3600.0  # seconds between backups of the ledger
 LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
+Connect = Callable[[SiteFolder, Handle], SiteNode]
+"""Factory of the node that carries instructions to a site."""
 
 
 @with_config(STRICT)
@@ -46,6 +48,34 @@ class ServerState:
     pid: Count | None = 0  # it was just started
     since: str | None = None
     problem: str | None = None
+
+
+def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+    """Return a site's end of the agreed transport.
+
+    Raises ValueError if ``site.toml`` has no address.
+    """
+    own = folder.settings
+    factory = folder.agreement.transport_factory
+    if own.address is None:
+        raise ValueError(
+            f"site {folder.name} has no address of its coordinator: write address = "
+            f'"{factory.nearby or "host:port"}" into {folder.path / SETTINGS}'
+        )
+    pair = None
+    if own.own_certificate is not None and own.own_key is not None:
+        pair = Pair(folder.path / own.own_certificate, folder.path / own.own_key)
+    end = SiteEnd(
+        folder=folder.path,
+        name=folder.name,
+        study=folder.agreement.digest,
+        address=own.address,
+        authority=folder.authority,
+        secret=folder.keys.sign,
+        pair=pair,
+        proxy=own.proxy,
+    )
+    return factory.connect(end, handle)
 
 
 def serve(

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
+from fallow.core.limits import Conflict, check_limits
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.deployment.declared import (
@@ -124,6 +125,13 @@ class Settings:
     """
 
     DESCRIPTIONS = SITE
+    CONFLICTS = (
+        Conflict(
+            ("own_certificate", "own_key"),
+            lambda certificate, key: (certificate is None) != (key is None),
+            "; they belong together: give both or none",
+        ),
+    )
 
     name: Annotated[SiteId, Filled, Field(examples=["basel"])]
     data: Annotated[str, Filled, Field(examples=["rows.csv"])]
@@ -182,10 +190,7 @@ class Settings:
     def __post_init__(self) -> None:
         _ = self.names  # rejects invalid hashes
         check_settings(self)
-        if (self.own_certificate is None) != (self.own_key is None):
-            raise ValueError(
-                "own_certificate and own_key belong together: give both or none"
-            )
+        check_limits(self)
         if self.login is None:
             return
         for name in self.adjudicators:
