@@ -164,9 +164,3 @@ def test_a_constant_column_becomes_zero_even_where_its_mean_is_not_exact() -> No
     x[:, 1] = torch.arange(7.0)
     scaled = standardize(toy(7, x=x))
     assert not scaled.x[:, 0].any() and not scaled.x_test[:, 0].any()
-
-
-def test_images_are_not_standardized_as_tables() -> None:
-    images = toy(x=torch.zeros(6, 1, 2, 2), x_test=torch.ones(2, 1, 2, 2), columns=())
-    with pytest.raises(ValueError, match="is for tables"):
-        standardize(images)

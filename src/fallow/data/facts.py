@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from fallow.core.wording import join_some
 from fallow.data.dataset import Dataset, row_sums
 from fallow.data.loaders.columns import describe_columns
-from fallow.data.reading import ALL, ColumnRead, OmittedExamples, Reading
+from fallow.data.reading import ALL, ColumnRead, Reading
 
 
 class SiteFacts(TypedDict):
@@ -82,6 +82,10 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
     for site in sites:
         classes.update(site["classes"])
     lost = [site["site"] for site in sites if site["kept"] == 0]
+    left_out = []
+    for item in reading.left_out:
+        rows = {site: n for site, n in item.rows.items() if n}
+        left_out.append(LeftOutFacts(why=item.why, rows=rows))
     warnings = _warn_of_sites(sites, lost)
     if comes_labeled:
         warnings += _warn_of_labels(dataset.classes, classes)
@@ -91,19 +95,13 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
         kept=len(dataset.x) + len(dataset.x_test),
         sites=[site for site in sites if site["kept"]],
         lost=lost,
-        left_out=[_describe_left_out(item) for item in reading.left_out],
+        left_out=left_out,
         columns=[_describe_column(column) for column in reading.columns],
         classes={name: classes[name] for name in dataset.classes},
         duplicates=together - len(np.unique(np.concatenate([sums, sums_test]))),
         crossing=int(np.isin(sums_test, sums).sum()),
         warnings=warnings,
     )
-
-
-def _describe_left_out(left_out: OmittedExamples) -> LeftOutFacts:
-    """Return the reason for omitting examples, and their number by site."""
-    rows = {site: n for site, n in left_out.rows.items() if n}
-    return LeftOutFacts(why=left_out.why, rows=rows)
 
 
 def _describe_column(column: ColumnRead) -> ColumnFacts:
@@ -196,7 +194,12 @@ def format_facts(facts: DataFacts) -> list[str]:
         kept = f"{facts['kept']:,} kept"
     lines.append(f"  rows: {facts['read']:,} read, {kept}")
     for left_out in facts["left_out"]:
-        lines.append(f"    {_format_left_out(left_out)}")
+        total = sum(left_out["rows"].values())
+        line = f"    {total:,} left out: {left_out['why']}"
+        by_site = {site: n for site, n in left_out["rows"].items() if site != ALL}
+        if by_site:
+            line += f" ({join_some(_format_counts(by_site))})"
+        lines.append(line)
     lines += _format_sites(facts)
     if facts["classes"]:
         sizes = _format_counts(facts["classes"])
@@ -233,16 +236,6 @@ FEW_CLASSES = 6
 
 def _format_counts(counts: Mapping[str, int]) -> list[str]:
     return [f"{name} {n:,}" for name, n in counts.items()]
-
-
-def _format_left_out(left_out: LeftOutFacts) -> str:
-    """Format the number of omitted examples, the reason, and their sites."""
-    total = sum(left_out["rows"].values())
-    line = f"{total:,} left out: {left_out['why']}"
-    at = _format_counts({site: n for site, n in left_out["rows"].items() if site != ALL})
-    if at:
-        line += f" ({join_some(at)})"
-    return line
 
 
 def _format_sites(facts: DataFacts) -> list[str]:

@@ -17,8 +17,8 @@ def standardize(dataset: Dataset) -> Dataset:
     """Scale columns to mean 0 and standard deviation 1 over the training examples.
 
     The test set is scaled by the same numbers. A column that is constant over the training
-    examples becomes 0 in both sets. Statistics are computed in float64. Raises ValueError
-    for images, which are normalized by fixed constants.
+    examples becomes 0 in both sets. Statistics are computed in float64. Images are normalized
+    by fixed constants instead.
 
     >>> x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
     >>> d = Dataset(
@@ -32,11 +32,6 @@ def standardize(dataset: Dataset) -> Dataset:
     >>> standardize(d).x.tolist(), standardize(d).x_test.tolist()
     ([[-1.0, 0.0], [1.0, 0.0]], [[3.0, 0.0]])
     """
-    if dataset.x.ndim != 2:
-        raise ValueError(
-            f"{dataset.name} has examples of shape {tuple(dataset.x.shape[1:])}; "
-            "standardize is for tables, and images are normalized by fixed constants"
-        )
     x = dataset.x.double()
     mean = x.mean(0)
     std = x.std(0, correction=0)

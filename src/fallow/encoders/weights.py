@@ -7,8 +7,6 @@ from pathlib import Path
 
 from torch import nn
 
-CHUNK = 2**20  # bytes per read
-
 
 def check_file(path: str, sha256: str | None, purpose: str) -> Path:
     """Return the path of a weights file with the agreed digest, if any.
@@ -37,11 +35,8 @@ def check_digest(path: str, digest: str, sha256: str, purpose: str) -> None:
 
 def digest_of_file(file: Path) -> str:
     """Return the SHA-256 of a file, 64 hexadecimal digits."""
-    h = hashlib.sha256()
     with file.open("rb") as content:
-        while block := content.read(CHUNK):
-            h.update(block)
-    return h.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def digest_of_module(network: nn.Module) -> str:

@@ -114,7 +114,9 @@ def _read_images(
     folder: Path, shape: Sequence[int]
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Read all images below a folder in the shape (channels, height, width) of the model."""
-    files = list_images(folder)
+    files = list_files(folder, "**/*")
+    if not files:
+        raise ValueError(f"{folder} contains no images; give a folder that contains some")
     channels: int | None = None
     size: tuple[int, int] | None = None
     if len(shape) == 3:
@@ -285,10 +287,3 @@ def encode_levels(
         else:
             raise ValueError(explain(row))
     return block
-
-
-def list_images(folder: Path) -> list[Path]:
-    """List all images below a folder, sorted by name."""
-    if files := list_files(folder, "**/*"):
-        return files
-    raise ValueError(f"{folder} contains no images; give a folder that contains some")
