@@ -284,15 +284,15 @@ def check_leak(dataset: Dataset) -> None:
         )
 
 
-def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
-    """Return the dataset without test examples that are also training examples, and their number."""
+def drop_leaks(dataset: Dataset) -> Dataset:
+    """Return the dataset without test examples that are also training examples, with a note."""
     leaks = _leaks(dataset)
     if not leaks:
-        return dataset, 0
+        return dataset
     kept_rows = [row for row in range(len(dataset.x_test)) if row not in leaks]
     note = f"{len(leaks)} test examples that are also training examples were left out"
     kept = _keep_test(dataset, torch.tensor(kept_rows, dtype=torch.int64))
-    return dataclasses.replace(kept, notes=(*dataset.notes, note)), len(leaks)
+    return dataclasses.replace(kept, notes=(*dataset.notes, note))
 
 
 def _leaks(dataset: Dataset) -> dict[int, int]:

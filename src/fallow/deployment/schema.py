@@ -186,12 +186,27 @@ class Schema:
     @property
     def features(self) -> tuple[str, ...]:
         """Return the features of a table: columns, then missing-value indicators, then texts."""
-        features = _names_of(self.columns)
-        features += [mark for mark, _ in marks_of(self.columns)]
+        texts: list[str] = []
         for column in self.columns:
             if column.text:
-                features.extend(column.features)
-        return tuple(features)
+                texts.extend(column.features)
+        marks = [mark for mark, _ in self.marks]
+        return (*self._plain_features, *marks, *texts)
+
+    @property
+    def _plain_features(self) -> list[str]:
+        """Return the features of columns that are not free text."""
+        names: list[str] = []
+        for column in self.columns:
+            if not column.text:
+                names.extend(column.features)
+        return names
+
+    @property
+    def marks(self) -> tuple[tuple[str, str], ...]:
+        """Return the missing-value indicators and the columns that they belong to."""
+        lacking = [column.name for column in self.columns if column.may_be_empty]
+        return name_marks(self._plain_features, lacking)
 
     @property
     def missing(self) -> Missing | None:
@@ -207,7 +222,7 @@ class Schema:
             if column.values:
                 levels.append((first, end))
             first = end
-        return Missing(tuple(levels), marks_of(self.columns))
+        return Missing(tuple(levels), self.marks)
 
     @property
     def example_spec(self) -> ExampleSpec:
@@ -289,46 +304,25 @@ class Schema:
         return f"{value:g}"
 
 
-def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
-    """Return the missing-value indicators and the columns that they belong to."""
-    names = _names_of(columns)
-    lacking = [column.name for column in columns if column.may_be_empty]
-    return name_marks(names, lacking)
-
-
-def _names_of(columns: Sequence[Column]) -> list[str]:
-    names: list[str] = []
-    for column in columns:
-        if not column.text:
-            names.extend(column.features)
-    return names
-
-
 def schema_from(settings: Mapping[str, object]) -> Schema:
     """Build a schema from plain settings, such as a TOML section.
 
     The shape of a table is optional. Raises ValueError naming the setting.
     """
+    # In JSON, strict mode accepts lists and tables, but no Booleans as numbers and no numbers as
+    # texts.
     try:
-        schema: Schema = adapter_of(Schema).validate_json(_as_json(settings))
-    except ValidationError as error:
-        wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
-        raise ValueError(wrong_value) from error
-    return schema
-
-
-def _as_json(settings: Mapping[str, object]) -> str:
-    """Convert plain settings to JSON for pydantic's strict mode.
-
-    In JSON, strict mode accepts lists and tables, but no Booleans as numbers and no numbers as
-    texts.
-    """
-    try:
-        return json.dumps(settings)
+        in_json = json.dumps(settings)
     except TypeError as error:  # TOML dates and times
         raise ValueError(
             "schema: a value is a date or a time; write it in quotes, as a text"
         ) from error
+    try:
+        schema: Schema = adapter_of(Schema).validate_json(in_json)
+    except ValidationError as error:
+        wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
+        raise ValueError(wrong_value) from error
+    return schema
 
 
 def _say_nothing(sentence: str) -> None:

@@ -147,7 +147,7 @@ def read_mnist(folder: Path | None) -> Dataset:
         groups_test=to_labels(group[n:]),
         group_names=tuple(f"writer {writer}" for writer in writers),
     )
-    return drop_copies(dataset)
+    return drop_leaks(dataset)
 
 
 def read_fashion_mnist(folder: Path | None, first: int | None = None) -> Dataset:
@@ -164,7 +164,7 @@ def read_fashion_mnist(folder: Path | None, first: int | None = None) -> Dataset
         classes=to_names(z["class_names"]),
     )
     if first is None:
-        dataset = drop_copies(dataset)
+        dataset = drop_leaks(dataset)
     return dataset
 
 
@@ -190,7 +190,7 @@ def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
         notes=notes,
     )
     if first is None:
-        dataset = drop_copies(dataset)
+        dataset = drop_leaks(dataset)
     return dataset
 
 
@@ -248,7 +248,7 @@ def read_har(folder: Path | None) -> Dataset:
         group_names=tuple(f"person {number}" for number in range(30)),
         columns=to_names(z["feature_names"]),
     )
-    return standardize(drop_copies(dataset))
+    return standardize(drop_leaks(dataset))
 
 
 def read_heart(folder: Path | None) -> Dataset:
@@ -303,12 +303,6 @@ def table_with_test_rows(
         groups_test=groups_test,
         notes=notes,
     )
-
-
-def drop_copies(dataset: Dataset) -> Dataset:
-    """Remove test examples that are also training examples, with their number in the notes."""
-    result, _ = drop_leaks(dataset)
-    return result
 
 
 def to_names(array: Iterable[object]) -> tuple[str, ...]:

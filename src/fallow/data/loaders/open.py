@@ -541,10 +541,10 @@ def _build_dataset(
         reading=facts.reading,
     )
     if leaves_out_leaks:
-        dataset, n_left_out = drop_leaks(dataset)
-        if n_left_out and not len(dataset.x_test):
+        dataset = drop_leaks(dataset)
+        if len(aside.x) and not len(dataset.x_test):
             raise ValueError(
-                f"{facts.name}: all {n_left_out} test examples are also training "
+                f"{facts.name}: all {len(aside.x)} test examples are also training "
                 "examples; give other ones"
             )
     elif is_given:  # duplicates are held out together

@@ -22,7 +22,7 @@ from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
 from fallow.data.loaders.table_files import TABLES, number_in
 from fallow.data.reading import ColumnRead
-from fallow.deployment.schema import Column, Schema, marks_of
+from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.pictures import (
     Originals,
     check_inside,
@@ -183,7 +183,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     for column in schema.columns:
         if not column.text:
             parts.append(_encode_column(column, kept[column.name], rows))
-    for _, name in marks_of(schema.columns):
+    for _, name in schema.marks:
         is_empty = [text == "" for text in kept[name]]
         parts.append(torch.tensor(is_empty, dtype=torch.float32).unsqueeze(1))
     for column in schema.columns:

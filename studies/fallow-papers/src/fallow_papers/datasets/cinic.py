@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fallow.core.refusal import explain_errors
-from fallow.data.catalog.files import Array, drop_copies, normalize_images, to_labels
-from fallow.data.dataset import Dataset
+from fallow.data.catalog.files import Array, normalize_images, to_labels
+from fallow.data.dataset import Dataset, drop_leaks
 from fallow.data.loaders.raster import ImageError, open_image
 
 FOLDER = "cinic-10"
@@ -45,7 +45,7 @@ def read_cinic10(folder: Path | None) -> Dataset:
         y_test=to_labels(y_test),
         classes=CLASSES,
     )
-    return drop_copies(dataset)
+    return drop_leaks(dataset)
 
 
 def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:

@@ -8,12 +8,11 @@ import numpy as np
 
 from fallow.data.catalog.files import (
     Array,
-    drop_copies,
     find_file,
     normalize_images,
     to_labels,
 )
-from fallow.data.dataset import Dataset
+from fallow.data.dataset import Dataset, drop_leaks
 from fallow_papers.datasets.formats import read_mat
 
 # mean and standard deviation by channel of pixels / 255
@@ -34,7 +33,7 @@ def read_cifar100(folder: Path | None) -> Dataset:
         y_test=to_labels(y_test),
         classes=_class_names(folder),
     )
-    return drop_copies(dataset)
+    return drop_leaks(dataset)
 
 
 def _records(path: Path) -> tuple[Array, Array]:
@@ -86,7 +85,7 @@ def read_svhn(folder: Path | None) -> Dataset:
         y_test=to_labels(y_test),
         classes=tuple("0123456789"),
     )
-    return drop_copies(dataset)
+    return drop_leaks(dataset)
 
 
 def _digits(path: Path) -> tuple[Array, Array]:
