@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import stat
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +22,7 @@ from fallow.storage.features import (
     FeatureFile,
     FeatureStore,
 )
-from tests.each import mark_long
+from tests.experiment.crash import KILLED, start_child, wait_for_child
 
 KEY = "e" * 32
 
@@ -284,45 +280,24 @@ def test_progress_is_said_where_it_takes_long(
     assert events[-1] == {"event": "encoding", "done": 3 * BLOCK, "rows": 3 * BLOCK}
 
 
-CHILD = """
-import sys, time
-from pathlib import Path
-import torch
-from fallow.storage.features import FeatureStore
-from tests.storage.test_features import Doubled, rows, KEY
-pause = float(sys.argv[2])
-class Slow(Doubled):
-    def __call__(self, x):
-        z = super().__call__(x)
-        print(len(self.rows), flush=True)
-        time.sleep(pause)
-        return z
-FeatureStore(Path(sys.argv[1]), memory=0).features(KEY, rows(int(sys.argv[3])), 4, Slow())
-"""
-
-
-@pytest.mark.parametrize("after", mark_long([1, 2, 4], [1, 4]))
+@pytest.mark.parametrize("after", [1, 2, 4])
 def test_after_a_kill_the_work_goes_on_at_the_last_whole_block(
     tmp_path: Path, after: int
 ) -> None:
     n = 5 * BLOCK - 3
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path), "0.05", str(n)],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
-    assert child.stdout is not None
-    for _ in range(after):
-        child.stdout.readline()
-    time.sleep(0.01 * after)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
+
+    class Killed(Doubled):
+        def __call__(self, x: Tensor) -> Tensor:
+            if len(self.rows) == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__call__(x)
+
+    child = start_child(lambda: store(tmp_path).features(KEY, rows(n), 4, Killed()))
+    assert wait_for_child(child) == KILLED
     lines = (place_of(tmp_path) / JOURNAL).read_text().splitlines()
-    done = [json.loads(line) for line in lines[1:]]
-    assert after - 1 <= len(done) < 5
+    assert len(lines[1:]) == after
     again = Doubled()
     features = store(tmp_path).features(KEY, rows(n), 4, again)
-    assert len(again.rows) == 5 - len(done)
+    assert len(again.rows) == 5 - after
     assert isinstance(features, FeatureFile)
     assert torch.equal(features.whole(), Doubled()(rows(n)))
