@@ -200,7 +200,7 @@ def read_cifar10_small(folder: Path | None) -> Dataset:
     train, test = SMALL
     x, _ = read_first(folder, "cifar10_train_a.npy.xz", train)
     x_test, _ = read_first(folder, "cifar10_test.npy.xz", test)
-    return drop_copies(
+    return drop_leaks(
         Dataset(
             name="cifar10_small",
             x=normalize_images(x, CIFAR10_SCALE),
