@@ -90,9 +90,9 @@ def measure_task(
     curves = table.curves[task]
     first = start * facts.classes
     for strategy in curves:
-        gain = gains(task, curves, strategy, RULES.reference, first, AHEAD * first)
-        if gain is not None:
-            outcome[strategy] = gain.gain
+        of_seeds = gains(curves, strategy, RULES.reference, first, AHEAD * first)
+        if of_seeds:
+            outcome[strategy] = fmean(of_seeds)
     best = max(outcome, key=lambda strategy: outcome[strategy])
     taken = outcome[advice.strategy]
     return (

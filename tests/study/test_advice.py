@@ -18,7 +18,6 @@ from fallow.study.advice import (
     AdviceTable,
     Rules,
     SimulationFacts,
-    TaskGain,
     advise,
     facts_of_counts,
     gains,
@@ -118,17 +117,15 @@ def test_a_gain_is_the_mean_over_the_logarithm_of_labels_of_seeds_that_have_both
         rows.append(("a", "mine", 1, labels, 0.9))
     scores = pd.DataFrame(rows, columns=list(COLUMNS))
     curves = AdviceTable(scores, {"a": ALIKE}).curves["a"]
-    outcome = gains("a", curves, "mine", "chance", 10, 100)
-    assert outcome is not None
-    assert outcome.seeds == 1
-    assert outcome.gain == pytest.approx(0.2)  # from 0.1 to 0.3
-    assert gains("a", curves, "mine", "chance", 2000, 4000) is None
+    outcome = gains(curves, "mine", "chance", 10, 100)
+    assert outcome == pytest.approx([0.2])  # from 0.1 to 0.3
+    assert gains(curves, "mine", "chance", 2000, 4000) == []
 
 
 def test_the_interval_is_students_where_tasks_weigh_the_same() -> None:
     values = [0.01, 0.03, -0.01, 0.05]
-    gains = {str(at): TaskGain(str(at), value, 3) for at, value in enumerate(values)}
-    mean, half = weigh_tasks(gains, dict.fromkeys(gains, 0.3))
+    of_tasks = {str(at): value for at, value in enumerate(values)}
+    mean, half = weigh_tasks(of_tasks, dict.fromkeys(of_tasks, 0.3))
     quantile = 3.18245  # of three degrees of freedom, from a table
     assert mean == pytest.approx(0.02)
     assert half == pytest.approx(quantile * np.std(values, ddof=1) / 2, rel=1e-5)

@@ -19,33 +19,31 @@ from fallow.experiment.description import (
     Description,
 )
 from fallow.report.blocks import (
+    NOTHING,
     Block,
     Blocks,
     CollapsibleBlock,
     Notes,
     Paragraph,
     Table,
-    present,
+    show,
     show_figure,
 )
-from fallow.report.figures.study import HEAT
-from fallow.report.figures.style import STYLE, add_tip, new_figure, plain
+from fallow.report.figures.style import STYLE, plain
 from fallow.report.live import format_moment
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import find_error
 from fallow.study.records import StudyRecords
 
-NOTHING = "–"
 MOST_BARS = 40
 """Largest number of columns whose histograms are drawn."""
-MOST_CELLS = 200
-"""Largest number of cells of the drift figure with a number."""
 JOINED = 4
 """Number of bins in a bar."""
 BAR = "#1f83c4"
 DRIFT = (
     "Drift is the Jensen-Shannon distance between a site and all other sites, from 0 (equal) to 1 "
-    "(no common values). The number behind it is exceeded by 5 % of equal sites by chance."
+    "(no common values). * marks a drift that fewer than 5 % of equal sites have by chance; the number "
+    "in brackets is this limit."
 )
 SMALL = (
     "Cells with fewer examples than a site's smallest count (describe.least, by default 10) are "
@@ -89,40 +87,68 @@ def summarize(folder: Path) -> list[str]:
         return []
     at = datetime.fromtimestamp((folder / FILE).stat().st_mtime, UTC).isoformat()
     line = f"The data of the sites were described on {format_moment(at)}"
-    sites = [(c["name"], site) for c in facts["columns"] for site in c["sites"]]
-    if not sites:
+    if not any(column["sites"] for column in facts["columns"]):
         return [f"{line}, without drift between sites (secure aggregation)."]
-    strong = [
-        (site["drift"], f"{name} at {site['site']} {number(site['drift'])}")
-        for name, site in sites
-        if (site["drift"] or 0.0) > (site["chance"] or 0.0)
-    ]
-    strong.sort(key=lambda pair: pair[0] or 0.0, reverse=True)
+    strong = []
+    for column in facts["columns"]:
+        for site in column["sites"]:
+            drift = site["drift"] or 0.0
+            if drift > (site["chance"] or 0.0):
+                strong.append((drift, f"{column['name']} at {site['site']} {drift:.4g}"))
     if not strong:
         return [f"{line}. No drift exceeds the one by chance."]
-    return [f"{line}. Strongest drift: {join_words([t for _, t in strong[:3]])}."]
+    strong.sort(key=lambda pair: pair[0], reverse=True)
+    return [f"{line}. Strongest drift: {join_words([text for _, text in strong[:3]])}."]
 
 
 def description_blocks(facts: Description, key: str) -> Blocks:
     """Return tables and figures of a description.  ``key`` is the prefix of all ids."""
-    columns = facts["columns"]
-    numbers = [column for column in columns if not column["levels"]]
-    categories = [column for column in columns if column["levels"]]
-    notes = list(facts["notes"])
-    if facts["silent"]:
-        notes.append(_describe_silent(facts))
-    has_drift = any(site["drift"] is not None for c in columns for site in c["sites"])
-    blocks: list[Block | None] = [
-        _numbers(numbers) if numbers else None,
-        _histograms(numbers, key),
-        _categories(categories) if categories else None,
-        _drift_figure(facts, key) if has_drift else None,
-        Notes([*notes, SMALL, *([DRIFT] if has_drift else [])]),
-    ]
-    if any(column["sites"] for column in columns):
-        by_site = [_of_sites(column) for column in columns]
+    numbers = [column for column in facts["columns"] if not column["levels"]]
+    categories = [column for column in facts["columns"] if column["levels"]]
+    drifts = [list_drift(column) for column in facts["columns"]]
+    notes = [*_list_notes(facts), SMALL]
+    blocks: list[Block] = []
+    if numbers:
+        rows = [{"Column": one["name"], **_cells(one, one["all"])} for one in numbers]
+        blocks.append(Table.of("Numbers at all sites, and their quantiles", rows))
+        blocks += _histograms(numbers, key)
+    if categories:
+        rows = [{"Column": one["name"], **_cells(one, one["all"])} for one in categories]
+        blocks.append(Table.of("Categories and labels at all sites", rows, words=2))
+    if any(drifts):
+        blocks.append(_drift_table(facts))
+        notes.append(DRIFT)
+    blocks.append(Notes(notes))
+    if any(column["sites"] for column in facts["columns"]):
+        by_site = list(map(_of_sites, facts["columns"]))
         blocks.append(CollapsibleBlock("Each column by site", by_site))
-    return present(blocks)
+    return blocks
+
+
+def _drift_table(facts: Description) -> Table:
+    """Return the drift of each column at each site."""
+    columns = [column for column in facts["columns"] if list_drift(column)]
+    rows = []
+    for column in columns:
+        cells = [column["name"]]
+        for site in column["sites"]:
+            text = number(site["drift"], 2)
+            if (site["drift"] or 0.0) > (site["chance"] or 0.0):
+                text += " *"
+            cells.append(text)
+        rows.append(cells)
+    header = ["Column", *(site["site"] for site in columns[0]["sites"])]
+    return Table("Drift of each column at each site", header, rows)
+
+
+def list_drift(column: ColumnDescription) -> list[tuple[float, str]]:
+    """Return the drift of each site and its description, without unknown drifts."""
+    result = []
+    for site in column["sites"]:
+        if site["drift"] is not None and site["chance"] is not None:
+            text = f"{site['drift']:.4g} at {site['site']} (by chance {site['chance']:.4g})"
+            result.append((site["drift"], text))
+    return result
 
 
 def share(part: int, whole: int) -> str:
@@ -136,134 +162,95 @@ def share(part: int, whole: int) -> str:
     return f"{part:,} ({100 * part / whole:.1f} %)"
 
 
-def number(value: float | None) -> str:
-    """Format a value with four digits."""
-    return NOTHING if value is None else f"{value:.4g}"
+def number(value: float | None, digits: int = 4) -> str:
+    """Format a value with a number of digits."""
+    return show(value, lambda known: f"{known:.{digits}g}") or NOTHING
 
 
 def format_description(facts: Description) -> list[str]:
     """Format the description in one line for each column, for a command."""
     lines = []
     for column in facts["columns"]:
-        own = column["all"]
-        line = f"{column['name']}: {own['values'] + own['suppressed']:,} values"
-        if own["missing"]:
-            line += f", {_missing(own)} missing"
-        if column["levels"] and own["counts"]:
-            line += f" ({_levels(column, own)})"
-        for item in own["quantiles"]:
-            if item["share"] == 0.5 and own["values"]:
-                low, high = number(item["low"]), number(item["high"])
-                line += f", median {number(item['value'])} [{low}, {high}]"
-        drifts = [(site["drift"], site) for site in column["sites"] if site["drift"]]
-        if drifts:
-            drift, at = max(drifts, key=lambda pair: pair[0] or 0.0)
-            line += f", largest drift {number(drift)} at {at['site']}"
-            line += f" (by chance {number(at['chance'])})"
+        cells = _cells(column, column["all"])
+        line = f"{column['name']}: {cells['Values']} values"
+        if column["all"]["missing"]:
+            line += f", {cells['Missing']} missing"
+        if column["levels"] and column["all"]["counts"]:
+            line += f" ({cells['Levels']})"
+        if column["all"]["values"] and "50 %" in cells:
+            line += f", median {cells['50 %']}"
+        drifts = list_drift(column)
+        if drifts and max(drifts)[0]:
+            line += f", largest drift {max(drifts)[1]}"
         lines.append(line)
-    if facts["silent"]:
-        lines.append(_describe_silent(facts))
-    return [*lines, *facts["notes"]]
+    return [*lines, *_list_notes(facts)]
 
 
-def _describe_silent(facts: Description) -> str:
-    """Name the sites without figures."""
-    return (
+def _list_notes(facts: Description) -> list[str]:
+    """Return the notes, and the names of sites without figures."""
+    if not facts["silent"]:
+        return facts["notes"]
+    silent = (
         f"No figures of {join_some(facts['silent'])}: too few examples, or describe.least = 0 "
         "there."
     )
+    return [*facts["notes"], silent]
 
 
-def _missing(facts: CountFacts) -> str:
-    rows = facts["values"] + facts["missing"] + facts["suppressed"]
-    return share(facts["missing"], rows)
-
-
-def _quantiles(facts: CountFacts) -> list[str]:
-    """Return each quantile with its bounds."""
-    cells = []
-    for item in facts["quantiles"]:
-        low, high = item["low"], item["high"]
-        bounds = f"[{number(low)}, {number(high)}]"
-        cells.append(f"{number(item['value'])} {bounds}" if facts["values"] else NOTHING)
-    return cells
-
-
-def _heads(column: ColumnDescription) -> list[str]:
-    return [f"{100 * item['share']:g} %" for item in column["all"]["quantiles"]]
-
-
-def _numbers(columns: Sequence[ColumnDescription]) -> Table:
-    rows = []
-    for column in columns:
-        facts = column["all"]
-        counts = [f"{facts['values']:,}", _missing(facts)]
-        rows.append([column["name"], *counts, *_quantiles(facts)])
-    header = ["Column", "Values", "Missing", *_heads(columns[0])]
-    return Table("Numbers at all sites, and their quantiles", header, rows)
-
-
-def _levels(column: ColumnDescription, facts: CountFacts) -> str:
-    """Return the count of each level."""
-    parts = [
-        f"{level} {count:,}"
-        for level, count in zip(column["levels"], facts["counts"], strict=True)
-        if count
-    ]
+def _cells(column: ColumnDescription, facts: CountFacts) -> dict[str, str | None]:
+    """Return counts of a column at a site or at all sites, and levels or quantiles."""
+    levels = []
+    for level, count in zip(column["levels"], facts["counts"], strict=False):
+        if count:
+            levels.append(f"{level} {count:,}")
     if facts["suppressed"]:
-        parts.append(f"suppressed {facts['suppressed']:,}")
-    return ", ".join(parts) or NOTHING
-
-
-def _categories(columns: Sequence[ColumnDescription]) -> Table:
-    rows = []
-    for column in columns:
-        facts = column["all"]
-        rows.append(
-            [
-                column["name"],
-                _levels(column, facts),
-                f"{facts['values'] + facts['suppressed']:,}",
-                _missing(facts),
-            ]
-        )
-    header = ["Column", "Levels", "Values", "Missing"]
-    return Table("Categories and labels at all sites", header, rows, words=2)
+        levels.append(f"suppressed {facts['suppressed']:,}")
+    values = facts["values"] + facts["suppressed"]
+    cells: dict[str, str | None] = {
+        "Levels": None,
+        "Values": f"{values:,}",
+        "Missing": share(facts["missing"], values + facts["missing"]),
+    }
+    if column["levels"]:
+        cells["Levels"] = ", ".join(levels) or NOTHING
+    for item in facts["quantiles"]:
+        cells[f"{100 * item['share']:g} %"] = NOTHING
+        if facts["values"]:
+            bounds = f"[{number(item['low'])}, {number(item['high'])}]"
+            cells[f"{100 * item['share']:g} %"] = f"{number(item['value'])} {bounds}"
+    return cells
 
 
 def _of_sites(column: ColumnDescription) -> Table:
     rows = []
     for facts in column["sites"]:
-        drift = NOTHING
+        cells = {
+            "Site": facts["site"],
+            **_cells(column, facts),
+            "Drift (by chance)": NOTHING,
+        }
         if facts["drift"] is not None and facts["chance"] is not None:
-            drift = f"{facts['drift']:.2f} ({facts['chance']:.2f})"
-        shown = _quantiles(facts)
-        if column["levels"]:
-            shown = [_levels(column, facts)]
-        values = f"{facts['values'] + facts['suppressed']:,}"
-        rows.append([facts["site"], *shown, values, _missing(facts), drift])
-    what = ["Levels"] if column["levels"] else _heads(column)
-    header = ["Site", *what, "Values", "Missing", "Drift (by chance)"]
-    words = 2 if column["levels"] else 1
-    return Table(f"{column['name']}, by site", header, rows, words=words)
+            cells["Drift (by chance)"] = f"{facts['drift']:.2f} ({facts['chance']:.2f})"
+        rows.append(cells)
+    words = 1 + bool(column["levels"])
+    return Table.of(f"{column['name']}, by site", rows, words=words)
 
 
 # -- figures --------------------------------------------------------------------------------------
 
 
-def _histograms(columns: Sequence[ColumnDescription], key: str) -> Block | None:
-    """Return the histograms of numbers at all sites, or None without values."""
+def _histograms(columns: Sequence[ColumnDescription], key: str) -> list[Block]:
+    """Return the histograms of numbers at all sites, if there are values."""
     shown = [column for column in columns if column["all"]["values"]][:MOST_BARS]
     if not shown:
-        return None
+        return []
     caption = (
         "Counts of all sites in bins of equal width; about 2 % of the values at either end may "
         "lie outside."
     )
-    names = join_some([column["name"] for column in shown])
-    return show_figure(
-        draw_histograms(shown), f"{key}-histograms", caption, alt=f"Histograms of {names}."
-    )
+    alt = f"Histograms of {join_some([column['name'] for column in shown])}."
+    figure = draw_histograms(shown)
+    return [show_figure(figure, f"{key}-histograms", caption, alt=alt)]
 
 
 @mpl.rc_context(STYLE)
@@ -294,73 +281,4 @@ def draw_histograms(columns: Sequence[ColumnDescription]) -> Figure:
         axes.locator_params(axis="x", nbins=4)
         axes.tick_params(labelsize=8)
         axes.grid(visible=False)
-    return figure
-
-
-def _drift_figure(facts: Description, key: str) -> Block:
-    """Return the drift of each column and site."""
-    largest = 0.0
-    where = ""
-    for column in facts["columns"]:
-        for site in column["sites"]:
-            if (site["drift"] or 0.0) > largest:
-                largest = site["drift"] or 0.0
-                where = f"{column['name']} at {site['site']}"
-    alt = f"Drift of each column between sites. It is largest for {where}, {largest:.2f}."
-    caption = (
-        "Drift of each column (down) at each site (across). Bold numbers exceed the distance that 5 "
-        "% of equal sites have by chance."
-    )
-    return show_figure(draw_drift(facts), f"{key}-drift", caption, alt=alt)
-
-
-@mpl.rc_context(STYLE)
-def draw_drift(facts: Description) -> Figure:
-    """Draw the drift of each column (down) at each site (across)."""
-    columns = [
-        column
-        for column in facts["columns"]
-        if any(site["drift"] is not None for site in column["sites"])
-    ]
-    sites = [site["site"] for site in columns[0]["sites"]]
-    drift = np.array(
-        [[site["drift"] for site in column["sites"]] for column in columns], dtype=float
-    )  # NaN for None
-    chance = np.array(
-        [[site["chance"] for site in column["sites"]] for column in columns], dtype=float
-    )
-    figure, (axes,) = new_figure(min(12.0, 1.1 + 0.27 * max(len(columns), 4)))
-    top = max(0.5, float(np.nanmax(drift)))
-    mesh = axes.pcolormesh(np.ma.masked_invalid(drift), cmap=HEAT, vmin=0, vmax=top)
-    is_small = drift.size <= MOST_CELLS and len(sites) <= 12
-    for (row, at), value in np.ndenumerate(drift):
-        if np.isnan(value):
-            continue
-        add_tip(
-            axes,
-            at + 0.5,
-            row + 0.5,
-            f"{columns[row]['name']} at {sites[at]}: {value:.2f}, by chance {chance[row, at]:.2f}",
-        )
-        if is_small:
-            axes.text(
-                at + 0.5,
-                row + 0.5,
-                f"{value:.2f}",
-                ha="center",
-                va="center",
-                fontsize=9,
-                fontweight="bold" if value > chance[row, at] else "normal",
-                color="#ffffff" if value > 0.45 * top else "#222222",
-            )
-    axes.set_xticks(np.arange(len(sites)) + 0.5, [plain(site[:16]) for site in sites])
-    if sum(len(site[:16]) + 2 for site in sites) > 60:
-        axes.tick_params(axis="x", rotation=60)
-    names = [plain(column["name"][:30]) for column in columns]
-    axes.set_yticks(np.arange(len(columns)) + 0.5, names)
-    axes.invert_yaxis()
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    bar = figure.colorbar(mesh, ax=axes, shrink=0.9, pad=0.02)
-    bar.outline.set_visible(False)
     return figure

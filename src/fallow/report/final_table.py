@@ -242,12 +242,6 @@ def digits_of(study: StudyRecords) -> int:
     return decimals(fmean(by_seed.values()) for by_seed in finals if by_seed)
 
 
-def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
-    if not by_seed:
-        return None
-    return spread_of([scale * score for score in by_seed.values()])
-
-
 def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
     """Return the strategies by mean final score, best first; those without a score come last."""
     means: dict[str, float] = dict.fromkeys(study.strategies, math.inf)
@@ -319,8 +313,9 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     reason = ""
     if short:
         reason = f"Not tested, because fewer than 2 seeds are common: {', '.join(short)}."
-    tests = stats.compare(testable, reference, higher_is_better=study.higher_is_better)
-    return tests, reason
+    tested = [(strategy, reference) for strategy in testable if strategy != reference]
+    better = study.higher_is_better
+    return stats.compare_pairs(testable, tested, higher_is_better=better), reason
 
 
 def final_table(study: StudyRecords) -> FinalTable:
@@ -402,27 +397,29 @@ def _row(
 ) -> Row:
     """Return the row of one strategy or bound."""
     final = study.final(strategy)
-    same_as = ""
-    equal = find_equals(study).get(strategy)
-    if equal:
-        same_as = label_of(equal, study.study)
-    labels = None
-    if final:
-        labels = study.labels(strategy).get(study.last_cycle(strategy) or 0)
-    return Row(
+    areas = study.areas(strategy)
+    row = Row(
         strategy=strategy,
         label=label_of(strategy, study.study),
         is_bound=is_bound(strategy),
-        score=_spread(final, study.scale),
-        area=_spread(study.areas(strategy), study.scale),
+        score=None,
+        area=None,
         area_comparison=of_area,
         saved=_labels_saved(study, strategy),
         comparison=comparison,
-        labels=labels,
         has_diverged=ends_diverged(study, strategy),
         one_class=strategy in find_one_class(study),
-        same_as=same_as,
     )
+    equal = find_equals(study).get(strategy)
+    if equal:
+        row = replace(row, same_as=label_of(equal, study.study))
+    if areas:
+        row = replace(row, area=spread_of([study.scale * area for area in areas.values()]))
+    if final:
+        score = spread_of([study.scale * score for score in final.values()])
+        labels = study.labels(strategy).get(study.last_cycle(strategy) or 0)
+        row = replace(row, score=score, labels=labels)
+    return row
 
 
 def beside(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, NotRequired
+from typing import Annotated, Required
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
@@ -32,18 +32,14 @@ Moment = Annotated[str, Rule(is_moment, "a moment such as 2026-12-05T21:49:24+00
 
 
 @with_config(STRICT)
-class LabelCounts(TypedDict):
+class LabelCounts(TypedDict, total=False):
     """Labeling progress of a site in a step."""
 
-    asked: Annotated[Count, Field(description="labeling tasks of the step")]
-    answered: Annotated[Count, Field(description="labeled examples")]
-    declined: NotRequired[
-        Annotated[Count, Field(description="number of skipped labeling tasks")]
-    ]
-    open: NotRequired[Annotated[Count, Field(description="open labeling tasks")]]
-    conflicts: NotRequired[
-        Annotated[Count, Field(description="examples on which annotators disagree")]
-    ]
+    asked: Required[Annotated[Count, Field(description="labeling tasks of the step")]]
+    answered: Required[Annotated[Count, Field(description="labeled examples")]]
+    declined: Annotated[Count, Field(description="number of skipped labeling tasks")]
+    open: Annotated[Count, Field(description="open labeling tasks")]
+    conflicts: Annotated[Count, Field(description="examples on which annotators disagree")]
 
 
 @with_config(STRICT)
@@ -100,72 +96,62 @@ class WaitingState(TypedDict):
 
 
 @with_config(STRICT)
-class EndedLabels(TypedDict):
+class EndedLabels(TypedDict, total=False):
     """Step whose labeling has ended."""
 
-    step: Annotated[str, Field(description="the step")]
-    tasks: Annotated[str, Field(description="name of its labeling tasks")]
-    why: Annotated[str, Field(description="`advance`, `deadline` or another reason")]
-    open: NotRequired[
-        Annotated[Count | None, Field(description="labeling tasks that were still open")]
+    step: Required[Annotated[str, Field(description="the step")]]
+    tasks: Required[Annotated[str, Field(description="name of its labeling tasks")]]
+    why: Required[
+        Annotated[str, Field(description="`advance`, `deadline` or another reason")]
     ]
+    open: Annotated[Count | None, Field(description="labeling tasks that were still open")]
 
 
 @with_config(STRICT)
-class LiveState(TypedDict):
+class LiveState(TypedDict, total=False):
     """State of a run at real sites, the content of ``live.json``."""
 
-    state: Annotated[
-        str,
-        Field(description="`running`, `stopped`, `finished`, `failed` or `not started`"),
-    ]
-    why: NotRequired[
-        Annotated[str | None, Field(description="reason why the run does not proceed")]
-    ]
-    name: NotRequired[Annotated[str, Field(description="name of the study")]]
-    pid: NotRequired[Annotated[Count, Field(description="process of the coordinator")]]
-    started: NotRequired[Annotated[Moment, Field(description="start of the coordinator")]]
-    updated: NotRequired[Annotated[Moment, Field(description="time of this state")]]
-    phase: NotRequired[Annotated[str, Field(description="what the run does")]]
-    step: NotRequired[Annotated[str | None, Field(description="step that is labeled")]]
-    tasks: NotRequired[
-        Annotated[str | None, Field(description="name of its labeling tasks")]
-    ]
-    cycle: NotRequired[Annotated[Count | None, Field(description="cycle, from 0")]]
-    cycles: NotRequired[Annotated[Count | None, Field(description="number of cycles")]]
-    round: NotRequired[Annotated[Count | None, Field(description="round, from 0")]]
-    rounds: NotRequired[
-        Annotated[Count | None, Field(description="number of rounds in a cycle")]
-    ]
-    deadline: NotRequired[
-        Annotated[Moment | None, Field(description="when open labeling tasks expire")]
-    ]
-    waiting: NotRequired[
-        Annotated[WaitingState | None, Field(description="exchange that waits for sites")]
-    ]
-    silent: NotRequired[
+    state: Required[
         Annotated[
-            dict[str, Moment | None] | None,
-            Field(description="last message of sites that do not report their progress"),
+            str,
+            Field(
+                description="`running`, `stopped`, `finished`, `failed` or `not started`"
+            ),
         ]
     ]
-    ended: NotRequired[
-        Annotated[EndedLabels | None, Field(description="step whose labeling has ended")]
+    why: Annotated[str | None, Field(description="reason why the run does not proceed")]
+    name: Annotated[str, Field(description="name of the study")]
+    pid: Annotated[Count, Field(description="process of the coordinator")]
+    started: Annotated[Moment, Field(description="start of the coordinator")]
+    updated: Annotated[Moment, Field(description="time of this state")]
+    phase: Annotated[str, Field(description="what the run does")]
+    step: Annotated[str | None, Field(description="step that is labeled")]
+    tasks: Annotated[str | None, Field(description="name of its labeling tasks")]
+    cycle: Annotated[Count | None, Field(description="cycle, from 0")]
+    cycles: Annotated[Count | None, Field(description="number of cycles")]
+    round: Annotated[Count | None, Field(description="round, from 0")]
+    rounds: Annotated[Count | None, Field(description="number of rounds in a cycle")]
+    deadline: Annotated[Moment | None, Field(description="when open labeling tasks expire")]
+    waiting: Annotated[
+        WaitingState | None, Field(description="exchange that waits for sites")
     ]
-    absent: NotRequired[
-        Annotated[
-            list[AbsentSite] | None,
-            Field(description="sites that rounds or queries proceed without"),
-        ]
+    silent: Annotated[
+        dict[str, Moment | None] | None,
+        Field(description="last message of sites that do not report their progress"),
     ]
-    left: NotRequired[
-        Annotated[
-            dict[str, Moment], Field(description="sites removed from the study, and when")
-        ]
+    ended: Annotated[EndedLabels | None, Field(description="step whose labeling has ended")]
+    absent: Annotated[
+        list[AbsentSite] | None,
+        Field(description="sites that rounds or queries proceed without"),
     ]
-    sites: Annotated[dict[str, SiteState], Field(description="state of each site")]
-    refusals: NotRequired[
-        Annotated[list[RejectedReply] | None, Field(description="latest rejected replies")]
+    left: Annotated[
+        dict[str, Moment], Field(description="sites removed from the study, and when")
+    ]
+    sites: Required[
+        Annotated[dict[str, SiteState], Field(description="state of each site")]
+    ]
+    refusals: Annotated[
+        list[RejectedReply] | None, Field(description="latest rejected replies")
     ]
 
 

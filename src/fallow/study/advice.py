@@ -82,7 +82,12 @@ def facts_of_counts(counts: Sequence[Sequence[float]]) -> SimulationFacts:
     """
     table = np.asarray(counts, dtype=float)
     sites, classes = table.shape
-    return SimulationFacts(classes, sites, _apart(table), _uneven(table.sum(0)))
+    uneven = None  # coefficient of variation of class counts, corrected for bias
+    if classes > 1 and table.sum() > 1:
+        mean = table.sum() / classes
+        square = ((table.sum(0) / mean - 1) ** 2).mean() - (classes - 1) / table.sum()
+        uneven = round(min(1.0, math.sqrt(max(0.0, square))), 6)
+    return SimulationFacts(classes, sites, _apart(table), uneven)
 
 
 def _apart(table: NDArray[np.float64]) -> float | None:
@@ -101,17 +106,6 @@ def _apart(table: NDArray[np.float64]) -> float | None:
     if rank <= 0:
         return None
     return round(min(1.0, math.sqrt(without / rank)), 6)
-
-
-def _uneven(counts: NDArray[np.float64]) -> float | None:
-    """Return the bias-corrected coefficient of variation of class counts, at most 1."""
-    n = counts.sum()
-    classes = len(counts)
-    if classes < 2 or n < 2:
-        return None
-    mean = n / classes
-    square = ((counts / mean - 1) ** 2).mean() - (classes - 1) / n
-    return round(min(1.0, math.sqrt(max(0.0, square))), 6)
 
 
 def read_facts(study: StudyRecords) -> tuple[SimulationFacts, float]:
@@ -179,10 +173,8 @@ class AdviceTable:
         ):
             x = np.log(rows["labels"].to_numpy(dtype=float))
             y = rows["accuracy"].to_numpy(dtype=float)
-            result.setdefault(str(task), {}).setdefault(str(strategy), {})[int(seed)] = (
-                x,
-                y,
-            )
+            of_task = result.setdefault(str(task), {})
+            of_task.setdefault(str(strategy), {})[int(seed)] = (x, y)
         return result
 
     def without(self, task: str) -> AdviceTable:
@@ -191,41 +183,27 @@ class AdviceTable:
         return AdviceTable(self.scores[self.scores["task"] != task], left)
 
 
-@dataclass(frozen=True)
-class TaskGain:
-    """Gain in accuracy over the reference on one task, as the mean over ``seeds``."""
-
-    task: str
-    gain: float
-    seeds: int
-
-
 def gains(
-    task: str, curves: Curves, strategy: str, reference: str, start: float, end: float
-) -> TaskGain | None:
-    """Compute the gain of a strategy on a task between ``start`` and ``end`` labels.
+    curves: Curves, strategy: str, reference: str, start: float, end: float
+) -> list[float]:
+    """Return the gain in accuracy of a strategy over the reference on a task, one for each seed.
 
-    The gain is the mean over the logarithm of the number of labels.  It is None if no seed has both
-    strategies, or the task has no such label budget.
+    A gain is the mean over the logarithm of the number of labels, between ``start`` and ``end``
+    labels.  Seeds without both strategies, or without such a label budget, are omitted.
     """
     ours = curves.get(strategy, {})
     theirs = curves.get(reference, {})
     result = []
-    for seed in ours:
-        if seed not in theirs:
-            continue
+    for seed in filter(theirs.__contains__, ours):
         x, y = ours[seed]
         x_other, y_other = theirs[seed]
         low = max(math.log(start), float(x[0]), float(x_other[0]))
         high = min(math.log(end), float(x[-1]), float(x_other[-1]))
-        if low > high:
-            continue
-        at = np.linspace(low, high, POINTS)
-        apart = np.interp(at, x, y) - np.interp(at, x_other, y_other)
-        result.append(float(apart.mean()))
-    if not result:
-        return None
-    return TaskGain(task, float(np.mean(result)), len(result))
+        if low <= high:
+            at = np.linspace(low, high, POINTS)
+            apart = np.interp(at, x, y) - np.interp(at, x_other, y_other)
+            result.append(float(apart.mean()))
+    return result
 
 
 @dataclass(frozen=True)
@@ -344,16 +322,16 @@ class Rules:
 
 
 def weigh_tasks(
-    gains: Mapping[str, TaskGain], weights: Mapping[str, float]
+    gains: Mapping[str, float], weights: Mapping[str, float]
 ) -> tuple[float, float | None]:
-    """Return the weighted mean gain and the half width of its 95 % confidence interval.
+    """Return the weighted mean gain over tasks and the half width of its 95 % confidence interval.
 
     The interval is based on the variation between tasks.  The width is None with fewer than two tasks.
     """
     from scipy import special  # imported here, because the import takes 0.3 s
 
     w = np.array([weights[task] for task in gains])
-    g = np.array([item.gain for item in gains.values()])
+    g = np.array(list(gains.values()))
     mean = float(w @ g / w.sum())
     effective = float(w.sum() ** 2 / (w @ w))  # the number of tasks with equal weights
     if effective < 1.5:
@@ -373,34 +351,33 @@ def advise(
     """
     start = max(labels, FIRST)
     end = AHEAD * start
-    weights = {
-        task: math.exp(-facts.distance(other) / 2) for task, other in table.worlds.items()
-    }
-    by_strategy: dict[str, dict[str, TaskGain]] = {}
+    weights = {}
+    by_strategy: dict[str, dict[str, float]] = {}  # mean gain over seeds, by task
     for task, curves in table.curves.items():
-        classes = table.worlds[task].classes
+        world = table.worlds[task]
+        weights[task] = math.exp(-facts.distance(world) / 2)
+        span = (start * world.classes, end * world.classes)
         for strategy in curves:
-            result = gains(
-                task, curves, strategy, rules.reference, start * classes, end * classes
-            )
-            if result is not None and weights[task] > LEAST_WEIGHT:
-                by_strategy.setdefault(strategy, {})[task] = result
-    expected = [
-        _expect(strategy, values, weights)
-        for strategy, values in by_strategy.items()
-        if strategy != rules.reference
-    ]
+            of_seeds = gains(curves, strategy, rules.reference, *span)
+            if of_seeds and weights[task] > LEAST_WEIGHT:
+                by_strategy.setdefault(strategy, {})[task] = float(np.mean(of_seeds))
+    expected = []
+    for strategy, of_tasks in by_strategy.items():
+        if strategy != rules.reference:
+            expected.append(_expect(strategy, of_tasks, weights))
     expected.sort(key=lambda gain: -gain.gain)
-    best = next((item for item in expected if item.low is not None), None)
-    strategy = rules.usual
+    best = next((item.strategy for item in expected if item.low is not None), "")
+    usual = by_strategy.get(rules.usual, {})
+    ahead = {}  # of the default strategy, on tasks that have both
+    for task, gain in by_strategy.get(best, {}).items():
+        if task in usual:
+            ahead[task] = gain - usual[task]
     is_known = False
-    if best is not None and _is_above(
-        by_strategy[best.strategy], by_strategy.get(rules.usual, {}), weights
-    ):
-        strategy = best.strategy
-        is_known = True
+    if len(ahead) > 1:
+        mean, half = weigh_tasks(ahead, weights)
+        is_known = half is not None and mean > half
     advice = Advice(
-        strategy=strategy,
+        strategy=best if is_known else rules.usual,
         trainer=rules.trainer,
         is_known=is_known,
         expected=tuple(expected),
@@ -414,32 +391,12 @@ def advise(
 
 
 def _expect(
-    strategy: str, gains: Mapping[str, TaskGain], weights: Mapping[str, float]
+    strategy: str, gains: Mapping[str, float], weights: Mapping[str, float]
 ) -> Expected:
     mean, half = weigh_tasks(gains, weights)
     total = sum(weights[task] for task in gains)
-    tasks = sorted(
-        ((task, weights[task] / total) for task in gains), key=lambda pair: -pair[1]
-    )
+    shares = [(task, weights[task] / total) for task in gains]
+    tasks = tuple(sorted(shares, key=lambda pair: -pair[1]))
     if half is None:
-        return Expected(strategy, mean, None, None, tuple(tasks))
-    return Expected(strategy, mean, mean - half, mean + half, tuple(tasks))
-
-
-def _is_above(
-    gains: Mapping[str, TaskGain],
-    usual: Mapping[str, TaskGain],
-    weights: Mapping[str, float],
-) -> bool:
-    """Return whether the gain of a strategy over the default one is significant.
-
-    The confidence interval over at least two tasks with both strategies must lie above 0.
-    """
-    apart: dict[str, TaskGain] = {}
-    for task, gain in gains.items():
-        if task in usual:
-            apart[task] = replace(gain, gain=gain.gain - usual[task].gain)
-    if len(apart) < 2:
-        return False
-    mean, half = weigh_tasks(apart, weights)
-    return half is not None and mean > half
+        return Expected(strategy, mean, None, None, tasks)
+    return Expected(strategy, mean, mean - half, mean + half, tasks)

@@ -13,7 +13,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +29,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.plain import cell_text, csv_content
 from fallow.storage.validation import STRICT, Count, Rule, adapter_of
-from fallow.study.reading import RunRecords, is_bound, read_study
+from fallow.study.reading import is_bound, read_study
 from fallow.study.statistics import (
     LEVEL,
     Comparison,
@@ -41,7 +41,7 @@ from fallow.study.statistics import (
 )
 
 if TYPE_CHECKING:
-    from fallow.experiment.record import Record
+    pass
 
 MARGIN = 0.003
 """Margin of 0.3 points of accuracy: a smaller loss counts as not worse."""
@@ -163,12 +163,25 @@ def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
             digest = variant(task, cell.strategy).digest
             scores = study.curve(cell.strategy)
             for cycle in cell.cycles:
-                last = cell.last_of(cycle)
+                last = cell.last_records[cycle]
+                # the mean over the rounds that count
                 score = scores.get(cycle, {}).get(cell.seed)
-                if last is None or score is None or not last.get("labeled"):
+                if score is None or not last.get("labeled"):
                     continue
-                row = _row(cell, last, score)
-                rows.append((task.name, digest, *row))
+                recalls = [one for one in last.get("per_class") or () if one is not None]
+                row = {
+                    "task": task.name,
+                    "digest": digest,
+                    "strategy": cell.strategy,
+                    "seed": cell.seed,
+                    "cycle": cycle,
+                    "labels": int(last["labeled"]),
+                    "accuracy": score,
+                    "balanced_accuracy": last.get("balanced_accuracy") or math.nan,
+                    "worst_class": min(recalls, default=math.nan),
+                    "bytes_up": int(last.get("bytes_up") or 0),
+                }
+                rows.append(row)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(SMALL, "float32"))
 
@@ -215,23 +228,6 @@ def _read_column(file: Path, name: str, cells: Sequence[str]) -> list[object]:
     return values
 
 
-def _row(
-    cell: RunRecords, last: Record, score: float
-) -> tuple[str, int, int, int, float, float, float, int]:
-    """Return the columns of a record; the score is the mean over the rounds that count."""
-    of_classes = [outcome for outcome in last.get("per_class") or () if outcome is not None]
-    return (
-        cell.strategy,
-        cell.seed,
-        int(last["cycle"]),
-        int(last["labeled"]),
-        score,
-        last.get("balanced_accuracy") or math.nan,
-        min(of_classes, default=math.nan),
-        int(last.get("bytes_up") or 0),
-    )
-
-
 def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
     """Return the area of each strategy and seed on one task, without incomplete runs."""
     outcome: dict[str, dict[int, float]] = {}
@@ -274,44 +270,46 @@ class TaskLine:
 def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLine]:
     """Return the strategies of one task, best first, each tested against the reference."""
     result = areas(frame)
-    others = [strategy for strategy in result if strategy != reference]
-    tested: dict[str, Comparison] = {}
-    if reference in result and others:
-        pairs = [
-            (strategy, reference)
-            for strategy in others
-            if len(set(result[strategy]) & set(result[reference])) > 1
-        ]
-        if pairs:
-            tested = {item.strategy: item for item in compare_pairs(result, pairs)}
+    tested = _compare_common(result, [(name, reference) for name in result])
     lines = []
     for strategy, of_seeds in result.items():
         rows = frame[(frame["strategy"] == strategy) & frame["seed"].isin(list(of_seeds))]
         mean, sd = mean_sd(list(of_seeds.values()))
-        few = _cycle_nearest(rows, 10 * classes)
-        last = rows[rows["cycle"] == rows["cycle"].max()]
-        test = tested.get(strategy)
-        lines.append(
-            TaskLine(
-                strategy=strategy,
-                seeds=len(of_seeds),
-                area=mean,
-                area_sd=sd,
-                few=float(rows[rows["cycle"] == few]["accuracy"].mean()),
-                final=float(last["accuracy"].mean()),
-                worst=float(last["worst_class"].mean()),
-                difference=None if test is None else test.difference,
-                interval=None if test is None else test.interval,
-                holm=None if test is None else test.holm,
-            )
+        of_cycles = rows.groupby("cycle")[["labels", "accuracy", "worst_class"]].mean()
+        few = (of_cycles["labels"] - 10 * classes).abs().idxmin()
+        last = of_cycles.iloc[-1]
+        line = TaskLine(
+            strategy=strategy,
+            seeds=len(of_seeds),
+            area=mean,
+            area_sd=sd,
+            few=float(of_cycles["accuracy"][few]),
+            final=float(last["accuracy"]),
+            worst=float(last["worst_class"]),
+            difference=None,
+            interval=None,
+            holm=None,
         )
+        test = tested.get((strategy, reference))
+        if test is not None:
+            difference = test.difference
+            line = replace(
+                line, difference=difference, interval=test.interval, holm=test.holm
+            )
+        lines.append(line)
     return sorted(lines, key=lambda line: -line.area)
 
 
-def _cycle_nearest(rows: pd.DataFrame, labels: int) -> int:
-    """Return the cycle whose mean number of labels over seeds is closest to ``labels``."""
-    bought = rows.groupby("cycle")["labels"].mean()
-    return int((bought - labels).abs().idxmin())
+def _compare_common(
+    areas: Areas, pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Comparison]:
+    """Compare the pairs of different strategies with two or more common seeds."""
+    common = []
+    for ours, theirs in pairs:
+        seeds = set(areas.get(ours, ())) & set(areas.get(theirs, ()))
+        if ours != theirs and len(seeds) > 1:
+            common.append((ours, theirs))
+    return dict(zip(common, compare_pairs(areas, common), strict=True))
 
 
 @with_config(STRICT)
@@ -381,22 +379,16 @@ def judge(task: str, areas: Areas, strategy: str, rivals: Sequence[str]) -> Verd
 
     Returns None if there are fewer than two common seeds with each other strategy.
     """
-    others = [rival for rival in rivals if rival != strategy and rival in areas]
-    pairs = [
-        (strategy, rival)
-        for rival in others
-        if len(set(areas.get(strategy, ())) & set(areas[rival])) > 1
-    ]
-    if not pairs:
+    compared = _compare_common(areas, [(strategy, rival) for rival in rivals])
+    if not compared:
         return None
-    compared = {item.reference: item for item in compare_pairs(areas, pairs)}
-    best = max(compared, key=lambda rival: mean_sd(list(areas[rival].values()))[0])
-    chosen = compared[best]
-    d = differences(areas[strategy], areas[best])
+    pair = max(compared, key=lambda pair: mean_sd(list(areas[pair[1]].values()))[0])
+    chosen = compared[pair]
+    d = differences(areas[strategy], areas[chosen.reference])
     return Verdict(
         task=task,
         strategy=strategy,
-        rival=best,
+        rival=chosen.reference,
         seeds=chosen.pairs,
         difference=chosen.difference,
         interval=t_interval(d),

@@ -51,7 +51,16 @@ def cite_strategies(
     >>> print(cite_strategies(Recipe("a"), ["badge"]).splitlines()[0])
     @software{fallow,
     """
-    entries = {"fallow": _own_entry()}
+    title = f"{{{TITLE}}}"
+    own = _format_entry(
+        "software",
+        "fallow",
+        title=title,
+        author=AUTHORS,
+        year=RELEASED,
+        version=__version__,
+    )
+    entries = {"fallow": own}
     comments: dict[str, None] = {}
     for strategy in strategies:
         try:
@@ -61,7 +70,14 @@ def cite_strategies(
             continue
         for module, contract in algorithms:
             if contract.authors:
-                entries[_make_key(contract)] = _write_entry(contract)
+                key = _make_key(contract)
+                entries[key] = _format_entry(
+                    "misc",
+                    key,
+                    title=f"{{{contract.paper}}}",
+                    author=contract.authors,
+                    year=str(contract.year),
+                )
             elif not module.startswith("fallow."):
                 comments[
                     f"% {one_line(contract.title)} is not part of Fallow: cite its paper"
@@ -105,28 +121,9 @@ def _find_algorithms(
         yield cls.__module__, cls.contract
 
 
-def _own_entry() -> str:
-    lines = {
-        "title": f"{{{TITLE}}}",
-        "author": AUTHORS,
-        "year": RELEASED,
-        "version": __version__,
-    }
-    return _format_entry("software", "fallow", lines)
-
-
-def _write_entry(contract: Contract) -> str:
-    lines = {
-        "title": f"{{{contract.paper}}}",
-        "author": contract.authors,
-        "year": str(contract.year),
-    }
-    return _format_entry("misc", _make_key(contract), lines)
-
-
-def _format_entry(kind: str, key: str, lines: dict[str, str]) -> str:
-    fields = "".join(f"  {name} = {{{value}}},\n" for name, value in lines.items())
-    return f"@{kind}{{{key},\n{fields}}}\n"
+def _format_entry(kind: str, key: str, **fields: str) -> str:
+    lines = [f"  {name} = {{{value}}},\n" for name, value in fields.items()]
+    return f"@{kind}{{{key},\n{''.join(lines)}}}\n"
 
 
 def _make_key(contract: Contract) -> str:

@@ -130,9 +130,7 @@ def _list_versions(versions: Mapping[str, str]) -> str:
 
 def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
     """Serialize runs and their settings as text for `run_task`."""
-    data_dir = None
-    if setup.data_dir is not None:
-        data_dir = str(setup.data_dir.absolute())
+    data_dir = setup.data_dir and str(setup.data_dir.absolute())
     task = {
         "recipe": setup.recipe.to_dict(),
         "folder": str(Path.cwd()),
@@ -148,13 +146,10 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
 def run_task(text: str) -> Report:
     """Execute the runs of a task at a worker, without those that are finished."""
     spec: dict[str, Any] = json.loads(text)  # Any: values of JSON
-    data_dir = None
-    if spec["data_dir"] is not None:
-        data_dir = Path(spec["data_dir"])
     setup = Setup(
         recipe_from(spec["recipe"]),
         Path(spec["out"]),
-        data_dir,
+        spec["data_dir"] and Path(spec["data_dir"]),
         spec["threads"],
         spec["runtime"],
     )

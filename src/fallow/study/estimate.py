@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Annotated, NamedTuple, cast
 
-import torch
 from pydantic import Field, with_config
 
 from fallow.core.disclosure import Disclosure, payload
@@ -35,6 +33,7 @@ from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.view import SiteView
 from fallow.storage.validation import STRICT, Count
+from fallow.study.study import limit_threads
 from fallow.study.study_run import Setup, StudyRun
 
 ENOUGH = 600  # rows that tell how fast a round is
@@ -117,19 +116,30 @@ def estimate(
     ``dataset`` is that of the first run, if it has been read.  The initial training is counted
     once per seed for all strategies that share it.
     """
-    with _threads(setup.threads):
+    with limit_threads(setup.threads):
         measured = measure(setup, cells, dataset)
     return add_up(setup, cells, jobs, measured)
 
 
 class PaceGroup(NamedTuple):
-    """Group of runs with the same model size and pace, up to the number of gradients per batch."""
+    """Settings of runs with the same model size and pace, up to the number of gradients per batch."""
 
     model: str
     encoder: str
     head: str
     dtype: str
-    is_pooled: bool
+    is_pooled: bool  # pooled data cannot be trained in parallel
+
+    @staticmethod
+    def of(recipe: Recipe, cell: StudyRun) -> PaceGroup:
+        """Return the group of a run."""
+        return PaceGroup(
+            model=str(recipe.model),
+            encoder=str(recipe.encoder),
+            head=recipe.head,
+            dtype=recipe.dtype,
+            is_pooled=cell.strategy == f"{BOUND}pooled",
+        )
 
 
 @dataclass(frozen=True)
@@ -144,13 +154,17 @@ def add_up(
     setup: Setup, cells: Sequence[StudyRun], jobs: int, measured: Measured
 ) -> Estimate:
     """Return the total cost of all runs at the measured pace."""
-    total = _Total()
+    rows = 0
+    seconds = 0.0
+    crossed = 0.0  # bytes
+    tried = 0
+    relayed = 0
     started: set[str] = set()  # initial trainings that another run has performed
     for cell in cells:
         recipe = variant(setup.recipe, cell.strategy)
-        group = _find_group(recipe, cell)
+        group = PaceGroup.of(recipe, cell)
         pace = measured.paces[group]
-        phases = count_labels_by_phase(recipe, pace.pool)
+        phases = count_labels_by_phase(recipe, pace.pool)  # labeled examples
         is_shared = not cell.strategy.startswith(BOUND)
         if is_one_pass(recipe):  # nothing is trained before examples are selected
             phases = phases[1:]
@@ -159,18 +173,31 @@ def add_up(
         is_done = is_shared and first_phase in started
         if is_shared:
             started.add(first_phase)
-        crossing = measured.crossings[group, str(recipe.training)]
-        total.add(recipe, pace, phases=phases, crossing=crossing, is_first_done=is_done)
 
+        crossing = measured.crossings[group, str(recipe.training)]
+        bytes_of_phase = crossing.first + (recipe.rounds - 1) * crossing.later
+        queries = phases[:-1]  # one after every phase but the last
+        crossed += len(phases) * bytes_of_phase * recipe.participation
+        crossed += len(queries) * recipe.sites * pace.model  # before a query, to each site
+        seconds += pace.start + sum(_estimate_strategy(recipe, pace, n) for n in queries)
+        for cycle, n in enumerate(phases):
+            load = _choosing_load(recipe, cycle)
+            relayed += load.models * pace.model
+            if is_done and cycle == 0:
+                continue
+            tried += load.evaluations
+            rows += n * recipe.rounds * recipe.completed_training.epochs
+            seconds += _estimate_phase(recipe, pace, n)
+            seconds += load.evaluations * _estimate_try(recipe, pace, n)
     jobs = min(jobs, len(cells))
     return Estimate(
         runs=len(cells),
-        rows=total.rows,
-        seconds=total.seconds / jobs,
-        bytes=round(total.bytes),
+        rows=rows,
+        seconds=seconds / jobs,
+        bytes=round(crossed),
         jobs=jobs,
-        tried=total.tried,
-        relayed=total.relayed,
+        tried=tried,
+        relayed=relayed,
     )
 
 
@@ -183,20 +210,9 @@ def _name_first_phase(recipe: Recipe, seed: int) -> str:
     training["seed"] = seed
     training["executor"] = recipe.executor
     training["initial"] = recipe.initial
-    training["budget_allocation"] = (
-        recipe.budget_allocation
-    )  # of the initial labeled set too
+    # the budget allocation applies to the initial labeled set, too
+    training["budget_allocation"] = recipe.budget_allocation
     return json.dumps(training, sort_keys=True, default=str)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def measure(
@@ -209,10 +225,13 @@ def measure(
     if dataset is None:
         dataset = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
     reading = time.perf_counter() - started
-    dataset = _without_holes(dataset)
+    if dataset.missing is not None:  # empty cells cost nothing
+        x = dataset.x.nan_to_num(nan=0.0)
+        x_test = dataset.x_test.nan_to_num(nan=0.0)
+        dataset = replace(dataset, x=x, x_test=x_test, missing=None)
     for cell in cells:
         recipe = variant(setup.recipe, cell.strategy)
-        group = _find_group(recipe, cell)
+        group = PaceGroup.of(recipe, cell)
         if group not in paces:
             pace = _measure_pace(recipe, cell.seed, dataset)
             paces[group] = replace(pace, start=pace.start + reading)
@@ -220,58 +239,6 @@ def measure(
         if way not in crossings:
             crossings[way] = _measure_crossing(recipe, paces[group])
     return Measured(paces, crossings)
-
-
-def _without_holes(dataset: Dataset) -> Dataset:
-    """Return a dataset of the same cost without empty cells."""
-    if dataset.missing is None:
-        return dataset
-    x = dataset.x.nan_to_num(nan=0.0)
-    x_test = dataset.x_test.nan_to_num(nan=0.0)
-    return replace(dataset, x=x, x_test=x_test, missing=None)
-
-
-@dataclass
-class _Total:
-    """Total cost of all runs."""
-
-    rows: int = 0
-    seconds: float = 0.0
-    bytes: float = 0.0
-    tried: int = 0
-    relayed: int = 0
-
-    def add(
-        self,
-        recipe: Recipe,
-        pace: Pace,
-        *,
-        phases: Sequence[int],
-        crossing: Crossing,
-        is_first_done: bool,
-    ) -> None:
-        """Add a run.
-
-        ``phases`` are the labeled examples of each training phase.  The first may be shared with
-        another run.
-        """
-        strategies = phases[:-1]  # one after every phase but the last
-        bytes_of_phase = crossing.first + (recipe.rounds - 1) * crossing.later
-        self.bytes += len(phases) * bytes_of_phase * recipe.participation
-        self.bytes += (
-            len(strategies) * recipe.sites * pace.model
-        )  # before a query, to each site
-        self.seconds += pace.start
-        self.seconds += sum(_estimate_strategy(recipe, pace, n) for n in strategies)
-        for cycle, n in enumerate(phases):
-            load = _choosing_load(recipe, cycle)
-            self.relayed += load.models * pace.model
-            if is_first_done and cycle == 0:
-                continue
-            self.tried += load.evaluations
-            self.rows += n * recipe.rounds * recipe.completed_training.epochs
-            self.seconds += _estimate_phase(recipe, pace, n)
-            self.seconds += load.evaluations * _estimate_try(recipe, pace, n)
 
 
 def _choosing_load(recipe: Recipe, cycle: int) -> Load:
@@ -326,17 +293,6 @@ def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
-def _find_group(recipe: Recipe, cell: StudyRun) -> PaceGroup:
-    """Return the settings that determine the pace; pooled data cannot be trained in parallel."""
-    return PaceGroup(
-        model=str(recipe.model),
-        encoder=str(recipe.encoder),
-        head=recipe.head,
-        dtype=recipe.dtype,
-        is_pooled=cell.strategy == f"{BOUND}pooled",
-    )
-
-
 def _gradients_per_batch(recipe: Recipe) -> int:
     """Return the number of gradients per batch, 1 for FedAvg."""
     return methods_of(recipe)["training"].contract.gradients_per_batch
@@ -369,7 +325,10 @@ def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
             labeled, seed, dataset.test_rows(n_seen, stream(seed, "estimate"))
         )
 
-    least = min(first, _least_rows(recipe.sites))
+    # each site has some; with very many sites each has two, so that an equal label budget is
+    # at least one
+    enough = max(WARM, min(WARM_EACH * recipe.sites, ENOUGH), 2 * recipe.sites)
+    least = min(first, enough)
     warm = time_rows(least)
     few = min(first, max(least, count_rows_to_time(warm.seconds / warm.rows)))
     one = time_rows(few)
@@ -388,15 +347,6 @@ def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
         per_look=more.pace.per_look,
         world=warm.pace.world,  # whose few labels are enough to count bytes
     )
-
-
-def _least_rows(sites: int) -> int:
-    """Return the number of examples of the shortest round.
-
-    Each site has some.  With very many sites, each has two, so that an equal label budget is at
-    least one.
-    """
-    return max(WARM, min(WARM_EACH * sites, ENOUGH), 2 * sites)
 
 
 def count_rows_to_time(per_row: float) -> int:

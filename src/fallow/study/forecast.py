@@ -268,10 +268,7 @@ def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
     values = []
     for strategy in study.strategies:
         runs = [cell.records for cell in study.of(strategy) if cell.records]
-        if not runs:
-            continue
-        forecast = forecast_runs(
-            strategy, runs, by, higher_is_better=not study.is_regression
-        )
-        values.append(forecast)
+        if runs:
+            is_accuracy = not study.is_regression
+            values.append(forecast_runs(strategy, runs, by, higher_is_better=is_accuracy))
     return values

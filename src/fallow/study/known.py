@@ -6,7 +6,7 @@ depend on any paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
@@ -28,13 +28,10 @@ class StrategyWords(Protocol):
     ) -> str | None: ...
 
 
-class FieldWords(Protocol):
-    """Function that describes a parameter of an algorithm, or returns None to show it as written.
-
-    ``method`` is the name of the algorithm, after `fold_name`.
-    """
-
-    def __call__(self, method: str, field: str, value: object) -> str | None: ...
+FieldWords = Callable[[str, str, object], str | None]
+"""Function that describes a parameter of an algorithm, by the name of the algorithm after
+`fold_name`, the name of the parameter and its value; None shows it as written.
+"""
 
 
 @dataclass(frozen=True)
@@ -86,20 +83,12 @@ class PaperResults:
         self, strategy: ParsedStrategy, training: str, *, brief: bool
     ) -> str | None:
         """Return the name of a strategy in the first paper that has one."""
-        for labels in self.labels:
-            if labels.strategy is None:
-                continue
-            output = labels.strategy(strategy, training, brief=brief)
-            if output is not None:
-                return output
-        return None
+        naming = filter(None, (labels.strategy for labels in self.labels))
+        names = (name(strategy, training, brief=brief) for name in naming)
+        return next((name for name in names if name is not None), None)
 
     def field_words(self, method: str, name: str, value: object) -> str | None:
         """Return the description of a parameter in the first paper that has one."""
-        for labels in self.labels:
-            if labels.field is None:
-                continue
-            output = labels.field(method, name, value)
-            if output is not None:
-                return output
-        return None
+        naming = filter(None, (labels.field for labels in self.labels))
+        texts = (describe(method, name, value) for describe in naming)
+        return next((text for text in texts if text is not None), None)

@@ -19,21 +19,6 @@ from fallow.study.records import BOUND, StudyManifest, is_bound
 from fallow.study.strategy import ParsedStrategy, fold_name
 from fallow.training import personal
 
-__all__ = [
-    "fold_name",
-    "heading",
-    "label",
-    "labels",
-    "penalized_training",
-    "setting_words",
-    "trainer_label",
-    "training_of",
-    "training_of_recipe",
-    "training_tags",
-    "trainings_differ",
-    "usual_training",
-]
-
 NOTHING = PaperResults()
 """No paper says anything."""
 
@@ -55,11 +40,8 @@ def trainings_differ(study: StudyManifest) -> bool:
 
 
 def _parse_strategies(study: StudyManifest) -> list[ParsedStrategy]:
-    return [
-        ParsedStrategy.parse(strategy)
-        for strategy in study.strategies
-        if not is_bound(strategy)
-    ]
+    own = [strategy for strategy in study.strategies if not is_bound(strategy)]
+    return list(map(ParsedStrategy.parse, own))
 
 
 def label(
@@ -98,7 +80,10 @@ def label(
     output = known.strategy_words(parsed, fold_name(training), brief=brief)
     if output is not None:
         return output
-    name, settings = _base(strategy, [*names, strategy.partition("@")[0]])
+    # the longest known strategy, and the settings after it
+    starts = [*names, strategy.partition("@")[0]]
+    name = max((q for q in starts if f"{strategy}@".startswith(f"{q}@")), key=len)
+    settings = strategy.removeprefix(name).split("@")[1:]
     shown = names.get(name, name)
     if is_bound(name):
         shown = shown.removeprefix(BOUND).replace("-", " ")
@@ -127,13 +112,12 @@ def trainer_label(
     """
     if strategy in names or is_bound(strategy):
         return label(strategy, names, training, known=known)
-    others = []
-    for setting in ParsedStrategy.parse(strategy).settings:
-        if setting.startswith("training="):
-            training = setting.partition("=")[2]
-        else:
-            others.append(setting_words(setting))
-    return " + ".join([_describe_trainer(training, known), *others])
+    settings = ParsedStrategy.parse(strategy).settings
+    others = [setting for setting in settings if not setting.startswith("training=")]
+    for setting in settings:
+        if setting not in others:
+            training = setting.removeprefix("training=")
+    return " + ".join([_describe_trainer(training, known), *map(setting_words, others)])
 
 
 def _describe_trainer(text: str, known: PaperResults) -> str:
@@ -152,10 +136,10 @@ def _describe_trainer(text: str, known: PaperResults) -> str:
     for key, value in spec.fields.items():
         words = known.field_words(fold_name(spec.name), key, value)
         if not words:
-            typed = value
+            shown = value
             if not isinstance(value, str):
-                typed = json.dumps(value)
-            words = f"{key}={typed}"
+                shown = json.dumps(value)
+            words = f"{key}={shown}"
         parts.append(words)
     return ", ".join(parts)
 
@@ -214,20 +198,6 @@ def _own_training(study: StudyManifest, strategy: str) -> type[Any] | None:
         return None
 
 
-def _base(strategy: str, known: Iterable[str]) -> tuple[str, list[str]]:
-    """Split a specification into the longest known strategy and the settings after it.
-
-    >>> _base(
-    ...     "logo@local_source=last_round@rounds=2",
-    ...     ["logo", "logo@local_source=last_round"],
-    ... )
-    ('logo@local_source=last_round', ['rounds=2'])
-    """
-    starts = [name for name in known if f"{strategy}@".startswith(f"{name}@")]
-    base = max(starts, key=len)
-    return base, strategy.removeprefix(base).split("@")[1:]
-
-
 WORDS = {
     "protocol=one_pass": "one pass",
     "protocol=cycles": "cycle by cycle",
@@ -247,18 +217,6 @@ def setting_words(setting: str) -> str:
     if key == "training" and value:
         return value
     return WORDS.get(setting, setting)
-
-
-def _is_bare(
-    strategy: str, names: Mapping[str, str], training: str, known: PaperResults
-) -> bool:
-    """Return whether neither a paper nor the strategy itself names its training algorithm."""
-    parsed = ParsedStrategy.parse(strategy)
-    if is_bound(strategy) or parsed.training:
-        return False
-    is_printed = strategy in names or strategy.partition("@")[0] in names
-    words = known.strategy_words(parsed, fold_name(training), brief=True)
-    return words is None and not is_printed
 
 
 def labels(
@@ -289,7 +247,14 @@ def labels(
             labels_of[strategy] = trainer_label(strategy, names, training, known=known)
         else:
             words = label(strategy, names, training, known=known)
-            if are_mixed and _is_bare(strategy, names, training, known):
+            parsed = ParsedStrategy.parse(strategy)
+            is_named = (
+                is_bound(strategy)
+                or parsed.training
+                or not names.keys().isdisjoint({strategy, strategy.partition("@")[0]})
+                or known.strategy_words(parsed, fold_name(training), brief=True)
+            )
+            if are_mixed and not is_named:
                 words = f"{words} + {_describe_trainer(training, known)}"
             labels_of[strategy] = words
     taken = Counter(labels_of.values())

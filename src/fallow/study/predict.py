@@ -29,7 +29,7 @@ from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import write_whole
-from fallow.storage.plain import cell_text, csv_content
+from fallow.storage.plain import csv_content
 from fallow.study.trained import Trained, read_trained
 
 NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")
@@ -123,11 +123,12 @@ def predict_with(
             f"{data.name}: the column of IDs has the name of a column of predictions, "
             f"{rows.named_by!r}; rename it"
         )
-    content = _write_csv(rows, columns)
+    names = [rows.named_by, *columns]
+    lines = _list_lines(rows, columns)
     if target.suffix == ".parquet":
-        content = _turn_into_parquet(
-            content, rows.named_by, list(columns), has_classes=bool(example_spec["classes"])
-        )
+        content = _write_parquet(names, lines, bool(example_spec["classes"]))
+    else:
+        content = csv_content(names, lines)
     write_whole(target, content, mode=mode)
     return Predicted(target, len(x), len(rows.names) - len(x), unclear, no_sets)
 
@@ -223,49 +224,33 @@ def _columns_of_sets(
     return columns
 
 
-def _turn_into_parquet(
-    content: bytes, named_by: str, columns: Sequence[str], *, has_classes: bool
-) -> bytes:
-    """Convert a CSV of predictions to Parquet; names and classes are strings.
-
-    ``columns`` are those after ``named_by``, in order.
-    """
-    check_full_install("Parquet")
-    from io import BytesIO
-
-    import pandas as pd
-
-    types = {named_by: "str"} | dict.fromkeys(columns, "float64")
-    if has_classes:
-        types["prediction"] = "str"
-    # an empty cell lacks a prediction; a class may be called "NA"
-    table = pd.read_csv(
-        BytesIO(content),
-        header=0,
-        names=list(types),
-        dtype=types,
-        keep_default_na=False,
-        na_values=[""],
-    )
-    for name, kind in types.items():
-        if kind == "str":
-            table[name] = table[name].map(cell_text, na_action="ignore")
-    import_optional("pyarrow", "pyarrow", "Parquet")
-    parquet: bytes = table.to_parquet(engine="pyarrow", index=False)
-    return parquet
-
-
-def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:
-    """Return the file: ID column and predictions, empty for examples with missing features.
+def _list_lines(rows: NewRows, columns: dict[str, list[str]]) -> list[list[object]]:
+    """Return the rows of the file: ID and predictions, empty for examples with missing features.
 
     ``columns`` contain the other examples only, in order.
     """
+    predicted = zip(*columns.values(), strict=True)
     lines: list[list[object]] = []
-    n_before = 0  # number of complete examples so far
     for name, is_whole in zip(rows.names, rows.whole.tolist(), strict=True):
-        cells = [""] * len(columns)
+        cells: Sequence[str] = [""] * len(columns)
         if is_whole:
-            cells = [output[n_before] for output in columns.values()]
-            n_before += 1
+            cells = next(predicted)
         lines.append([name, *cells])
-    return csv_content([rows.named_by, *columns], lines)
+    return lines
+
+
+def _write_parquet(
+    names: Sequence[str], lines: list[list[object]], has_classes: bool
+) -> bytes:
+    """Return the file as Parquet: IDs and classes are strings, the rest are numbers."""
+    check_full_install("Parquet")
+    import pandas as pd
+
+    table = pd.DataFrame(lines, columns=list(names))
+    for name in names[1:]:
+        table[name] = table[name].mask(table[name] == "")
+        if not has_classes or name != "prediction":
+            table[name] = table[name].astype("float64")
+    import_optional("pyarrow", "pyarrow", "Parquet")
+    parquet: bytes = table.to_parquet(engine="pyarrow", index=False)
+    return parquet

@@ -18,7 +18,7 @@ from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream
 from fallow.core.suggestions import refuse_for_classes
-from fallow.core.wording import join_words
+from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
@@ -48,7 +48,7 @@ from fallow.storage.received import (
     read_regular,
 )
 from fallow.study.study_run import Setup, StudyRun
-from fallow.study.trainers import describe_study, describe_trainers
+from fallow.study.trainers import describe_trainers
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
@@ -129,7 +129,10 @@ def prepare_study(
     placement_of(setup.recipe)  # a device that is missing is reported before data are read
     pictures: int | None = None  # all of them
     if outline:
-        pictures = _count_pictures(setup.recipe, strategies)
+        pictures = 1
+        for item in (variant(setup.recipe, strategy) for strategy in strategies):
+            if item.encoder is not None or item.features is not None:
+                pictures = FITTED  # a component is fitted to them
     data = open_data(
         setup.recipe,
         seed,
@@ -143,8 +146,13 @@ def prepare_study(
         recipe = with_settings(recipe, at_sites)
     recipe = settle_recipe(recipe, data)
     if suited is not None:
-        recipe = with_strategies(recipe, strategies, suited(strategies, recipe, data))
-        strategies = recipe.strategies
+        others = suited(strategies, recipe, data)
+        reference = recipe.reference
+        if len(strategies) == len(others):
+            renamed = dict(zip(strategies, others, strict=True))
+            reference = renamed.get(reference or "", reference)
+        recipe = replace(recipe, strategies=others, reference=reference)
+        strategies = others
     for strategy in strategies:
         check_task(variant(recipe, strategy), data)
         is_one_pass(variant(recipe, strategy))  # raises if the protocol does not support it
@@ -168,27 +176,14 @@ def describe_prepared(
     trained = describe_trainers(
         recipe, chosen, width, is_regression=world.dataset.task == "regression"
     )
-    return describe_study(
-        recipe, chosen, dict.fromkeys(cell.seed for cell in cells), trained
+    seeds = dict.fromkeys(str(cell.seed) for cell in cells)
+    which = "strategies"
+    if len(chosen) == 1:
+        which = "strategy"
+    return (
+        f"{len(chosen)} {which} ({join_some(chosen)}), {count_noun(len(seeds), 'seed')} "
+        f"({join_some(list(seeds))}), {count_noun(recipe.sites, 'site')}; trained by {trained}"
     )
-
-
-def with_strategies(
-    recipe: Recipe, before: Sequence[str], after: tuple[str, ...]
-) -> Recipe:
-    """Return the configuration with other strategies, and the corresponding reference."""
-    reference = recipe.reference
-    if reference is not None and reference in before and len(before) == len(after):
-        reference = after[list(before).index(reference)]
-    return replace(recipe, strategies=after, reference=reference)
-
-
-def _count_pictures(recipe: Recipe, strategies: Sequence[str]) -> int:
-    """Return the number of images to read: one, unless a component is fitted to all of them."""
-    chosen = [variant(recipe, strategy) for strategy in strategies]
-    if any(item.encoder is not None or item.features is not None for item in chosen):
-        return FITTED
-    return 1
 
 
 def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> None:
@@ -218,7 +213,8 @@ def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> No
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
         refuse_for_classes(methods["query"])
     check_metrics(recipe.metrics, dataset.task)
-    width = math.prod(shape_seen(recipe, tuple(dataset.x.shape[1:]), policy))
+    shape = shape_seen(recipe, tuple(dataset.x.shape[1:]), policy)
+    width = math.prod(shape)
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(
             f"{recipe.training} solves for a linear model of {width:,} features. More "
@@ -226,11 +222,14 @@ def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> No
             "each site for their products); use an encoder with fewer features, such as "
             "fourier:features=4096, or a training algorithm with gradient steps"
         )
-    if trainer.no_batch_norm and _has_statistics(recipe, dataset, policy):
-        raise ValueError(
-            f"{recipe.training} does not support batch norm, which {recipe.model} has: "
-            f"{trainer.no_batch_norm}"
-        )
+    if trainer.no_batch_norm:
+        maker = ModelMaker(recipe, shape, dataset.n_classes or 1, policy)
+        layout = Layout.of(maker.build(stream(0, "template")))
+        if sum(layout.buffer_sizes) > 0:  # running statistics
+            raise ValueError(
+                f"{recipe.training} does not support batch norm, which {recipe.model} has: "
+                f"{trainer.no_batch_norm}"
+            )
     model = recipe.model.name
     is_linear = model.lower() == "linear" or ":" in model  # an explicit choice is accepted
     if trainer.linear and not is_linear:
@@ -241,14 +240,6 @@ def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> No
         )
 
 
-def _has_statistics(recipe: Recipe, dataset: Dataset, policy: NamePolicy) -> bool:
-    """Return whether the model has running statistics, such as batch norm."""
-    shape = shape_seen(recipe, tuple(dataset.x.shape[1:]), policy)
-    maker = ModelMaker(recipe, shape, dataset.n_classes or 1, policy)
-    model = maker.build(stream(0, "template"))
-    return sum(Layout.of(model).buffer_sizes) > 0
-
-
 def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
     """Raise ValueError if a setting applies to certain algorithms only, and none of them is used."""
     usual = Recipe(recipe.name)
@@ -256,7 +247,11 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
     for strategy in strategies:
         trainer = methods_of(variant(recipe, strategy))["training"]
         used |= set(trainer.contract.options)
-    for option, makers in options_of_methods().items():
+    algorithms: dict[str, list[str]] = {}  # by setting
+    for cls in names((training, personal)).values():
+        for option in cls.contract.options:
+            algorithms.setdefault(option, []).append(spell_class(cls))
+    for option, makers in algorithms.items():
         is_on = getattr(recipe, option) != getattr(usual, option)
         if is_on and option not in used:
             raise ValueError(
@@ -264,15 +259,6 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
                 f"strategy of this study uses; omit it, or add @training={makers[0]} to a "
                 "strategy"
             )
-
-
-def options_of_methods() -> dict[str, list[str]]:
-    """Return the training algorithms to which each setting applies."""
-    outcome: dict[str, list[str]] = {}
-    for cls in names((training, personal)).values():
-        for option in cls.contract.options:
-            outcome.setdefault(option, []).append(spell_class(cls))
-    return outcome
 
 
 def settle_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
@@ -314,6 +300,7 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
         strategies = list(dict.fromkeys(begun["strategies"] + of_cells))
         strategies.sort(key=lambda strategy: strategy.startswith(BOUND))
         seeds = {cell.seed for cell in cells} | set(begun["seeds"])
+        references = [q for q in (recipe.reference, "random") if q in strategies]
         write_json(
             path,
             {
@@ -321,7 +308,7 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
                 "title": recipe.title,
                 "recipe": recipe.to_dict(),
                 "digest": recipe.digest,
-                "reference": _choose_reference(recipe, strategies),
+                "reference": next(iter(references), None),
                 "strategies": strategies,
                 "seeds": sorted(seeds),
                 "command": command,
@@ -329,14 +316,6 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
                 "published": recipe.to_dict()["published"],
             },
         )
-
-
-def _choose_reference(recipe: Recipe, strategies: Sequence[str]) -> str | None:
-    """Return the reference of the configuration, otherwise random sampling if it is included."""
-    for strategy in (recipe.reference, "random"):
-        if strategy in strategies:
-            return strategy
-    return None
 
 
 def keep_facts(folder: Path, dataset: Dataset) -> DataFacts | None:

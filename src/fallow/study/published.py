@@ -11,6 +11,9 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter
 
 from fallow.core.suggestions import nearest, require_known
 
@@ -63,6 +66,9 @@ class Size:
     features: int
 
 
+Row = TypeVar("Row", Source, PublishedResult, PublishedCounts, Size)
+
+
 @dataclass(frozen=True)
 class PublishedTables:
     """Tables of several folders, each with an ``index.csv``.
@@ -74,104 +80,64 @@ class PublishedTables:
 
     def names(self, kind: str | None = None) -> list[str]:
         """Return the names of the tables, optionally of one kind: cells, tallies or sizes."""
-        rows = self._index()
-        kinds = sorted({row["kind"] for row in rows})
+        kinds = {source.table: source.kind for source, _ in self._sources()}
         if kind is None:
-            return [row["table"] for row in rows]
-        require_known(kind, kinds, f"no published table has {kind!r}")
-        return [row["table"] for row in rows if row["kind"] == kind]
-
-    def _index(self) -> list[dict[str, str]]:
-        """Return the rows of all ``index.csv`` files."""
-        rows = []
-        for folder in self.folders:
-            rows += _rows(folder, "index")
-        return rows
+            return list(kinds)
+        known = sorted(set(kinds.values()))
+        require_known(kind, known, f"no published table has {kind!r}")
+        return [table for table in kinds if kinds[table] == kind]
 
     def source(self, table: str) -> Source:
         """Return paper, title, protocol, unit and seeds of a table."""
-        _, row = self._find(table)
-        seeds = None
-        if row["seeds"]:
-            seeds = int(row["seeds"])
-        return Source(
-            table=table,
-            kind=row["kind"],
-            paper=row["paper"],
-            title=row["title"],
-            protocol=row["protocol"],
-            unit=row["unit"],
-            seeds=seeds,
-            origin=row["origin"],
-        )
+        return self._find(table)[0]
 
     def cells(self, table: str) -> list[PublishedResult]:
         """Return the results of one table, row by row."""
-        return [
-            PublishedResult(
-                table=table,
-                method=row["method"],
-                setting=row["setting"],
-                mean=_number(row["mean"]),
-                sd=_number(row["sd"]),
-            )
-            for row in self._rows_of(table, "cells")
-        ]
+        return self._read(table, "cells", PublishedResult)
 
     def tallies(self, table: str) -> list[PublishedCounts]:
         """Return wins, ties and losses of one table, without its totals."""
-        return [
-            PublishedCounts(
-                table=table,
-                method=row["method"],
-                rival=row["rival"],
-                dataset=row["dataset"],
-                win=int(row["win"]),
-                tie=int(row["tie"]),
-                loss=int(row["loss"]),
-            )
-            for row in self._rows_of(table, "tallies")
-        ]
+        return self._read(table, "tallies", PublishedCounts)
 
     def sizes(self, table: str) -> list[Size]:
         """Return the dataset sizes of one table."""
-        return [
-            Size(
-                table=table,
-                dataset=row["dataset"],
-                rows=int(row["rows"]),
-                features=int(row["features"]),
-            )
-            for row in self._rows_of(table, "sizes")
-        ]
+        return self._read(table, "sizes", Size)
 
-    def _find(self, table: str) -> tuple[Path, dict[str, str]]:
-        """Return the folder of a table and its row in the index."""
-        known = []
+    def _sources(self) -> list[tuple[Source, Path]]:
+        """Return the rows of all ``index.csv`` files, with their folders."""
+        sources = []
         for folder in self.folders:
-            for row in _rows(folder, "index"):
-                if row["table"] == table:
-                    return folder, row
-                known.append(row["table"])
-        raise ValueError(f"{table!r} is not a published table{nearest(table, known)}")
+            sources += [(source, folder) for source in _rows(folder, "index", Source)]
+        return sources
 
-    def _rows_of(self, table: str, kind: str) -> list[dict[str, str]]:
-        folder, entry = self._find(table)
-        if entry["kind"] != kind:
+    def _find(self, table: str) -> tuple[Source, Path]:
+        known = {source.table: (source, folder) for source, folder in self._sources()}
+        if table not in known:
             raise ValueError(
-                f"{table!r} has {entry['kind']}, not {kind}; the tables with {kind} are: "
+                f"{table!r} is not a published table{nearest(table, list(known))}"
+            )
+        return known[table]
+
+    def _read(self, table: str, kind: str, of: type[Row]) -> list[Row]:
+        source, folder = self._find(table)
+        if source.kind != kind:
+            raise ValueError(
+                f"{table!r} has {source.kind}, not {kind}; the tables with {kind} are: "
                 f"{', '.join(self.names(kind))}"
             )
-        return _rows(folder, table)
+        return _rows(folder, table, of)
+
+
+def _rows(folder: Path, table: str, of: type[Row]) -> list[Row]:
+    """Return the rows of a file."""
+    rows = [{"table": table, **row} for row in _read_cells(folder / f"{table}.csv")]
+    return TypeAdapter(list[of]).validate_python(rows)  # type: ignore[valid-type]
 
 
 @cache
-def _rows(folder: Path, file: str) -> list[dict[str, str]]:
-    text = (folder / f"{file}.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines(), strict=True))
-
-
-def _number(printed: str) -> float | None:
-    if not printed:
-        return None
-    return float(printed)
+def _read_cells(file: Path) -> list[dict[str, str | None]]:
+    """Return the cells of each row by column; an empty cell is None."""
+    rows = []
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines(), strict=True):
+        rows.append({name: cell or None for name, cell in row.items()})
+    return rows

@@ -11,7 +11,7 @@ line is skipped and counted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from fallow.study.records import (
     is_bound,
 )
 from fallow.study.stored import PartitionFile, StudyFile, check_settings
+from fallow.study.study_run import StudyRun
 
 __all__ = [
     "BOUND",
@@ -128,42 +129,31 @@ def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
     for cell in cells:
         if is_bound(cell.strategy):  # which may have a partition of its own
             continue
-        folder = _folder(root, cell.strategy, cell.seed)
-        for file, n_classes in _count_classes(cell):
+        counts: list[tuple[str, int]] = []  # of each file that determines the number
+        if cell.partition is not None:
+            counts.append((PARTITION, len(cell.partition.classes)))
+        for record in cell.records:
+            where = f"{RECORDS} (per_class in cycle {record['cycle']})"
+            counts.append((where, len(record.get("per_class") or ())))
+        for file, n_classes in counts:
             known = known or n_classes
-            if n_classes != known:
+            if n_classes != known and n_classes:
                 raise ValueError(
-                    f"{folder / file} has {n_classes} classes, and the previous files of "
-                    f"the study have {known}; {RESTORE}"
+                    f"{StudyRun(cell.strategy, cell.seed).folder(root) / file} has {n_classes} "
+                    f"classes, and the previous files of the study have {known}; {RESTORE}"
                 )
-
-
-def _count_classes(cell: RunRecords) -> Iterator[tuple[str, int]]:
-    """Yield each file of a run that determines the number of classes, with that number."""
-    if cell.partition is not None and cell.partition.classes:
-        yield PARTITION, len(cell.partition.classes)
-    for record in cell.records:
-        scores = record.get("per_class")
-        if scores:
-            yield f"{RECORDS} (per_class in cycle {record['cycle']})", len(scores)
 
 
 def _check_last(root: Path, cell: RunRecords) -> None:
     """Raise ValueError if a run has scores by site but its last record lacks the bytes by site."""
     if not any(record.get("variance") is not None for record in cell.records):
         return
-    last = cell.records[-1]
     for name in ("labeled_per_site", "bytes_down"):
-        if not last.get(name) and last.get(name) != 0:
+        if not cell.last.get(name) and cell.last.get(name) != 0:
             raise ValueError(
-                f"{_folder(root, cell.strategy, cell.seed) / RECORDS}: {name} is missing "
+                f"{StudyRun(cell.strategy, cell.seed).folder(root) / RECORDS}: {name} is missing "
                 f"in the last record, although there are scores of sites; {RESTORE}"
             )
-
-
-def _folder(root: Path, strategy: str, seed: int) -> Path:
-    """Return the folder of a run."""
-    return root / "cells" / strategy.replace("/", "_") / f"seed-{seed}"
 
 
 def _study(path: Path, known: PaperResults) -> StudyManifest:
@@ -210,18 +200,11 @@ def read_study(path: Path | str, known: PaperResults = NOTHING) -> StudyRecords:
     cells = []
     for strategy in study.strategies:
         for seed in study.seeds:
-            folder = _folder(root, strategy, int(seed))
+            folder = StudyRun(strategy, seed).folder(root)
             records, damaged = _records(folder / RECORDS)
             if records or damaged:
-                cells.append(
-                    RunRecords(
-                        strategy,
-                        int(seed),
-                        records,
-                        _partition(folder / PARTITION),
-                        damaged,
-                    )
-                )
+                partition = _partition(folder / PARTITION)
+                cells.append(RunRecords(strategy, seed, records, partition, damaged))
     _check_classes(root, cells)
     for cell in cells:
         _check_last(root, cell)

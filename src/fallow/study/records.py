@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
@@ -280,16 +279,11 @@ class StudyRecords:
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
         """Runs (strategy, seed) that have not finished.  A diverged run counts as finished."""
-        done = {strategy: set(self.final(strategy)) for strategy in self.study.strategies}
-        for cell in self.cells:
-            if cell.has_diverged:
-                done[cell.strategy].add(cell.seed)
-        missing = []
+        done = {(cell.strategy, cell.seed) for cell in self.cells if cell.has_diverged}
         for strategy in self.study.strategies:
-            for seed in self.study.seeds:
-                if seed not in done[strategy]:
-                    missing.append((strategy, seed))
-        return tuple(missing)
+            done |= {(strategy, seed) for seed in self.final(strategy)}
+        runs = product(self.study.strategies, self.study.seeds)
+        return tuple(run for run in runs if run not in done)
 
     @property
     def damaged(self) -> int:
@@ -316,19 +310,6 @@ class StudyRecords:
                 result[cell.seed] = cell.partition
         return result
 
-    @cached_property
-    def _rounds(self) -> dict[tuple[str, int], int]:
-        """Number of records that form the score of a cycle, by strategy and cycle.
-
-        It is the maximum over seeds. Algorithms without rounds need only one record.
-        """
-        rounds: Counter[tuple[str, int]] = Counter()
-        for cell in self.cells:
-            for cycle, values in cell.scores(self.measure).items():
-                key = cell.strategy, cycle
-                rounds[key] = max(rounds[key], len(values))
-        return dict(rounds)
-
     def curve(self, strategy: str) -> Mapping[int, Mapping[int, float]]:
         """Return the score of each cycle and seed, as the mean over the records that count.
 
@@ -339,15 +320,18 @@ class StudyRecords:
 
     @cached_property
     def _curves(self) -> dict[str, dict[int, dict[int, float]]]:
-        return {strategy: self._curve(strategy) for strategy in self.study.strategies}
-
-    def _curve(self, strategy: str) -> dict[int, dict[int, float]]:
-        result: dict[int, dict[int, float]] = {}
-        for cell in self.of(strategy):
-            for cycle, values in cell.scores(self.measure).items():
-                if len(values) == self._rounds[strategy, cycle]:
-                    result.setdefault(cycle, {})[cell.seed] = fmean(values)
-        return dict(sorted(result.items()))
+        curves: dict[str, dict[int, dict[int, float]]] = {}
+        for strategy in self.study.strategies:
+            rounds: dict[int, dict[int, list[float]]] = {}  # cycle -> seed -> scores
+            for cell in self.of(strategy):
+                for cycle, values in cell.scores(self.measure).items():
+                    rounds.setdefault(cycle, {})[cell.seed] = values
+            curve = curves.setdefault(strategy, {})
+            for cycle, by_seed in sorted(rounds.items()):
+                n_rounds = max(map(len, by_seed.values()))
+                whole = {seed: v for seed, v in by_seed.items() if len(v) == n_rounds}
+                curve[cycle] = {seed: fmean(values) for seed, values in whole.items()}
+        return curves
 
     def last_cycle(self, strategy: str) -> int | None:
         """Return the last cycle of all strategies, or of one upper bound."""
@@ -357,9 +341,7 @@ class StudyRecords:
 
     @cached_property
     def _last_of_all(self) -> int | None:
-        cycles: set[int] = set()
-        for strategy in self.strategies:
-            cycles |= set(self.curve(strategy))
+        cycles = set[int]().union(*map(self.curve, self.strategies))
         return max(cycles, default=None)
 
     def final(self, strategy: str) -> Mapping[int, float]:
@@ -398,36 +380,32 @@ class StudyRecords:
 
     def labels(self, strategy: str) -> dict[int, float]:
         """Return the number of labels after each cycle, as the mean over seeds."""
-        return {
-            cycle: labels for cycle, (labels, _) in self._bought.get(strategy, {}).items()
-        }
+        return self._bought.get(strategy, ({}, {}))[0]
 
     def fractions(self, strategy: str) -> dict[int, float]:
         """Return the labeled fraction of the training examples after each cycle, mean over seeds."""
-        return {
-            cycle: share for cycle, (_, share) in self._bought.get(strategy, {}).items()
-        }
+        return self._bought.get(strategy, ({}, {}))[1]
 
     @cached_property
-    def _bought(self) -> dict[str, dict[int, tuple[float, float]]]:
-        return {strategy: self._labeled(strategy) for strategy in self.study.strategies}
-
-    def _labeled(self, strategy: str) -> dict[int, tuple[float, float]]:
-        result: dict[int, list[tuple[float, float]]] = {}
-        for cell in self.of(strategy):
-            for cycle in cell.cycles:
-                row = cell.last_of(cycle)
-                if row is None:
-                    continue
-                bought = row.get("labeled")
-                pool = row.get("pool")
-                if bought is not None and pool:
-                    result.setdefault(cycle, []).append((bought, bought / pool))
-        means: dict[int, tuple[float, float]] = {}
-        for cycle, rows in sorted(result.items()):  # one (labels, share) for each seed
-            labels, shares = zip(*rows, strict=True)
-            means[cycle] = (fmean(labels), fmean(shares))
-        return means
+    def _bought(self) -> dict[str, tuple[dict[int, float], dict[int, float]]]:
+        """Labels and fractions of each strategy by cycle."""
+        bought: dict[str, tuple[dict[int, float], dict[int, float]]] = {}
+        for strategy in self.study.strategies:
+            by_cycle: dict[int, list[tuple[int, float]]] = {}
+            for cell in self.of(strategy):
+                for cycle, row in cell.last_records.items():
+                    labels = row.get("labeled")
+                    pool = row.get("pool")
+                    if labels is not None and pool:
+                        by_cycle.setdefault(cycle, []).append((labels, labels / pool))
+            means: tuple[dict[int, float], dict[int, float]] = ({}, {})
+            for cycle, pairs in sorted(by_cycle.items()):
+                for of_strategy, numbers in zip(
+                    means, zip(*pairs, strict=True), strict=True
+                ):
+                    of_strategy[cycle] = fmean(numbers)
+            bought[strategy] = means
+        return bought
 
     def areas(self, strategy: str) -> dict[int, float]:
         """Return the area under the learning curve of each complete seed.

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fallow.core.suggestions import require_known
 from fallow.core.wording import count_noun
 
 LEVEL = 0.05
@@ -184,13 +183,6 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def walsh_averages(differences: Sequence[float]) -> NDArray[np.float64]:
-    """Return the sorted n(n+1)/2 means of pairs, including pairs of a value with itself."""
-    d = _pairs(differences)
-    i, j = np.triu_indices(len(d))
-    return np.sort((d[i] + d[j]) / 2)
-
-
 def hodges_lehmann(
     differences: Sequence[float], level: float = 0.95
 ) -> tuple[float, Interval | None]:
@@ -202,7 +194,9 @@ def hodges_lehmann(
     >>> hodges_lehmann([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     (3.5, Interval(low=1.0, high=6.0, level=0.96875))
     """
-    walsh = walsh_averages(differences)
+    d = _pairs(differences)
+    i, j = np.triu_indices(len(d))  # pairs, including a value with itself
+    walsh = np.sort((d[i] + d[j]) / 2)
     below = np.cumsum(_rank_sums(np.arange(1, len(differences) + 1)))  # P(W+ <= k)
     k = int((below <= (1 - level) / 2).sum())
     median = float(np.median(walsh))
@@ -241,75 +235,6 @@ def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[
     return [round((ours[seed] - theirs[seed]) / grain) * grain for seed in seeds]
 
 
-def _compare(
-    strategy: str, reference: str, d: list[float], m: int, higher_is_better: bool
-) -> Comparison:
-    n = len(d)
-    lowest = lowest_p(n, m)
-    note = ""
-    if lowest > LEVEL:
-        note = (
-            f"{n} pairs are too few: the smallest possible p-value of the exact test over "
-            f"{count_noun(m, 'comparison')} is {lowest:.3g} after Holm's correction; "
-            f"{seeds_needed(m)} seeds are required for {LEVEL}"
-        )
-    better = d
-    if not higher_is_better:
-        better = [-x for x in d]
-    shift, shift_interval = hodges_lehmann(d)
-    t = paired_t(d)
-    rank = wilcoxon_exact(d)
-    return Comparison(
-        strategy=strategy,
-        reference=reference,
-        pairs=n,
-        difference=float(np.mean(d)),
-        interval=t_interval(d),
-        shift=shift,
-        shift_interval=shift_interval,
-        t=t,
-        t_holm=t,
-        wilcoxon=rank,
-        holm=rank,
-        lowest=lowest,
-        wins=sum(x > 0 for x in better),
-        ties=better.count(0),
-        losses=sum(x < 0 for x in better),
-        note=note,
-    )
-
-
-def compare(
-    scores: Mapping[str, Mapping[int, float]],
-    reference: str,
-    *,
-    higher_is_better: bool = True,
-) -> list[Comparison]:
-    """Compare every strategy with ``reference``, paired over their common seeds.
-
-    Parameters
-    ----------
-    scores : mapping of str to mapping of int to float
-        Score of each strategy and seed.
-    reference : str
-        Strategy to compare with.
-    higher_is_better : bool, default=True
-        Whether a win is a higher score.
-
-    Raises
-    ------
-    ValueError
-        If the reference is unknown, or a pair has fewer than two common seeds.
-
-    >>> a, b = {s: 0.5 + s / 100 for s in range(6)}, {s: 0.5 for s in range(6)}
-    >>> compare({"a": a, "b": b}, reference="b")[0].wins
-    5
-    """
-    require_known(reference, scores, f"reference {reference!r} has no scores")
-    pairs = [(strategy, reference) for strategy in scores if strategy != reference]
-    return compare_pairs(scores, pairs, higher_is_better=higher_is_better)
-
-
 def compare_pairs(
     scores: Mapping[str, Mapping[int, float]],
     pairs: Sequence[tuple[str, str]],
@@ -324,18 +249,43 @@ def compare_pairs(
     >>> [c.shift > 0 for c in compare_pairs({"a": a, "b": b}, [("a", "b"), ("b", "a")])]
     [True, False]
     """
+    by_seed = [differences(scores[ours], scores[theirs]) for ours, theirs in pairs]
+    t_tests = list(map(paired_t, by_seed))
+    rank_tests = list(map(wilcoxon_exact, by_seed))
+    corrected = zip(holm(t_tests), holm(rank_tests), strict=True)
     result = []
-    for strategy, reference in pairs:
-        d = differences(scores[strategy], scores[reference])
-        if len(d) < 2:
-            raise ValueError(
-                f"{strategy!r} and {reference!r} share {len(d)} seed(s), and a paired "
-                "test needs 2; run more seeds"
+    for at, (t_holm, rank_holm) in enumerate(corrected):
+        d = by_seed[at]
+        lowest = lowest_p(len(d), len(pairs))
+        note = ""
+        if lowest > LEVEL:
+            note = (
+                f"{len(d)} pairs are too few: the smallest possible p-value of the exact test "
+                f"over {count_noun(len(pairs), 'comparison')} is {lowest:.3g} after Holm's "
+                f"correction; {seeds_needed(len(pairs))} seeds are required for {LEVEL}"
             )
-        result.append(_compare(strategy, reference, d, len(pairs), higher_is_better))
-    t_adjusted = holm([comparison.t for comparison in result])
-    rank_adjusted = holm([comparison.wilcoxon for comparison in result])
-    return [
-        replace(comparison, t_holm=t, holm=rank)
-        for comparison, t, rank in zip(result, t_adjusted, rank_adjusted, strict=True)
-    ]
+        better = np.sign(d)
+        if not higher_is_better:
+            better = -better
+        shift, shift_interval = hodges_lehmann(d)
+        strategy, reference = pairs[at]
+        comparison = Comparison(
+            strategy=strategy,
+            reference=reference,
+            pairs=len(d),
+            difference=float(np.mean(d)),
+            interval=t_interval(d),
+            shift=shift,
+            shift_interval=shift_interval,
+            t=t_tests[at],
+            t_holm=t_holm,
+            wilcoxon=rank_tests[at],
+            holm=rank_holm,
+            lowest=lowest,
+            wins=int((better > 0).sum()),
+            ties=int((better == 0).sum()),
+            losses=int((better < 0).sum()),
+            note=note,
+        )
+        result.append(comparison)
+    return result

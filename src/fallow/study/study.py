@@ -13,8 +13,9 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.queues import Queue
@@ -57,14 +58,15 @@ def ignore_interrupts() -> Iterator[None]:
 
 def end_with_parent() -> None:
     """End this process when its parent ends, even by a kill."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
     parent = mp.parent_process()
-    if parent is not None:
+    if parent is None:
+        return
+
+    def end() -> None:
         wait([parent.sentinel])
         os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 ROOM = 4 * 2**30
@@ -95,18 +97,23 @@ def run_study(
     number of parallel runs is limited by its memory.
     """
     if setup.recipe.device == "cuda" and jobs > 1 and cells:
-        jobs = _share_gpu(cells[0], jobs, notify)
+        free, _ = torch.cuda.mem_get_info()
+        fitting = count_fitting(jobs, free)
+        if fitting < jobs:
+            why = (
+                f"the GPU has {size(free)} of free memory, and a run needs up to "
+                f"{size(ROOM)}: {count_noun(fitting, 'run')} at once instead of {jobs}"
+            )
+            event: Event = {"event": "device", "why": why}
+            notify(name_run(event, cells[0].strategy, cells[0].seed))
+            jobs = fitting
     tasks = assign_runs(cells, jobs)
     context = None
     if jobs > 1 and len(tasks) > 1:
         context = find_context(setup)
     if context is None:
-        failures = []
-        shared = Shared(FeatureStore(setup.out / FEATURES))
         with limit_threads(setup.threads):
-            for task in tasks:
-                failures += run_all(setup, task, notify, shared)
-        return failures
+            return run_all(setup, list(chain.from_iterable(tasks)), notify)
     events: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(
         max_workers=min(jobs, len(tasks)),
@@ -114,7 +121,11 @@ def run_study(
         initializer=_begin_worker,
         initargs=(events, setup),
     ) as pool:
-        with ignore_interrupts(), _allow_copies():
+        with ignore_interrupts(), warnings.catch_warnings():
+            # about forking with threads; see `find_context`
+            warnings.filterwarnings(
+                "ignore", "This process .* is multi-threaded", DeprecationWarning
+            )
             futures = {pool.submit(_worker, task): task for task in tasks}
         try:
             return _collect(futures, events, notify)
@@ -123,19 +134,6 @@ def run_study(
             for process in mp.active_children():
                 process.terminate()
             raise
-
-
-def _share_gpu(cell: StudyRun, jobs: int, notify: EventHandler) -> int:
-    """Return the number of runs that fit into GPU memory, and report if it is below ``jobs``."""
-    free, _ = torch.cuda.mem_get_info()
-    fitting = count_fitting(jobs, free)
-    if fitting < jobs:
-        why = (
-            f"the GPU has {size(free)} of free memory, and a run needs up to "
-            f"{size(ROOM)}: {count_noun(fitting, 'run')} at once instead of {jobs}"
-        )
-        notify(name_run({"event": "device", "why": why}, cell.strategy, cell.seed))
-    return fitting
 
 
 def count_fitting(jobs: int, free: int) -> int:
@@ -170,16 +168,6 @@ def find_context(setup: Setup) -> BaseContext | None:
     if setup.classes:
         return None
     return mp.get_context("spawn")
-
-
-@contextmanager
-def _allow_copies() -> Iterator[None]:
-    """Ignore Python's warning about forking with threads; see `find_context`."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "This process .* is multi-threaded", DeprecationWarning
-        )
-        yield
 
 
 def assign_runs(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
@@ -269,15 +257,7 @@ def run_all(
     shared: Shared | None = None,
 ) -> list[Failure]:
     """Run several runs sequentially in this process, and return those that failed."""
-    if shared is None:
-        shared = Shared(FeatureStore(setup.out / FEATURES))
-    with lend(setup.classes):
-        return _run_each(setup, cells, notify, shared)
-
-
-def _run_each(
-    setup: Setup, cells: Sequence[StudyRun], notify: EventHandler, shared: Shared
-) -> list[Failure]:
+    shared = shared or Shared(FeatureStore(setup.out / FEATURES))
     failures = []
     for cell in cells:
 
@@ -285,7 +265,8 @@ def _run_each(
             notify(name_run(event, cell.strategy, cell.seed))
 
         try:
-            run_one(setup, cell, tell, shared)
+            with lend(setup.classes):
+                run_one(setup, cell, tell, shared)
         except Exception as error:  # also errors in custom algorithms: other runs continue
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
@@ -308,8 +289,7 @@ def run_one(
             notify({"event": "done", "cached": True})
             return
         sweep(folder)
-        if shared is None:
-            shared = Shared(FeatureStore(setup.out / FEATURES))
+        shared = shared or Shared(FeatureStore(setup.out / FEATURES))
         _run_unfinished(setup, cell, notify, shared)
     notify({"event": "done", "cached": False})
 
@@ -319,11 +299,9 @@ def _run_unfinished(
 ) -> None:
     folder = cell.folder(setup.out)
     recipe = variant(setup.recipe, cell.strategy)
-    kept = shared.features
-    unfinished = shared.of_seed
-    if cell.seed not in unfinished:
-        unfinished.clear()
-        unfinished[cell.seed] = open_data(
+    if cell.seed not in shared.of_seed:
+        shared.of_seed.clear()
+        shared.of_seed[cell.seed] = open_data(
             recipe,
             cell.seed,
             setup.data_dir,
@@ -332,16 +310,17 @@ def _run_unfinished(
             cache=shared.cache,
         )
 
+    def open_run(path: Path) -> AbstractContextManager[ExperimentRun]:
+        return _open_run(setup, cell, recipe, path, notify, shared)
+
     def budget(path: Path, cycle: int) -> None:
-        with _open_run(
-            setup, cell, recipe, unfinished[cell.seed], path, notify, kept
-        ) as run:
+        with open_run(path) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
         each_budget(recipe, folder, budget)
         return
-    with _open_run(setup, cell, recipe, unfinished[cell.seed], folder, notify, kept) as run:
+    with open_run(folder) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
             run.first_phase()
         run.go()
@@ -352,10 +331,9 @@ def _open_run(
     setup: Setup,
     cell: StudyRun,
     recipe: Recipe,
-    dataset: Dataset,
     folder: Path,
     notify: EventHandler,
-    kept: FeatureStore,
+    shared: Shared,
 ) -> Iterator[ExperimentRun]:
     """Open a run with its event log in ``folder``, and check that both match."""
     journal = EventLog(folder / "journal.sqlite")
@@ -366,7 +344,9 @@ def _open_run(
                 "with other defaults; resume with those, or choose another folder with "
                 "--out"
             )
+        kept = shared.features
         kept.notify = notify
+        dataset = shared.of_seed[cell.seed]
         world = environment_of(
             recipe, cell.seed, dataset, journal, setup.runtime, kept, notify
         )

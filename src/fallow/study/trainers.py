@@ -51,7 +51,15 @@ def _describe_model(recipe: Recipe, features: int | None, is_regression: bool) -
     """Return model or encoder, training configuration and last layer."""
     contract = contract_of_training(recipe.training.name)
     if contract is not None and "least-squares" in contract.tags:
-        return _describe_ridge(recipe, features, is_regression)
+        kind = "classifier"
+        if is_regression:
+            kind = "regressor"
+        encoder = str(recipe.encoder or "none")
+        count = ""
+        if features is not None and encoder != "none":
+            count = f"{features:,} "
+        source = SOURCES.get(encoder, f"features of encoder {encoder}")
+        return f"(ridge) {kind} on {count}{source}"
     inputs = ""
     if recipe.features is not None:
         inputs = f" on features of {recipe.features}"
@@ -66,21 +74,6 @@ def _describe_model(recipe: Recipe, features: int | None, is_regression: bool) -
         f"{count_noun(config.epochs, 'epoch')}, {config.optimizer.name} with lr "
         f"{config.optimizer.learning_rate:g}, batch size {config.examples_per_step}{head})"
     )
-
-
-def _describe_ridge(recipe: Recipe, features: int | None, is_regression: bool) -> str:
-    """Return a closed-form model and its features."""
-    kind = "classifier"
-    if is_regression:
-        kind = "regressor"
-    encoder = "none"
-    if recipe.encoder is not None:
-        encoder = str(recipe.encoder)
-    count = ""
-    if features is not None and encoder != "none":
-        count = f"{features:,} "
-    source = SOURCES.get(encoder, f"features of encoder {encoder}")
-    return f"(ridge) {kind} on {count}{source}"
 
 
 def describe_trained(study: StudyRecords) -> str:
@@ -104,22 +97,6 @@ def describe_trained(study: StudyRecords) -> str:
         )
     except ValueError:
         return ""
-
-
-def describe_study(
-    recipe: Recipe, strategies: Iterable[str], seeds: Iterable[int], trained: str
-) -> str:
-    """Return strategies, seeds, sites and training algorithms of a study in one line."""
-    named = list(strategies)
-    drawn = list(seeds)
-    which = "strategies"
-    if len(named) == 1:
-        which = "strategy"
-    return (
-        f"{len(named)} {which} ({join_some(named)}), {count_noun(len(drawn), 'seed')} "
-        f"({join_some([str(seed) for seed in drawn])}), {count_noun(recipe.sites, 'site')}; "
-        f"trained by {trained}"
-    )
 
 
 def describe_power(strategies: int, seeds: int) -> str:

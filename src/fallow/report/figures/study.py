@@ -313,40 +313,35 @@ def draw_forecast(
         return None
     figure, (axes,) = new_figure(3.4)
     labels = np.linspace(forecast.points[0].labels, forecast.labels + more, PLACES)
-    result = [curve.error(label) for label in labels]
-    middle = _scores(forecast, [item.middle for item in result])
-    low = _scores(forecast, [interval.low for interval in result])
-    high = _scores(forecast, [interval.high for interval in result])
-    axes.fill_between(labels, low, high, color=COLOR, alpha=0.15, linewidth=0)
-    axes.plot(labels, middle, color=COLOR)
-    scores = _scores(forecast, [point.error for point in forecast.points])
-    for point, score in zip(forecast.points, scores, strict=True):
+    bands = [curve.error(label) for label in labels]
+    shown = {
+        "middle": [band.middle for band in bands],
+        "low": [band.low for band in bands],
+        "high": [band.high for band in bands],
+        "points": [point.error for point in forecast.points],
+    }
+    title = "Test error (MSE)"
+    if forecast.higher_is_better:  # accuracies in per cent
+        title = "Accuracy, %"
+        for name, errors in shown.items():
+            shown[name] = [100 * (1 - error) for error in errors]
+    axes.fill_between(
+        labels, shown["low"], shown["high"], color=COLOR, alpha=0.15, linewidth=0
+    )
+    axes.plot(labels, shown["middle"], color=COLOR)
+    for point, score in zip(forecast.points, shown["points"], strict=True):
         axes.plot(point.labels, score, "o", color=INK, markersize=4)
         add_tip(axes, point.labels, score, f"{point.labels:,.0f} labels: {score:.4g}")
     axes.axvline(forecast.labels, color=FAINT, linewidth=0.8, linestyle=":")
     if target is not None:
-        (level,) = _scores(forecast, [_error_of(forecast, target)])
+        level = target
+        if forecast.higher_is_better:
+            level = 100 * target
         axes.axhline(level, color=FAINT, linewidth=0.8, linestyle="--")
     axes.set_xlabel("Number of labels, including the initial labeled set")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    title = "Test error (MSE)"
-    if forecast.higher_is_better:
-        title = "Accuracy, %"
     axes.set_ylabel(title)
     return figure
-
-
-def _error_of(forecast: Forecast, score: float) -> float:
-    if forecast.higher_is_better:
-        return 1 - score
-    return score
-
-
-def _scores(forecast: Forecast, errors: list[float]) -> list[float]:
-    """Return scores as they are displayed: accuracies in per cent."""
-    if not forecast.higher_is_better:
-        return errors
-    return [100 * (1 - error) for error in errors]
 
 
 @mpl.rc_context(STYLE)

@@ -23,6 +23,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -460,6 +461,11 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
         # text is rendered with the browser's fonts
         warnings.filterwarnings("ignore", "Glyph .* missing")
+        layout = figure.get_layout_engine()
+        if layout is not None:  # savefig would draw twice to arrange the axes
+            FigureCanvasSVG(figure)
+            layout.execute(figure)
+            figure.set_layout_engine(None)
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     text = out.getvalue()
     text = text[text.index("<svg") :]
