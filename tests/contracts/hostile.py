@@ -30,7 +30,6 @@ from fallow.core.values import (
     Numbers,
     Optional,
     Real,
-    SiteName,
     Text,
     Whole,
     as_tuple,
@@ -172,16 +171,6 @@ def _(kind: Text, sizes: Sizes) -> dict[str, Any]:
     if kind.words:
         faults["another word"] = "another word"
     return faults
-
-
-@valid_value.register
-def _(kind: SiteName, sizes: Sizes) -> Any:
-    return ""
-
-
-@hostile_values.register
-def _(kind: SiteName, sizes: Sizes) -> dict[str, Any]:
-    return hostile_values(Text(), sizes)
 
 
 @valid_value.register

@@ -124,7 +124,6 @@ def test_a_curve_is_at_the_target_where_it_first_crosses() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: metrics.accuracy([], []), "0"),
         (lambda: metrics_counts.class_spread([[0, 0]]), "no site"),
         (lambda: metrics_counts.class_spread([[-1, 2]]), "non-negative"),
         (lambda: metrics_counts.imbalance([0, 0]), "positive total"),

@@ -36,7 +36,6 @@ from fallow.core.values import (
     Model,
     Optional,
     SenderFacts,
-    SiteName,
     Statistics,
     Text,
     Time,
@@ -71,7 +70,6 @@ STATED = (
     LabelCount,
     Mask,
     Optional,
-    SiteName,
     Text,
     Whole,
 )

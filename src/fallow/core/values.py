@@ -583,6 +583,7 @@ class Text(Kind):
 
     words: tuple[str, ...] = ()
     fix: str = ""
+    title: str = "a text"
 
     def find_wrong_form(
         self, name: str, value: object, sizes: dict[str, int]
@@ -600,24 +601,11 @@ class Text(Kind):
         return f"{name} is {value!r:.40} and not {words}"
 
     def describe(self) -> str:
-        return "a text"
+        return self.title
 
 
-@final
-@dataclass(frozen=True)
-class SiteName(Kind):
-    """The name of a site of the study, or "" for none."""
-
-    def find_wrong_form(
-        self, name: str, value: object, sizes: dict[str, int]
-    ) -> str | None:
-        return Text().find_wrong_form(name, value, sizes)
-
-    def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
-        return None
-
-    def describe(self) -> str:
-        return "the name of a site"
+SITE_NAME = Text(title="the name of a site")
+"""The name of a site of the study, or "" for none."""
 
 
 @final

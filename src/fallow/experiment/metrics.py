@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.core.types import SiteId
@@ -24,26 +23,14 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Scores, SiteScores
 
 
-def _check_labels(
-    predicted: Numbers, true: Numbers
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return both as vectors of class ids, (n,). Raises ValueError for no examples."""
-    p = np.asarray(predicted, dtype=np.int64)
-    y = np.asarray(true, dtype=np.int64)
-    if not len(y):
-        raise ValueError(
-            "a score needs at least one example, and there are 0; give a test set"
-        )
-    return p, y
-
-
 def accuracy(predicted: Numbers, true: Numbers) -> float:
     """Return the fraction of correct predictions.  predicted, true: (n,) class ids.
 
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
     """
-    p, y = _check_labels(predicted, true)
+    p = np.asarray(predicted, dtype=np.int64)
+    y = np.asarray(true, dtype=np.int64)
     return float((p == y).mean())
 
 
@@ -55,7 +42,8 @@ def per_class_accuracy(
     >>> per_class_accuracy([0, 1, 1], [0, 1, 0], classes=3)
     [0.5, 1.0, None]
     """
-    p, y = _check_labels(predicted, true)
+    p = np.asarray(predicted, dtype=np.int64)
+    y = np.asarray(true, dtype=np.int64)
     scores: list[float | None] = []
     for c in range(classes):
         guesses = p[y == c]  # for the examples of this class

@@ -19,13 +19,13 @@ from fallow.core.limits import Fraction, NonNegativeFinite
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import (
+    SITE_NAME,
     Count,
     Features,
     LabelCount,
     NonNegative,
     Optional,
     Real,
-    SiteName,
     Time,
     Triangle,
     Whole,
@@ -45,7 +45,7 @@ from fallow.strategies.parts.leverage import BOUND, Columns, Directions
 
 NARROW = 1e-8  # precision of the end of the draws, as the log of a time
 TIED = 1e-14  # tolerance within which two clocks strike at the same time
-AT = {"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SiteName()}
+AT = {"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SITE_NAME}
 """Arguments with `Coordinates`."""
 DRAW = {"mass": NonNegative(), "rows": Whole()}
 """Arguments with a `Draw`."""

@@ -18,7 +18,7 @@ from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
-from fallow.core.values import Features, NonNegative, Real, SiteName, Whole
+from fallow.core.values import SITE_NAME, Features, NonNegative, Real, Whole
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
 from fallow.training.parts import (
@@ -198,7 +198,7 @@ class MaskedSolve:
             "rows": Features(("examples", "columns")),
             "targets": Real("examples"),
         },
-        takes={"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SiteName()},
+        takes={"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SITE_NAME},
         exact=True,
     )
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
