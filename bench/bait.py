@@ -14,21 +14,23 @@ from fallow.strategies.parts.posterior import CERTAIN, TIED, with_one
 
 def prepare(is_quick: bool) -> Race:
     if is_quick:
-        return race(rows=300, features=12, picks=20)
-    return race(rows=10_000, features=512, picks=500)
+        return race(rows=300, features=12, selected=20)
+    return race(rows=10_000, features=512, selected=500)
 
 
-def race(rows: int, features: int, picks: int) -> Race:
-    x = with_one(torch.randn(rows + picks, features, generator=stream(0, "bench features")))
+def race(rows: int, features: int, selected: int) -> Race:
+    x = with_one(
+        torch.randn(rows + selected, features, generator=stream(0, "bench features"))
+    )
     layer = LastLayer(x[:rows], x[rows:], torch.arange(rows))
     results: dict[str, Tensor] = {}
 
     def theirs() -> None:
-        results["theirs"] = plain_bait(layer, picks)
+        results["theirs"] = plain_bait(layer, selected)
 
     def ours() -> None:
         reduction = Reduction.of(layer, SIGMA)
-        results["ours"] = forward_backward(reduction, picks, 2 * picks)
+        results["ours"] = forward_backward(reduction, selected, 2 * selected)
 
     def are_equal() -> bool:
         return torch.equal(results["theirs"], results["ours"])
@@ -44,15 +46,15 @@ def plain_bait(layer: LastLayer, n: int) -> Tensor:
     m_phi = phi.clone()
     r_m_phi = phi @ root.T
     is_out = torch.zeros(len(phi), dtype=torch.bool)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(2 * n):
         gain = r_m_phi.square().sum(1) / (1 + torch.linalg.vecdot(phi, m_phi))
         gain[is_out] = -torch.inf
         j = first_of(gain)
         label(j, 1, phi, m_phi, r_m_phi)
         is_out[j] = True
-        picks.append(j)
-    kept = torch.tensor(picks)
+        selected.append(j)
+    kept = torch.tensor(selected)
     phi = phi[kept]
     m_phi = m_phi[kept]
     r_m_phi = r_m_phi[kept]

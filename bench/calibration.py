@@ -3,7 +3,7 @@
 Probabilities of test examples are computed with the temperature selected by leave-one-out,
 and without one.
 
-`python -m bench.calibration RECIPE ... [--seeds N]` prints a line for each recipe.
+`python -m bench.calibration CONFIG ... [--seeds N]` prints a line for each configuration.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def calibration_error(probabilities: Tensor, y: Tensor) -> float:
     return error
 
 
-def errors_of(recipe: str, strategy: str, seed: int) -> tuple[float, float]:
+def errors_of(config: str, strategy: str, seed: int) -> tuple[float, float]:
     """Return the calibration error with the selected temperature and with T = 1."""
     run = fl.run(
-        recipe=recipe, strategy=strategy, training="closed-form", seed=seed, progress=False
+        config=config, strategy=strategy, training="closed-form", seed=seed, progress=False
     )
-    test = open_data(run.recipe, seed)
+    test = open_data(run.config, seed)
     chosen = torch.from_numpy(run.predict_proba(test.x_test))
     temperature = float(run.records["temperature"].iloc[-1])
     plain = (chosen.clamp_min(1e-300).log() / temperature).softmax(1)
@@ -56,17 +56,17 @@ def errors_of(recipe: str, strategy: str, seed: int) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.calibration", description=__doc__)
-    parser.add_argument("recipes", nargs="+", metavar="RECIPE")
+    parser.add_argument("configs", nargs="+", metavar="RECIPE")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--strategy", default="margin")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    for recipe in options.recipes:
-        pairs = [errors_of(recipe, options.strategy, seed) for seed in range(options.seeds)]
+    for config in options.configs:
+        pairs = [errors_of(config, options.strategy, seed) for seed in range(options.seeds)]
         chosen = [pair[0] for pair in pairs]
         plain = [pair[1] for pair in pairs]
         Console().print(
-            f"{recipe}, {options.strategy}: {fmean(chosen):.4f} ± {stdev(chosen):.4f} with T, "
+            f"{config}, {options.strategy}: {fmean(chosen):.4f} ± {stdev(chosen):.4f} with T, "
             f"{fmean(plain):.4f} ± {stdev(plain):.4f} with T = 1, {options.seeds} seeds"
         )
 

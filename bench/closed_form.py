@@ -109,7 +109,7 @@ def phase(
 
 
 def fedavg() -> FedAvg:
-    """Return FedAvg with the settings of the recipe strategies/mnist."""
+    """Return FedAvg with the settings of the configuration strategies/mnist."""
     return FedAvg(TrainingConfig((TrainingStage(2),), 16, Optimizer(lr=0.01, momentum=0.9)))
 
 

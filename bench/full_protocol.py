@@ -16,13 +16,13 @@ from statistics import mean, stdev
 
 import torch
 
+from fallow.configs.find import find_config
+from fallow.configs.papers import load_papers, paper_results_of
 from fallow.core.events import Event
 from fallow.core.training_config import TrainingStage
 from fallow.core.wording import count_noun, duration
 from fallow.data.catalog.named import missing_files
-from fallow.recipes.find import find_recipe
-from fallow.recipes.papers import load_papers, paper_results_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
@@ -31,11 +31,11 @@ from fallow.study.study import run_study
 from fallow.study.study_run import Failure, Setup, StudyRun
 
 TABLE = Path("studies/full-size.md")
-DPFL = find_recipe("dpfl/cifar10-patho")
+DPFL = find_config("dpfl/cifar10-patho")
 assert DPFL.published is not None
-STUDIES: dict[str, Recipe] = {
-    "ahfal": find_recipe("ahfal/cifar10"),
-    "fairfal": find_recipe("fairfal/cifar10"),
+STUDIES: dict[str, ExperimentConfig] = {
+    "ahfal": find_config("ahfal/cifar10"),
+    "fairfal": find_config("fairfal/cifar10"),
     "dpfl": replace(DPFL, strategies=tuple(DPFL.published.names)),
 }
 """AHFAL Table 1's column Dirichlet 0.1; FairFAL's long tail of CIFAR-10; DPFL's Table 1, first
@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     failures: list[Failure] = []
     for name in options.studies:
-        recipe = set_device(STUDIES[name], options.device, options.precision)
+        config = set_device(STUDIES[name], options.device, options.precision)
         if options.tiny:
-            recipe = shrink(name, recipe)
-        failures += run(recipe, options.out / name, options.data, options.jobs)
+            config = shrink(name, config)
+        failures += run(config, options.out / name, options.data, options.jobs)
         options.table.parent.mkdir(parents=True, exist_ok=True)
         options.table.write_text(write_page(options.out, is_tiny=options.tiny))
         print(f"{options.table} has what is there so far", flush=True)
@@ -118,55 +118,55 @@ def choose_device() -> str:
     return "cpu"
 
 
-def set_device(recipe: Recipe, device: str, precision: str) -> Recipe:
+def set_device(config: ExperimentConfig, device: str, precision: str) -> ExperimentConfig:
     """Set the device and remove upper bounds, which the papers do not report."""
     return replace(
-        recipe,
-        device=device,  # type: ignore[arg-type]  # the recipe refuses what it does not know
+        config,
+        device=device,  # type: ignore[arg-type]  # the configuration refuses what it does not know
         precision=precision,  # type: ignore[arg-type]
         bounds=(),
     )
 
 
-def shrink(name: str, recipe: Recipe) -> Recipe:
-    """Shrink the recipe to a minute: digits, two strategies, one seed, few steps."""
+def shrink(name: str, config: ExperimentConfig) -> ExperimentConfig:
+    """Shrink the configuration to a minute: digits, two strategies, one seed, few steps."""
     small = replace(
-        recipe,
+        config,
         data="digits",
         training_config=replace(
-            recipe.training_config,
+            config.training_config,
             stages=(TrainingStage(1),),
             batch_size=16,
             augment=("flip",),
         ),
         local_training_config=replace(
-            recipe.local_training_config, stages=(TrainingStage(1),)
+            config.local_training_config, stages=(TrainingStage(1),)
         ),
         rounds=2,
         score_rounds=1,
-        cycles=min(recipe.cycles, 1),
+        cycles=min(config.cycles, 1),
         seeds=1,
-        strategies=recipe.strategies[:2],
-        reference=recipe.strategies[0],
+        strategies=config.strategies[:2],
+        reference=config.strategies[0],
         channels_last=False,
     )
     if name == "fairfal":
-        tail = replace(recipe.partition, fields={**recipe.partition.fields, "n_max": 60})
+        tail = replace(config.partition, fields={**config.partition.fields, "n_max": 60})
         return replace(small, partition=tail, model=Spec("digits-cnn"))
     if name == "dpfl":
-        partition = replace(recipe.partition, fields={"min_samples": 2})
+        partition = replace(config.partition, fields={"min_samples": 2})
         return replace(small, partition=partition, sites=5, model=Spec("digits-cnn"))
     return replace(small, rows=400)
 
 
-def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure]:
+def run(config: ExperimentConfig, out: Path, data: Path | None, jobs: int) -> list[Failure]:
     """Run unfinished runs, all strategies of a seed at a time; return failed ones."""
-    seeds = range(recipe.seeds)
-    cells = [StudyRun(strategy, seed) for seed in seeds for strategy in recipe.strategies]
-    setup = Setup(recipe, out, data_dir=data, threads=torch.get_num_threads())
+    seeds = range(config.seeds)
+    cells = [StudyRun(strategy, seed) for seed in seeds for strategy in config.strategies]
+    setup = Setup(config, out, data_dir=data, threads=torch.get_num_threads())
     if not (out / "study.json").exists():
         open_study(setup, cells, "python -m bench.full_protocol", resume=False)
-    print(f"{recipe.name}: {count_noun(len(cells), 'run')} in {out}", flush=True)
+    print(f"{config.name}: {count_noun(len(cells), 'run')} in {out}", flush=True)
     return run_study(setup, cells, jobs, _tell)
 
 
@@ -209,10 +209,10 @@ def write_page(out: Path, *, is_tiny: bool) -> str:
     return "\n".join(lines)
 
 
-def _section(recipe: Recipe, study: StudyRecords) -> list[str]:
-    printed = _find_printed(recipe, study)
-    names = recipe.published.names if recipe.published is not None else {}
-    lines = [f"## {recipe.title}", "", _made_on(study), ""]
+def _section(config: ExperimentConfig, study: StudyRecords) -> list[str]:
+    printed = _find_printed(config, study)
+    names = config.published.names if config.published is not None else {}
+    lines = [f"## {config.title}", "", _made_on(study), ""]
     lines += ["| method | measured | seeds | printed |", "| --- | --- | --- | --- |"]
     for strategy in study.strategies:
         scores = [score * study.scale for score in study.final(strategy).values()]
@@ -223,13 +223,13 @@ def _section(recipe: Recipe, study: StudyRecords) -> list[str]:
     return [*lines, ""]
 
 
-def _find_printed(recipe: Recipe, study: StudyRecords) -> dict[str, str]:
+def _find_printed(config: ExperimentConfig, study: StudyRecords) -> dict[str, str]:
     """Map each row of the paper's table to its published mean and standard deviation."""
-    if recipe.published is None:
+    if config.published is None:
         return {}
     printed = {}
-    for cell in study.study.known.published.cells(recipe.published.table):
-        if cell.setting == recipe.published.setting and cell.mean is not None:
+    for cell in study.study.known.published.cells(config.published.table):
+        if cell.setting == config.published.setting and cell.mean is not None:
             printed[cell.method] = f"{cell.mean:.2f}"
             if cell.sd is not None:
                 printed[cell.method] += f" ± {cell.sd:.2f}"

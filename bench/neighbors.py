@@ -32,7 +32,7 @@ def plain_neighbors(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def race_feal(is_quick: bool) -> Race:
     """Return a benchmark on sorted examples; one in four is a near duplicate."""
-    rows, features, picks = (400, 6, 40) if is_quick else (50_000, 64, 500)
+    rows, features, selected = (400, 6, 40) if is_quick else (50_000, 64, 500)
     draw = stream(0, "bench features")
     point = torch.randn(rows // 4, features, generator=draw)
     near = point[torch.randint(rows // 4, (rows,), generator=draw)]
@@ -45,10 +45,10 @@ def race_feal(is_quick: bool) -> Race:
         crowds: list[list[int]] = [[] for _ in range(rows)]
         for row in (best > feal.similar).all(1).nonzero().flatten().tolist():
             crowds[row] = at[row].tolist()
-        outcome["theirs"] = pass_over_crowds(crowds, picks)
+        outcome["theirs"] = pass_over_crowds(crowds, selected)
 
     def ours() -> None:
-        outcome["ours"] = pass_over_crowds(feal.crowds(x), picks)
+        outcome["ours"] = pass_over_crowds(feal.crowds(x), selected)
 
     return Race(
         theirs, ours, lambda: torch.equal(outcome["theirs"], outcome["ours"]), runs=1

@@ -16,9 +16,9 @@ import torch
 from bench.timing import Entry, Race, SkippedError
 from fallow.data.dataset import Dataset
 from fallow.experiment.rows import open_data
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
-RECIPE = Recipe("pictures", data="cifar10")
+EXPERIMENT = ExperimentConfig("pictures", data="cifar10")
 KIB = 1024
 STATUS = Path("/proc/self/status")
 
@@ -32,18 +32,18 @@ def prepare(is_quick: bool) -> Race:
     folder = tempfile.TemporaryDirectory()
     kept_in = Path(folder.name) / "rows"
     try:
-        open_data(RECIPE, 0, data_dir(), kept_in=kept_in)  # as the first seed does
+        open_data(EXPERIMENT, 0, data_dir(), kept_in=kept_in)  # as the first seed does
     except ValueError as error:
         folder.cleanup()
         raise SkippedError(str(error)) from None
     datasets: dict[str, Dataset] = {}
 
     def theirs() -> None:
-        datasets["theirs"] = open_data(RECIPE, 0, data_dir())
+        datasets["theirs"] = open_data(EXPERIMENT, 0, data_dir())
 
     def ours() -> None:
         datasets["ours"] = open_data(
-            RECIPE, 0, data_dir(), kept_in=Path(folder.name) / "rows"
+            EXPERIMENT, 0, data_dir(), kept_in=Path(folder.name) / "rows"
         )
 
     def are_equal() -> bool:
@@ -65,7 +65,7 @@ def own_memory() -> float:
 def open_study_folder(folder: str) -> float:
     """Return the private memory in MB of a process that has opened a folder."""
     before = own_memory()
-    data = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
+    data = open_data(EXPERIMENT, 0, data_dir(), kept_in=Path(folder))
     taken = own_memory() - before
     del data  # keep the examples until the measurement
     return taken
@@ -73,7 +73,7 @@ def open_study_folder(folder: str) -> float:
 
 def peak(is_quick: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
+        open_data(EXPERIMENT, 0, data_dir(), kept_in=Path(folder))
         with get_context("spawn").Pool(1) as pool:
             return pool.apply(open_study_folder, (folder,))
 

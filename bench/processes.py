@@ -22,13 +22,13 @@ from torch import Tensor
 
 from bench.timing import WALL, Entry, Race
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.study import list_runs, run_study
 from fallow.study.study_run import Setup
 
 STRATEGIES = ("random", "entropy", "ahfal")
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     name="two-processes",
     model=Spec("mlp"),
     training_config=TrainingConfig(
@@ -41,7 +41,7 @@ RECIPE = Recipe(
     bounds=(),
 )
 TINY = replace(
-    RECIPE, rows=200, test_rows=50, sites=3, rounds=1, cycles=1, initial=8, budget=2
+    EXPERIMENT, rows=200, test_rows=50, sites=3, rounds=1, cycles=1, initial=8, budget=2
 )
 
 
@@ -49,14 +49,14 @@ TINY = replace(
 class Studies:
     """The same study in one process and in two, always in an empty folder."""
 
-    recipe: Recipe
+    config: ExperimentConfig
     seeds: Sequence[int]
     outputs: dict[int, list[Output]] = field(default_factory=dict)
 
     def run(self, jobs: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            setup = Setup(self.recipe, Path(folder))
-            cells = list_runs(self.recipe, STRATEGIES, self.seeds)
+            setup = Setup(self.config, Path(folder))
+            cells = list_runs(self.config, STRATEGIES, self.seeds)
             failures = run_study(setup, cells, jobs)
             if failures:
                 raise RuntimeError(f"{failures[0].cell} failed: {failures[0].why}")
@@ -86,7 +86,7 @@ def read_output(folder: Path) -> Output:
 
 
 def race_study(is_quick: bool) -> Race:
-    studies = Studies(RECIPE, range(2))
+    studies = Studies(EXPERIMENT, range(2))
     if is_quick:
         studies = Studies(TINY, (0, 1))
     return Race(partial(studies.run, 1), partial(studies.run, 2), studies.are_equal, runs=1)

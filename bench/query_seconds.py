@@ -76,7 +76,7 @@ def site(strategy: Query, pool: int, labeled: int) -> LocalSite:
     return made
 
 
-def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds]:
+def seconds(pool: int, labeled: int, selected: int, runs: int) -> dict[str, Seconds]:
     """Return the CPU seconds of a complete query by strategy."""
     taken: dict[str, list[float]] = {name: [] for name in STRATEGIES}
     for run in range(runs):
@@ -88,10 +88,10 @@ def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds
                 channel, Nothing(), Disclosure(), ExchangeKey("query", "query", cycle=run)
             )
             started = CPU()
-            strategy.query(ask, {"a": picks}, {})
+            strategy.query(ask, {"a": selected}, {})
             taken[name].append(CPU() - started)
-            if len(here.memory["picks"]["rows"]) != picks:
-                raise RuntimeError(f"{name} did not pick {picks} rows")
+            if len(here.memory["selected"]["rows"]) != selected:
+                raise RuntimeError(f"{name} did not pick {selected} rows")
     return {name: Seconds.of(times) for name, times in taken.items()}
 
 

@@ -22,10 +22,10 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     name="regression-run",
     partition=Spec("target-dirichlet", {"alpha": 5.0}),
     sites=10,
@@ -40,7 +40,7 @@ RECIPE = Recipe(
     dtype="float64",
     bounds=(),
 )
-TINY = replace(RECIPE, initial=4, budget=4, queries_per_cycle=2, cycles=1)
+TINY = replace(EXPERIMENT, initial=4, budget=4, queries_per_cycle=2, cycles=1)
 ROWS = 36_584  # as many as in the protein table
 
 
@@ -52,29 +52,31 @@ def write_rows(path: Path, n: int) -> None:
     np.savez(path, x=x[:n].numpy(), y=y[:n], x_test=x[n:].numpy(), y_test=y[n:])
 
 
-def final_error(recipe: Recipe, table: Path, executor: Literal["loop", "stacked"]) -> float:
-    """Run a recipe with Core-Set and return its final mean squared error."""
-    chosen = replace(recipe, data=str(table), strategy=Spec("core-set"), executor=executor)
-    journal = EventLog()
-    records = ExperimentRun(build_environment(chosen, 0, journal), journal).go()
+def final_error(
+    config: ExperimentConfig, table: Path, executor: Literal["loop", "stacked"]
+) -> float:
+    """Run a configuration with Core-Set and return its final mean squared error."""
+    chosen = replace(config, data=str(table), strategy=Spec("core-set"), executor=executor)
+    event_log = EventLog()
+    records = ExperimentRun(build_environment(chosen, 0, event_log), event_log).go()
     return float(records[-1]["mse"] or 0.0)
 
 
 def prepare(is_quick: bool) -> Race:
-    recipe = RECIPE
+    config = EXPERIMENT
     rows = ROWS
     if is_quick:
-        recipe = TINY
+        config = TINY
         rows = 400
     folder = tempfile.TemporaryDirectory()
     write_rows(Path(folder.name) / "table.npz", rows)
     errors: dict[str, float] = {}  # mean squared error at the end
 
     def theirs() -> None:
-        errors["theirs"] = final_error(recipe, Path(folder.name) / "table.npz", "loop")
+        errors["theirs"] = final_error(config, Path(folder.name) / "table.npz", "loop")
 
     def ours() -> None:
-        errors["ours"] = final_error(recipe, Path(folder.name) / "table.npz", "stacked")
+        errors["ours"] = final_error(config, Path(folder.name) / "table.npz", "stacked")
 
     def are_equal() -> bool:
         return abs(errors["theirs"] - errors["ours"]) <= 1e-8

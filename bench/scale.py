@@ -49,7 +49,7 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.models import build_model
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.site import ENCODE
@@ -80,7 +80,7 @@ KIB = 1024
 GB = 1e9
 STATUS = Path("/proc/self/status")
 
-NETWORK = Recipe(
+NETWORK = ExperimentConfig(
     name="scale",
     partition=Spec("iid"),
     model=Spec("mlp", {"hidden": [8]}),
@@ -142,12 +142,12 @@ def measure_sites(method: str, sites: int) -> Line:
     """Run two phases and one query of one example per site, including the event log."""
     torch.set_num_threads(1)
     rows = small_rows(sites)
-    recipe = replace(METHODS[method], sites=sites)
+    config = replace(METHODS[method], sites=sites)
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        journal = EventLog(Path(folder) / "journal.sqlite")
-        records = ExperimentRun(environment_of(recipe, 0, rows, journal), journal).go()
-        journal.close()
+        event_log = EventLog(Path(folder) / "event_log.sqlite")
+        records = ExperimentRun(environment_of(config, 0, rows, event_log), event_log).go()
+        event_log.close()
     seconds = time.process_time() - began
     return {
         "sites": sites,
@@ -174,11 +174,11 @@ def grow_sites(console: Console, counts: Sequence[int]) -> None:
 
 def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
     """Run one phase of many rounds and write a line after each hundred."""
-    recipe = replace(METHODS[method], sites=sites, rounds=rounds, cycles=0, initial=4)
+    config = replace(METHODS[method], sites=sites, rounds=rounds, cycles=0, initial=4)
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "journal.sqlite"
-        journal = EventLog(path)
+        path = Path(folder) / "event_log.sqlite"
+        event_log = EventLog(path)
         began = time.process_time()
 
         def tell(event: Event) -> None:
@@ -186,7 +186,7 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
             if event["event"] != "round" or (event["round"] + 1) % EVERY:
                 return
             now = time.process_time()
-            files = Path(folder).glob("journal.sqlite*")
+            files = Path(folder).glob("event_log.sqlite*")
             line = {
                 "rounds": event["round"] + 1,
                 "seconds": now - began,  # of the last hundred rounds
@@ -198,9 +198,9 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
             console.print(line)
             began = now
 
-        world = environment_of(recipe, 0, small_rows(sites), journal)
-        records = ExperimentRun(world, journal, notify=tell).go()
-        journal.close()
+        simulation = environment_of(config, 0, small_rows(sites), event_log)
+        records = ExperimentRun(simulation, event_log, notify=tell).go()
+        event_log.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
 
 
@@ -212,12 +212,12 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
 
     A line is written after each hundred cycles.
     """
-    recipe = replace(METHODS[method], sites=sites, cycles=cycles)
+    config = replace(METHODS[method], sites=sites, cycles=cycles)
     rows = small_rows(sites, of_site=cycles + FIRST)
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "journal.sqlite"
-        journal = EventLog(path)
+        path = Path(folder) / "event_log.sqlite"
+        event_log = EventLog(path)
         began = time.process_time()
 
         def tell(event: Event) -> None:
@@ -225,7 +225,7 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
             if event["event"] != "scored" or event["cycle"] == 0 or event["cycle"] % EVERY:
                 return
             now = time.process_time()
-            files = Path(folder).glob("journal.sqlite*")
+            files = Path(folder).glob("event_log.sqlite*")
             line = {
                 "cycles": event["cycle"],
                 "seconds": now - began,  # of the last hundred cycles
@@ -238,9 +238,9 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
             began = now
 
         records = ExperimentRun(
-            environment_of(recipe, 0, rows, journal), journal, notify=tell
+            environment_of(config, 0, rows, event_log), event_log, notify=tell
         ).go()
-        journal.close()
+        event_log.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
 
 
@@ -264,11 +264,11 @@ def sum_of_sites(features: FeatureFile) -> dict[str, Tensor]:
     for at in torch.split(torch.arange(len(features)), BLOCK):
         y = torch.nn.functional.one_hot(at % CLASSES, CLASSES)
         weight = torch.ones(len(at), dtype=torch.float64)
-        for name, addend in add_up(features.take(at), y, weight).items():
+        for name, contribution in add_up(features.take(at), y, weight).items():
             if name in total:
-                total[name] += addend
+                total[name] += contribution
             else:
-                total[name] = addend
+                total[name] = contribution
     return total
 
 
@@ -392,11 +392,11 @@ def measure_table(rows: int) -> Line:
     fl.select(data.x, fl.Margin(), n=TABLE_LABELS, model=model)
     selected = time.process_time()
     gb_select = memory_at_most()
-    recipe = replace(
+    config = replace(
         SOLVED, sites=10, strategy=Spec("margin"), initial=TABLE_LABELS, budget=TABLE_LABELS
     )
-    journal = EventLog()
-    records = ExperimentRun(environment_of(recipe, 0, data, journal), journal).go()
+    event_log = EventLog()
+    records = ExperimentRun(environment_of(config, 0, data, event_log), event_log).go()
     return {
         "rows": rows,
         "gb_before": before,

@@ -60,11 +60,11 @@ def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor], runs: int)
 
 def race_core_set(is_quick: bool) -> Race:
     """Return the benchmark of Core-Set in float64, which resolves near ties."""
-    rows, features, picks = (300, 8, 20) if is_quick else (40_000, 64, 500)
+    rows, features, selected = (300, 8, 20) if is_quick else (40_000, 64, 500)
     x = draw_features(rows, features)
     return race_of(
-        lambda: plain_k_center(x, picks),
-        lambda: k_center(FeatureVectors.of(x), picks, first=0),
+        lambda: plain_k_center(x, selected),
+        lambda: k_center(FeatureVectors.of(x), selected, first=0),
         runs=3,
     )
 
@@ -73,24 +73,26 @@ def plain_k_center(x: Tensor, n: int) -> Tensor:
     """Select by greedy k-center with one matrix-vector product per selection."""
     half = x.square().sum(1) / 2
     left = torch.full_like(half, torch.inf)
-    picks = [0]
-    while len(picks) < n:
-        j = picks[-1]
+    selected = [0]
+    while len(selected) < n:
+        j = selected[-1]
         left = torch.minimum(left, half + half[j] - x @ x[j])
         left[j] = -torch.inf
-        picks.append(int(left.argmax()))
-    return torch.tensor(picks)
+        selected.append(int(left.argmax()))
+    return torch.tensor(selected)
 
 
 def race_badge(is_quick: bool) -> Race:
     """Return the benchmark of BADGE: gradients of 20 classes x 64 features."""
-    rows, features, classes, picks = (300, 8, 3, 20) if is_quick else (50_000, 64, 20, 200)
+    rows, features, classes, selected = (
+        (300, 8, 3, 20) if is_quick else (50_000, 64, 20, 200)
+    )
     outputs = torch.randn(rows, classes, generator=stream(0, "bench predictions"))
     q = residuals((3 * outputs).softmax(1).double())
     z = draw_features(rows, features)
     return race_of(
-        lambda: plain_k_means_pp(q, z, picks),
-        lambda: k_means_pp(Gradients.of(q, z), picks, stream(0, "k-means++")),
+        lambda: plain_k_means_pp(q, z, selected),
+        lambda: k_means_pp(Gradients.of(q, z), selected, stream(0, "k-means++")),
         runs=3,
     )
 
@@ -100,16 +102,16 @@ def plain_k_means_pp(q: Tensor, z: Tensor, n: int) -> Tensor:
     generator = stream(0, "k-means++")
     is_free = torch.ones(len(q), dtype=torch.bool)
     squares = q.square().sum(1) * z.square().sum(1)
-    picks = [int(squares.argmax())]
+    selected = [int(squares.argmax())]
     left = torch.full_like(squares, torch.inf)
-    while len(picks) < n:
-        j = picks[-1]
+    while len(selected) < n:
+        j = selected[-1]
         is_free[j] = False
         left = torch.minimum(left, squares + squares[j] - 2 * (q @ q[j]) * (z @ z[j]))
         left = left.clamp(min=0)
         left[j] = 0
-        picks.append(draw_row(left, is_free, generator))
-    return torch.tensor(picks)
+        selected.append(draw_row(left, is_free, generator))
+    return torch.tensor(selected)
 
 
 def race_k_means(is_quick: bool) -> Race:
@@ -143,9 +145,9 @@ def spread(x: Tensor, cluster: Tensor) -> float:
 
 def race_coverage(is_quick: bool) -> Race:
     """Return the benchmark of 500 selections with 500 landmarks, kernels included."""
-    rows, features, landmarks, picks = (300, 6, 20, 30)
+    rows, features, landmarks, selected = (300, 6, 20, 30)
     if not is_quick:
-        rows, features, landmarks, picks = (50_000, 512, 500, 500)
+        rows, features, landmarks, selected = (50_000, 512, 500, 500)
     x = draw_clusters(rows, features) / features**0.5
     means = x[:landmarks].double()
     unsure = torch.rand(rows, generator=stream(0, "bench margins"))
@@ -156,7 +158,7 @@ def race_coverage(is_quick: bool) -> Race:
         return torch.cat(blocks)
 
     def theirs() -> None:
-        outcome["theirs"] = cover_lazily(similar(), 1e-6 * unsure, picks)
+        outcome["theirs"] = cover_lazily(similar(), 1e-6 * unsure, selected)
 
     def ours() -> None:
         outcome["ours"] = cover_greedily(
@@ -164,7 +166,7 @@ def race_coverage(is_quick: bool) -> Race:
             covered=torch.zeros(landmarks),
             weight=torch.ones(landmarks),
             besides=1e-6 * unsure,
-            n=picks,
+            n=selected,
         )
 
     def are_close() -> bool:
@@ -181,16 +183,16 @@ def cover_lazily(kernels: Tensor, besides: Tensor, n: int) -> Tensor:
     heap = [(-gain, row) for row, gain in enumerate((kernels.sum(1) + besides).tolist())]
     heapify(heap)
     covered = torch.zeros(kernels.shape[1])
-    picks: list[int] = []
-    while len(picks) < n:
+    selected: list[int] = []
+    while len(selected) < n:
         _, row = heappop(heap)
         gain = float((kernels[row] - covered).clamp_(min=0).sum() + besides[row])
         if heap and gain < -heap[0][0]:
             heappush(heap, (-gain, row))
             continue
-        picks.append(row)
+        selected.append(row)
         covered = torch.maximum(covered, kernels[row])
-    return torch.tensor(picks)
+    return torch.tensor(selected)
 
 
 def measure_coverage(is_quick: bool) -> float:

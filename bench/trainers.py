@@ -20,11 +20,11 @@ import torch
 from rich.console import Console
 
 import fallow as fl
+from fallow.configs.find import find_config
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.rows import open_data
-from fallow.recipes.find import find_recipe
 
-RECIPE = "strategies/mnist"
+EXPERIMENT = "strategies/mnist"
 CONVOLUTIONAL = {
     "model": "digitscnn",
     "rounds": 30,
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
 
 def measure(settings: Mapping[str, Any]) -> Measured:
     began = time.process_time()
-    run = fl.run(recipe=RECIPE, strategy="random", cycles=0, progress=False, **settings)
+    run = fl.run(config=EXPERIMENT, strategy="random", cycles=0, progress=False, **settings)
     seconds = time.process_time() - began
     last = run.records.iloc[-1]
     return Measured(
@@ -63,7 +63,7 @@ def measure(settings: Mapping[str, Any]) -> Measured:
 def time_reading() -> float:
     """Return the CPU seconds of reading the data set, which are part of every run."""
     began = time.process_time()
-    open_data(find_recipe(RECIPE), 0)
+    open_data(find_config(EXPERIMENT), 0)
     return time.process_time() - began
 
 

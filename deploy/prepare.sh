@@ -45,7 +45,7 @@ for site in north south; do
     rows $site 91 120 1 >"$parties/$site/test.csv"
 done
 
-fallow coordinate init "$parties/coordinator/study" --recipe demo --sites north,south \
+fallow coordinate init "$parties/coordinator/study" --config demo --sites north,south \
     --example "$scratch/example.csv" --label outcome --name trial \
     --set model=linear --set rounds=5 --set strategy=margin --set cycles=2 --set initial=10 --set budget=5 \
     --transport "$transport" --address "0.0.0.0:$port" --host "$host"

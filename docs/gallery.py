@@ -18,10 +18,10 @@ import pandas as pd
 from charts import Curve, Difference, draw_curves, draw_differences
 
 from fallow import contrib
+from fallow.configs.few_labels import FEDAVG
+from fallow.configs.find import load_configs
 from fallow.core.contract import Contract
 from fallow.core.names import spell_class, summarize
-from fallow.recipes.few_labels import FEDAVG
-from fallow.recipes.find import load_recipes
 from fallow.settings.classes import classes_of
 from fallow.study.benchmark import TaskLine, task_lines
 
@@ -171,7 +171,7 @@ def count_classes(task: str) -> int:
     """Return the number of classes of a task."""
     from fallow.data import find_entry
 
-    return find_entry(load_recipes()[task].data).classes
+    return find_entry(load_configs()[task].data).classes
 
 
 def read_costs() -> dict[str, dict[str, str]]:
@@ -335,7 +335,7 @@ def count_seeds(task: pd.DataFrame, name: str, beside: str) -> str:
 
 def task_title(task: str) -> str:
     """Return the title of a benchmark task in a sentence."""
-    title = load_recipes()[task].title.removeprefix("Benchmark: ")
+    title = load_configs()[task].title.removeprefix("Benchmark: ")
     if task.endswith(FEDAVG):
         return f"{title}, by FedAvg"
     return title
@@ -449,8 +449,8 @@ def costs(name: str, facts: Facts) -> list[str]:
     parts.append(
         f"{exchanges} {noun} with the sites. Each site sends {_bytes(cost['up'])} and receives "
         f"{_bytes(cost['down'])}, in addition to training. Measured in a simulation of ten sites on "
-        f"{cost['world']} with ``python scripts/measure_costs.py``. The bytes include models that the "
-        "strategy reads, and grow with the number of features."
+        f"{cost['simulation']} with ``python scripts/measure_costs.py``. The bytes include models that "
+        "the strategy reads, and grow with the number of features."
     )
     return parts
 
@@ -459,8 +459,8 @@ def reveals(contract: Contract) -> list[str]:
     """Return the values that the coordinator sees, by the disclosure declaration."""
     rows = []
     for operation, words in contract.asked.items():
-        for verb, what in words.items():
-            rows.append([f"``{verb}``", SEES[operation], _rst(what)])
+        for function, what in words.items():
+            rows.append([f"``{function}``", SEES[operation], _rst(what)])
     parts = [
         _heading("Disclosures"),
         _table(("client function", "the coordinator sees", "what it reveals"), rows),

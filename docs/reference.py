@@ -14,11 +14,11 @@ from fallow._index import CLASSES
 from fallow._names import PARTS
 from fallow.cli.app import app
 from fallow.cli.lists import kinds
+from fallow.configs.papers import load_papers
 from fallow.core.build import names
 from fallow.core.client import declared
 from fallow.core.contract import Contract
 from fallow.core.names import spell_class, summarize
-from fallow.recipes.papers import load_papers
 
 HERE = Path(__file__).resolve().parent
 

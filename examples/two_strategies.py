@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from fallow.configs.find import find_config
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.recipes.find import find_recipe
-from fallow.settings.recipe import with_settings
+from fallow.settings.config import with_settings
 
 
 def final_score(strategy: str, seed: int) -> float:
     """The mean accuracy over the last rounds of the last cycle."""
-    recipe = with_settings(
-        find_recipe("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
+    config = with_settings(
+        find_config("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
     )
-    journal = EventLog()  # in memory; give it a path and the run survives a crash
-    records = ExperimentRun(build_environment(recipe, seed, journal), journal).go()
-    last = [record for record in records if record["cycle"] == recipe.cycles]
+    event_log = EventLog()  # in memory; give it a path and the run survives a crash
+    records = ExperimentRun(build_environment(config, seed, event_log), event_log).go()
+    last = [record for record in records if record["cycle"] == config.cycles]
     return fmean(record["accuracy"] for record in last)
 
 

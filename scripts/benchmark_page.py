@@ -23,7 +23,7 @@ import pandas as pd
 from measure_advice import regret_lines
 from scipy.stats import kendalltau
 
-from fallow.recipes.few_labels import (
+from fallow.configs.few_labels import (
     A_CLASS,
     FEDAVG,
     OURS,
@@ -34,7 +34,7 @@ from fallow.recipes.few_labels import (
 )
 from fallow.report.benchmark import to_markdown
 from fallow.report.final_table import p_text
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.study.benchmark import (
     Areas,
     BenchmarkResult,
@@ -102,7 +102,9 @@ def join(out: Path, folders: Sequence[Path]) -> None:
 # -- what is read ---------------------------------------------------------------------------
 
 
-def rows_by_task(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> dict[str, pd.DataFrame]:
+def rows_by_task(
+    scores: pd.DataFrame, tasks: Sequence[ExperimentConfig]
+) -> dict[str, pd.DataFrame]:
     """The scores of each of the tasks that has some, but for those on which constants were found."""
     by_task = {}
     for task in tasks:
@@ -183,7 +185,7 @@ def count_seeds(scores: pd.DataFrame) -> str:
     return write_table(["strategy", *map(shorten, solved)], lines)
 
 
-def list_strategies(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
+def list_strategies(scores: pd.DataFrame, tasks: Sequence[ExperimentConfig]) -> str:
     """All strategies of each task, best first."""
     tables = {}
     named = {task.name: task for task in tasks}
@@ -200,7 +202,7 @@ def list_strategies(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
     return f"{level} {sections}".replace("\n## ", f"\n{level} ").strip()
 
 
-def compare_with_best(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
+def compare_with_best(scores: pd.DataFrame, tasks: Sequence[ExperimentConfig]) -> str:
     """Each of Fallow's own strategies against the best rival of each task."""
     rows = []
     for task, values in areas_by_task(rows_by_task(scores, tasks)).items():

@@ -58,7 +58,7 @@ def labels_to(curve: Curve, target: float) -> float:
 def read_folder(trainer: str, folder: Path) -> list[dict[str, object]]:
     """Return one row for each strategy, seed and budget of a study."""
     study = read_study(folder)
-    settings = json.loads((folder / "study.json").read_text(encoding="utf-8"))["recipe"]
+    settings = json.loads((folder / "study.json").read_text(encoding="utf-8"))["config"]
     task = str(settings["name"]).removeprefix("benchmark/").removesuffix("-fedavg")
     rows: list[dict[str, object]] = []
     for cell in study.cells:

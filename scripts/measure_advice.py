@@ -6,7 +6,7 @@
 The table is that of studies/benchmark.csv, without the tasks that were trained by FedAvg.
 RUNS are folders of ``fallow benchmark``: from them comes who held what on each task.
 
-*Regret*: each task is left out in turn, and advice for its world, from 2, 8 and 32 labels a class
+*Regret*: each task is left out in turn, and advice for its data, from 2, 8 and 32 labels a class
 on, rests on the others.  Its regret is the mean score of the best strategy there less that of the
 advised one, over the labels that the advice is about.  The best is found after the fact, over the
 same seeds, so chance adds to the regret.
@@ -21,8 +21,8 @@ from statistics import fmean
 
 import pandas as pd
 
-from fallow.recipes.advice import RULES, SCORES, WORLDS, read_table
-from fallow.recipes.few_labels import SOLVED, TUNED
+from fallow.configs.advice import RULES, SCORES, SIMULATIONS, read_table
+from fallow.configs.few_labels import SOLVED, TUNED
 from fallow.study.advice import (
     AHEAD,
     COLUMNS,
@@ -48,25 +48,25 @@ def write_tables(folders: Sequence[Path]) -> None:
     scores = scores[scores["task"].isin(ADVISED)]
     seeds = scores.groupby(["task", "strategy"])["seed"].transform("nunique")
     scores = scores[seeds >= ENOUGH]
-    worlds = {}
+    simulations = {}
     for folder in folders:
         for file in sorted(folder.glob("*/study.json")):
             study = read_study(file.parent)
             values = next(
                 (cell.partition for cell in study.cells if cell.partition is not None), None
             )
-            name = str(study.study.recipe["name"])
+            name = str(study.study.config["name"])
             if values is None or name not in set(scores["task"]):
                 continue
             facts = facts_of_counts(values.matrix)
-            worlds[name] = (facts.classes, facts.sites, facts.apart, facts.uneven)
-    missing = sorted(set(scores["task"]) - set(worlds))
+            simulations[name] = (facts.classes, facts.sites, facts.apart, facts.uneven)
+    missing = sorted(set(scores["task"]) - set(simulations))
     if missing:
         raise SystemExit(f"no runs of {', '.join(missing)} lie in these folders")
-    WORLDS.parent.mkdir(exist_ok=True)
-    rows = [(task, *worlds[task]) for task in scores["task"].unique()]
+    SIMULATIONS.parent.mkdir(exist_ok=True)
+    rows = [(task, *simulations[task]) for task in scores["task"].unique()]
     columns = ["task", "classes", "sites", "apart", "uneven"]
-    pd.DataFrame(rows, columns=columns).to_csv(WORLDS, index=False)
+    pd.DataFrame(rows, columns=columns).to_csv(SIMULATIONS, index=False)
     scores[list(COLUMNS)].round({"accuracy": 5}).to_csv(SCORES, index=False)
 
 
@@ -78,14 +78,14 @@ def measure_task(
     The regrets are those of the advised and of the default strategy. The result is None beyond the
     task's number of labels.
     """
-    facts = table.worlds[task]
+    facts = table.simulations[task]
     rows = table.scores[table.scores["task"] == task]
     if start * facts.classes >= rows["labels"].max():
         return None
     others = table.without(task)
     here = set(rows["strategy"])  # what was not run here can be no advice to judge
     known = others.scores[others.scores["strategy"].isin(here)]
-    advice = advise(AdviceTable(known, others.worlds), facts, start, RULES)
+    advice = advise(AdviceTable(known, others.simulations), facts, start, RULES)
     outcome = {RULES.reference: 0.0}
     curves = table.curves[task]
     first = start * facts.classes
@@ -112,7 +112,7 @@ def regret_lines() -> list[str]:
     ]
     regrets = []
     usual = []
-    for task in table.worlds:
+    for task in table.simulations:
         for start in STARTS:
             outcome = measure_task(table, task, start)
             if outcome is None:

@@ -24,7 +24,7 @@ from fallow.core.names import spell_class
 from fallow.settings.classes import classes_of
 
 TABLE = Path(__file__).resolve().parents[1] / "studies" / "costs.csv"
-COLUMNS = ("strategy", "exchanges", "up", "down", "world")
+COLUMNS = ("strategy", "exchanges", "up", "down", "simulation")
 SITES = 10
 TRAININGS = {
     "fale": "server-solve",
@@ -61,7 +61,7 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
     if not strategy.contract.classes or training == "server-solve":
         data = "diabetes"  # numbers to predict
         model = "linear"
-    world = fl.Federation(fl.load(data), fl.IID(), sites=SITES)
+    simulation = fl.Federation(fl.load(data), fl.IID(), sites=SITES)
     if strategy.contract.one_pass:  # every budget is a selection from nothing
         lengths = [1]
     else:
@@ -69,7 +69,7 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
     costs = []
     for cycles in lengths:
         run = fl.run(
-            world,
+            simulation,
             strategy=strategy,
             training=training,
             model=model,
@@ -80,7 +80,9 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
             progress=False,
             **EXTRA.get(name, {}),
         )
-        costs.append(of_selection(run.revealed.to_dict("records"), strategy.contract.verbs))
+        costs.append(
+            of_selection(run.revealed.to_dict("records"), strategy.contract.disclosures)
+        )
     cost = costs[0]
     for shorter in costs[1:]:
         cost = cost.minus(shorter)
@@ -89,13 +91,15 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
         "exchanges": str(cost.exchanges),
         "up": f"{cost.up:.0f}",
         "down": f"{cost.down:.0f}",
-        "world": f"{data} ({model}; {training})",
+        "simulation": f"{data} ({model}; {training})",
     }
 
 
-def of_selection(lines: Sequence[Mapping[str, object]], verbs: Mapping[str, str]) -> Cost:
+def of_selection(
+    lines: Sequence[Mapping[str, object]], disclosures: Mapping[str, str]
+) -> Cost:
     """Return the lines of "What left each site" that belong to the strategy."""
-    own = [line for line in lines if line["verb"] in verbs]
+    own = [line for line in lines if line["function"] in disclosures]
     return Cost(
         sum(int(str(line["exchanges"])) for line in own),
         sum(float(str(line["bytes"])) for line in own) / SITES,

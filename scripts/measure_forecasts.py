@@ -60,15 +60,15 @@ def run_all(
     import fallow as fl
 
     done = {tuple(run["about"]) for run in read_runs(file)}
-    worlds = {data: fl.Federation(fl.load(data), "iid", sites=SITES) for data in datas}
+    simulations = {data: fl.Federation(fl.load(data), "iid", sites=SITES) for data in datas}
     for seed in seeds:
-        for data, world in worlds.items():
+        for data, simulation in simulations.items():
             for fraction in fractions:
                 key = (data, fraction, seed)
                 if key in done:
                     continue
                 run = fl.run(
-                    world,
+                    simulation,
                     "margin",
                     training="closed-form",
                     evaluation_fraction=fraction,

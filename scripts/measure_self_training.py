@@ -23,7 +23,7 @@ import pandas as pd
 from scipy import stats
 
 import fallow as fl
-from fallow.recipes.few_labels import SOLVED, classes_of
+from fallow.configs.few_labels import SOLVED, classes_of
 from fallow.training.parts.self_training import FORMS
 
 CYCLES = 4  # up to 20 labels per class
@@ -49,26 +49,26 @@ def run_tasks(file: Path, seeds: range, tasks: list[str]) -> None:
         for line in pd.read_csv(file).itertuples():
             done.add((line.task, line.seed, line.unlabeled))
     for seed in seeds:
-        for recipe in SOLVED:
-            name = recipe.name.removeprefix("benchmark/")
+        for config in SOLVED:
+            name = config.name.removeprefix("benchmark/")
             if tasks and name not in tasks:
                 continue
             for unlabeled in CHOICES:
                 if (name, seed, unlabeled) not in done:
-                    write_lines(file, run_one(recipe.name, name, seed, unlabeled))
+                    write_lines(file, run_one(config.name, name, seed, unlabeled))
 
 
 def run_one(
-    recipe: str, name: str, seed: int, unlabeled: Choice
+    config: str, name: str, seed: int, unlabeled: Choice
 ) -> list[dict[str, object]]:
     """Return a line for each number of labels."""
-    task = next(entry for entry in SOLVED if entry.name == recipe)
+    task = next(entry for entry in SOLVED if entry.name == config)
     cycles = min(CYCLES, task.cycles)
     budgets = tuple(task.budget_of(cycle) for cycle in range(cycles))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         records = fl.run(
-            recipe=recipe,
+            config=config,
             strategy="random",
             training=fl.ClosedForm(unlabeled=unlabeled),
             cycles=cycles,

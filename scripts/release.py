@@ -226,7 +226,7 @@ def try_wheel(
         call([python, "-c", f"import {modules}"], folder=path)
         yield f"{modules} can be imported there"
         call([fallow, "compare", "dpfl/digits-mini", "--dry-run"], folder=work)
-        yield "recipes of papers are found there"
+        yield "configurations of papers are found there"
 
 
 def measure_install(packages: Path, name: str) -> tuple[float, float]:

@@ -19,9 +19,9 @@ from bench.closed_form_widths import race
 from bench.local_training import LINEAR_27
 from bench.other_classes import half_of
 from bench.timing import CPU, WALL, Entry, Race, Result, Seconds, SkippedError, time_in_turn
-from bench.trainers import RECIPE, TRAINERS
-from fallow.recipes.find import find_recipe
-from fallow.settings.recipe import recipe_from
+from bench.trainers import EXPERIMENT, TRAINERS
+from fallow.configs.find import find_config
+from fallow.settings.config import config_from
 
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
 
@@ -63,7 +63,9 @@ def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
 
 
 def test_the_cost_of_a_query_is_told_beside_that_of_ahfal() -> None:
-    table = query_seconds.rows(query_seconds.seconds(pool=40, labeled=20, picks=5, runs=1))
+    table = query_seconds.rows(
+        query_seconds.seconds(pool=40, labeled=20, selected=5, runs=1)
+    )
     assert {row["strategy"] for row in table} == {
         "entropy",
         "ahfal",
@@ -227,8 +229,8 @@ def test_each_half_of_the_classes_has_rows_of_its_own_numbered_from_0() -> None:
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_every_trainer_is_a_variant_of_the_recipe(name: str) -> None:
-    recipe = recipe_from(TRAINERS[name], find_recipe(RECIPE))
-    assert (recipe.training.name == "closed-form") == name.startswith("closed form")
+    config = config_from(TRAINERS[name], find_config(EXPERIMENT))
+    assert (config.training.name == "closed-form") == name.startswith("closed form")
 
 
 def test_the_closed_form_is_timed_for_each_number_of_features() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fallow.configs.find import find_config
 from fallow.deployment.site.settings import settings_from
 from fallow.deployment.study_file import agreement_from, agreement_text
-from fallow.recipes.find import find_recipe
 from fallow.report.live import read_live
 from fallow.study.reading import read_study
 from tests.deployment.agreed import agreed
@@ -46,7 +46,7 @@ def test_settings_of_an_experiment(lines: str, sentence: str, tmp_path: Path) ->
     file = tmp_path / "mine.toml"
     file.write_text(f'training = "fedavg"\n{lines}')
     with pytest.raises(ValueError) as error:
-        find_recipe(str(file))
+        find_config(str(file))
     assert str(error.value) == f"{file}: {sentence}"
 
 

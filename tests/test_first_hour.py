@@ -368,9 +368,9 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "'open-clip:ViT-B-32'",
     ),
     (
-        lambda: fl.run("digits", "random", recipe="demoo"),
+        lambda: fl.run("digits", "random", config="demoo"),
         {},
-        "'demoo' is not a recipe; did you mean 'demo'?",
+        "'demoo' is not an experiment configuration; did you mean 'demo'?",
     ),
     (
         fl.from_arrays,

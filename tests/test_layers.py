@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "contrib", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
 BELOW_EXPERIMENT = BELOW_SITES | {"sites", "transport", "settings"}
-BELOW_DEPLOYMENT = BELOW_EXPERIMENT | {"experiment", "study", "recipes", "report"}
+BELOW_DEPLOYMENT = BELOW_EXPERIMENT | {"experiment", "study", "configs", "report"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "storage": {"core"},
@@ -33,8 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": BELOW_SITES,
     "experiment": BELOW_EXPERIMENT,
     "study": BELOW_EXPERIMENT | {"experiment"},
-    "recipes": BELOW_EXPERIMENT | {"experiment", "study"},
-    "report": BELOW_EXPERIMENT | {"experiment", "study", "recipes"},
+    "configs": BELOW_EXPERIMENT | {"experiment", "study"},
+    "report": BELOW_EXPERIMENT | {"experiment", "study", "configs"},
     "deployment": BELOW_DEPLOYMENT,
     "api": BELOW_DEPLOYMENT | {"deployment"},
     "integrations": BELOW_DEPLOYMENT | {"api"},

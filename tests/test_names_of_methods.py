@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fallow import contrib, strategies, training
+from fallow.configs.find import load_configs
+from fallow.configs.papers import load_papers
 from fallow.core.build import names
 from fallow.core.names import spell_class
-from fallow.recipes.find import load_recipes
-from fallow.recipes.papers import load_papers
 from fallow.training import personal
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
@@ -26,11 +26,11 @@ ROOMS = (
     *("experiment", "study", "report", "deployment", "cli"),
 )
 PLAIN = {
-    "random": "the strategy that others are compared with, and the default of a recipe",
-    "entropy": "the default of a recipe, what pooled bounds choose by, and a number of labels",
-    "fedavg": "the default of a recipe",
+    "random": "the strategy that others are compared with, and the default of a configuration",
+    "entropy": "the default of a configuration, what pooled bounds choose by, and a number of labels",
+    "fedavg": "the default of a configuration",
     "closedform": "the default training algorithm",
-    "typical": "initial labels, where a recipe says so",
+    "typical": "initial labels, where a configuration says so",
     "demo": "a command",
     "benchmark": "a command, and a switch of cuDNN",
 }
@@ -60,7 +60,7 @@ def known_names() -> set[str]:
             outcome |= {name, spell_class(cls), contract.short, *contract.aliases}
     for paper in load_papers():
         outcome |= {code.name for code in paper.codes}
-    outcome |= {name.partition("/")[0] for name in load_recipes()}
+    outcome |= {name.partition("/")[0] for name in load_configs()}
     kept = {fold_name(name) for name in outcome} - {
         fold_name(name) for name in (*PLAIN, *WORDS)
     }

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from fallow.recipes.find import load_recipes, recipes_of
-from fallow.recipes.papers import paper_results_of
+from fallow.configs.find import configs_of, load_configs
+from fallow.configs.papers import paper_results_of
 from fallow.report.page import write_report
 from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
@@ -184,11 +184,11 @@ def test_contributing_prints_how_many_places_each_kind_touches() -> None:
 
 @pytest.fixture(scope="module")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run a study of the toy recipe, whose components are all toys."""
+    """Run a study of the toy configuration, whose components are all toys."""
     out = tmp_path_factory.mktemp("toys") / "study"
-    recipe = recipes_of([toys.PAPER])["toys/digits"]
-    setup = Setup(recipe, out)
-    cells = list_runs(recipe, recipe.strategies, range(2))
+    config = configs_of([toys.PAPER])["toys/digits"]
+    setup = Setup(config, out)
+    cells = list_runs(config, config.strategies, range(2))
     open_study(setup, cells, "", resume=False)
     assert run_study(setup, cells) == []
     return out
@@ -199,7 +199,7 @@ def test_a_query_a_training_method_a_model_a_partition_and_an_executor_run_from_
 ) -> None:
     study = read_study(toy_study)
     assert len(study.cells) == 4
-    for strategy in toys.RECIPE.strategies:
+    for strategy in toys.EXPERIMENT.strategies:
         assert len(study.final(strategy)) == 2
     for cell in study.cells:
         assert {record["executor"] for record in cell.records} == {"tests.toys:Backwards"}
@@ -218,9 +218,9 @@ def test_a_paper_from_outside_names_its_strategies_and_adds_its_section(
 
 
 def test_two_papers_cannot_have_a_recipe_of_the_same_name() -> None:
-    with pytest.raises(ValueError, match="two recipes are called 'toys/digits'"):
-        recipes_of([toys.PAPER, toys.PAPER])
-    assert "toys/digits" not in load_recipes()
+    with pytest.raises(ValueError, match="two configurations are called 'toys/digits'"):
+        configs_of([toys.PAPER, toys.PAPER])
+    assert "toys/digits" not in load_configs()
 
 
 def test_what_papers_say_is_merged_and_the_first_that_knows_a_strategy_names_it() -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from fallow.recipes.few_labels import DIGITS, FEDAVG, SOLVED, TRAINED
+from fallow.configs.few_labels import DIGITS, FEDAVG, SOLVED, TRAINED
 from fallow.study.benchmark import COLUMNS
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"

@@ -214,8 +214,8 @@ CONDA_NAMES = {
 @pytest.mark.parametrize("name", ["fallow-core", "fallow"])
 def test_the_conda_recipe_has_the_dependencies_of_the_wheel(name: str) -> None:
     text = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
-    recipe = yaml.safe_load(re.sub(r"\$\{\{.*?\}\}", "_", text))
-    outputs = {output["package"]["name"]: output for output in recipe["outputs"]}
+    config = yaml.safe_load(re.sub(r"\$\{\{.*?\}\}", "_", text))
+    outputs = {output["package"]["name"]: output for output in config["outputs"]}
     file = ROOT / "pyproject.toml"
     if name == "fallow":
         file = ROOT / "packages" / "fallow" / "pyproject.toml"
@@ -223,10 +223,10 @@ def test_the_conda_recipe_has_the_dependencies_of_the_wheel(name: str) -> None:
     needed = set()
     for text in project["dependencies"]:
         package, _, least = text.partition(">=")
-        if least:  # not fallow-core, which the recipe pins
+        if least:  # not fallow-core, which the configuration pins
             needed.add(f"{CONDA_NAMES.get(package, package)} >={least}")
     run = outputs[name]["requirements"]["run"]
     assert needed == {
         need for need in run if need != "_" and not need.startswith("python ")
     }
-    assert recipe["context"]["version"] == __version__
+    assert config["context"]["version"] == __version__

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from fallow.configs.papers import Paper
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
@@ -22,16 +23,15 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import SelectedExamples, View
 from fallow.engine import Fitted, Job, Loop
-from fallow.recipes.papers import Paper
 from fallow.report.blocks import Blocks, Paragraph
 from fallow.report.section import Section, SectionPosition, Sections
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import Budget, Memo, label_counts
 from fallow.study.known import Labels
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy
-from fallow.training.base import addend, average
+from fallow.training.base import average, contribution
 
 
 @final
@@ -48,7 +48,7 @@ class First:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     def select(self, view: View, n: int) -> SelectedExamples:
@@ -75,7 +75,7 @@ class Halved:
         return average(ask.sum(self.upload), state)
 
     def upload(self, view: View) -> Answer:
-        return addend(view, "local", "average")
+        return contribution(view, "local", "average")
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
@@ -171,7 +171,7 @@ def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
     return "The first" if strategy.key == "tests.toys:first" else None
 
 
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     name="toys/digits",
     data="digits",
     rows=120,
@@ -197,7 +197,7 @@ PAPER = Paper(
     title="A paper about toys",
     authors="-",
     year=2026,
-    recipes=(RECIPE,),
+    configs=(EXPERIMENT,),
     labels=Labels(strategy=call),
     sections=lambda: Sections(of_one=(RUNS,)),
 )

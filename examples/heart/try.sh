@@ -67,7 +67,7 @@ prepare() {
     port=$("$PYTHON" -c 'import socket as s; x = s.create_server(("127.0.0.1", 0)); print(x.getsockname()[1])')
 
     echo "== 2 of 4: the coordinator writes the agreement, $out/coordinator/study.toml"
-    "$FALLOW" coordinate init "$out/coordinator" --recipe "$here/settings.toml" --sites "$sites" \
+    "$FALLOW" coordinate init "$out/coordinator" --config "$here/settings.toml" --sites "$sites" \
         --example "$out/data/example.csv" --label disease --name heart \
         --address "127.0.0.1:$port" --host 127.0.0.1 >"$out/coordinator.txt"
     # units and limits are agreed on before sites join

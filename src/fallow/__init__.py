@@ -35,7 +35,7 @@ LoadedModel             Trained model that `load_model` read from a folder.
 
 Experiment configuration
 ------------------------
-Recipe                  Experiment configuration: all settings of an experiment except the seed.
+ExperimentConfig        Experiment configuration: all settings of an experiment except the seed.
 Spec                    Component by name (or `module:Class`), with the parameters that differ from
                         the default.
 TrainingConfig          Local training at a site: stages of epochs over its labeled examples.

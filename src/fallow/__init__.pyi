@@ -61,7 +61,7 @@ from fallow.models import Linear as Linear
 from fallow.models import MobileNetV2 as MobileNetV2
 from fallow.models import ResNet8 as ResNet8
 from fallow.privacy import Privacy as Privacy
-from fallow.settings.recipe import Recipe as Recipe
+from fallow.settings.config import ExperimentConfig as ExperimentConfig
 from fallow.settings.spec import Spec as Spec
 from fallow.strategies import ACSFW as ACSFW
 from fallow.strategies import AHFAL as AHFAL

@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("fallow.api.saved_model", ("load_model", "LoadedModel")),
     ),
     "Experiment configuration": (
-        ("fallow.settings.recipe", ("Recipe",)),
+        ("fallow.settings.config", ("ExperimentConfig",)),
         ("fallow.settings.spec", ("Spec",)),
         (
             "fallow.core.training_config",

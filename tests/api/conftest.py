@@ -22,7 +22,7 @@ def rows() -> fl.Dataset:
 
 
 @pytest.fixture(scope="session")
-def world(rows: fl.Dataset) -> fl.Federation:
+def simulation(rows: fl.Dataset) -> fl.Federation:
     return fl.Federation(rows, fl.Dirichlet(alpha=1.0), sites=3)
 
 

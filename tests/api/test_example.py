@@ -20,21 +20,21 @@ RUN = """
 import fallow as fl
 
 digits = fl.load("digits")                                   # or fl.from_arrays(x, y, sites=...), fl.from_frame(df, label=, site=, id=)
-world  = fl.Federation(digits, fl.Dirichlet(alpha=0.1), sites=10)
+simulation = fl.Federation(digits, fl.Dirichlet(alpha=0.1), sites=10)
 
-run = fl.run(world, strategy=fl.AHFAL(tau=12), training=fl.FedProx(mu=0.01), model=fl.MLP(hidden=[64]),
+run = fl.run(simulation, strategy=fl.AHFAL(tau=12), training=fl.FedProx(mu=0.01), model=fl.MLP(hidden=[64]),
              budget=0.05, cycles=3, rounds=15, seed=0)
 run.records            # pandas DataFrame, one row per evaluation
 run.model              # the trained nn.Module (or one per site); run.predict(frame); run.revealed: what left each site
 """  # noqa: E501
 COMPARE = """
-study = fl.compare(world, [fl.Random(), fl.Entropy(), fl.AHFAL()], seeds=10, out="runs/a")   # also names and "ahfal:tau=15"
+study = fl.compare(simulation, [fl.Random(), fl.Entropy(), fl.AHFAL()], seeds=10, out="runs/a")   # also names and "ahfal:tau=15"
 study.table()          # DataFrame; in a notebook it draws itself; study.report("a.html"); study.plot()
 """  # noqa: E501
 SELECT = """
-picks = fl.select(x, fl.BADGE(), model=module, labeled=(x0, y0), n=20, seed=0)          # one site, plain arrays
-picks = fl.select(z, fl.KSAS(), outputs={"local": p, "global": q}, labeled=(z0, y0), n=20)   # no module at all: outputs and features
-picks = fl.select({"a": fl.Site(...), "b": fl.Site(...)}, fl.AHFAL(), n=20)             # a federation of arrays, server half included
+selected = fl.select(x, fl.BADGE(), model=module, labeled=(x0, y0), n=20, seed=0)          # one site, plain arrays
+selected = fl.select(z, fl.KSAS(), outputs={"local": p, "global": q}, labeled=(z0, y0), n=20)   # no module at all: outputs and features
+selected = fl.select({"a": fl.Site(...), "b": fl.Site(...)}, fl.AHFAL(), n=20)             # a federation of arrays, server half included
 """  # noqa: E501
 OWN = """
 class EGL(fl.Strategy):                                         # a strategy in a notebook: objects are accepted wherever names are
@@ -67,7 +67,7 @@ def test_a_comparison_of_the_example(elsewhere: Path) -> None:
     """Run the comparison of the home page with two of its ten seeds, on fewer features."""
     names = {
         "fl": fl,
-        "world": fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10),
+        "simulation": fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10),
     }
     exec(COMPARE.replace("seeds=10", "seeds=2, encoder=fl.Convolution(filters=8)"), names)
     study = names["study"]
@@ -91,9 +91,9 @@ def test_selections_of_the_example() -> None:
     site = 'fl.Site(z, labeled=(z0, y0), outputs={"local": p, "global": q})'
     for line in SELECT.strip().splitlines():
         exec(line.replace("fl.Site(...)", site), names)
-        result = names["picks"]
-        for picks in result.values() if isinstance(result, dict) else [result]:
-            assert len(set(picks.tolist())) == 20
+        result = names["selected"]
+        for selected in result.values() if isinstance(result, dict) else [result]:
+            assert len(set(selected.tolist())) == 20
 
 
 def test_a_class_of_the_example() -> None:

@@ -82,7 +82,7 @@ def test_targets_are_compared_with_models_fitted_again() -> None:
     rows = federation.rows(seed=0)
     at = [rows[site][row] for site, row in zip(issues["site"], issues["row"], strict=True)]
     assert issues["label"].tolist() == data.y[at].tolist()
-    z = features_of(run.recipe, run.saved, data.x[at]).numpy().astype(np.float64)
+    z = features_of(run.config, run.saved, data.x[at]).numpy().astype(np.float64)
     target = issues["label"].to_numpy()
     model = Ridge(run.records["penalty"].iloc[-1] * len(z), solver="cholesky")
     for row in range(3):

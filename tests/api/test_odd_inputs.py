@@ -118,8 +118,8 @@ def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
 
 @pytest.mark.parametrize(("n", "expected"), [(0, 0), (30, 30), (np.int64(2), 2)])
 def test_any_number_of_rows_can_be_asked_for(arrays: Arrays, n: Any, expected: int) -> None:
-    picks = entropy(arrays, n=n)
-    assert len(set(picks)) == len(picks) == expected
+    selected = entropy(arrays, n=n)
+    assert len(set(selected)) == len(selected) == expected
 
 
 def test_more_than_the_pool_holds_is_selected_with_a_warning(arrays: Arrays) -> None:
@@ -472,9 +472,9 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
     x = [[float(i)] for i in range(20)]
     y = [i % 2 for i in range(20)]
     names = pd.Series(["north", "south"] * 10, index=reversed(range(20)))
-    world = fl.Federation(fl.from_arrays(x, y, sites=names))
-    assert set(world.sizes()) == {"north", "south"}
-    assert world.sites == 0
+    simulation = fl.Federation(fl.from_arrays(x, y, sites=names))
+    assert set(simulation.sizes()) == {"north", "south"}
+    assert simulation.sites == 0
     numbered = fl.Federation(fl.from_arrays(x, y, sites=[1.0, 2.0] * 10))
     assert set(numbered.sizes()) == {"1", "2"}
     with pytest.raises(ValueError, match="sites: 1 examples have none; fill them in"):
@@ -688,14 +688,17 @@ def test_a_world_that_cannot_be_is_refused(sites: Any, words: str) -> None:
             {"training_config": {"bacth_size": 3}},
             "training_config.bacth_size is not a setting; did you mean 'batch_size'?",
         ),
-        ({"recipe": "dmo"}, "'dmo' is not a recipe; did you mean 'demo'?"),
+        (
+            {"config": "dmo"},
+            "'dmo' is not an experiment configuration; did you mean 'demo'?",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(
-    world: fl.Federation, settings: dict[str, Any], words: str
+    simulation: fl.Federation, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError) as error:
-        fl.run(world, **{"training": "fedavg", **settings})
+        fl.run(simulation, **{"training": "fedavg", **settings})
     assert words in str(error.value)
 
 
@@ -711,14 +714,14 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(
     ],
 )
 def test_a_strategy_that_is_listed_twice_is_refused(
-    world: fl.Federation, strategies: Any
+    simulation: fl.Federation, strategies: Any
 ) -> None:
     with pytest.raises(ValueError, match="are the same; list each strategy once"):
-        fl.compare(world, strategies, seeds=1)
+        fl.compare(simulation, strategies, seeds=1)
     names = [one if isinstance(one, str) else "random" for one in strategies]
-    recipe = {"name": "mine", "strategies": names}
+    config = {"name": "mine", "strategies": names}
     with pytest.raises(ValueError, match="are the same; list each strategy once"):
-        fl.compare(world, recipe=recipe, seeds=1)
+        fl.compare(simulation, config=config, seeds=1)
 
 
 def test_variants_of_a_strategy_are_no_duplicates() -> None:
@@ -749,7 +752,9 @@ def test_a_text_in_the_place_of_a_number_is_refused(cls: Any, name: str) -> None
         cls(**{name: "0.1"})
 
 
-def test_numbers_of_numpy_are_numbers(world: fl.Federation, quick: dict[str, Any]) -> None:
+def test_numbers_of_numpy_are_numbers(
+    simulation: fl.Federation, quick: dict[str, Any]
+) -> None:
     settings = {
         **quick,
         "cycles": np.int64(1),
@@ -757,8 +762,8 @@ def test_numbers_of_numpy_are_numbers(world: fl.Federation, quick: dict[str, Any
         "rounds": np.int8(1),
     }
     seed: Any = np.int64(1)
-    run = fl.run(world, seed=seed, **settings)
-    assert run.recipe.cycles == 1
+    run = fl.run(simulation, seed=seed, **settings)
+    assert run.config.cycles == 1
     assert run.seed == 1
 
 
@@ -789,13 +794,13 @@ def test_sites_that_the_data_names_need_no_number() -> None:
 
 
 def test_a_file_as_the_folder_of_results_is_refused(
-    world: fl.Federation, tmp_path: Path
+    simulation: fl.Federation, tmp_path: Path
 ) -> None:
     file = tmp_path / "table.csv"
     file.touch()
     with pytest.raises(
         ValueError, match=r"table.csv', which is a file; give the path of a f"
     ):
-        fl.run(world, "random", out=file)
+        fl.run(simulation, "random", out=file)
     with pytest.raises(ValueError, match="which is a file"):
-        fl.compare(world, ["random"], out=file)
+        fl.compare(simulation, ["random"], out=file)

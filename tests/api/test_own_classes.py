@@ -165,7 +165,7 @@ def test_nothing_is_selected_where_nothing_is_requested() -> None:
 @pytest.mark.parametrize("name", ["embeddings", "unlabeled", "X"])
 @pytest.mark.parametrize("is_given", [True, False])
 def test_an_attribute_that_a_view_does_not_have_lists_those_it_has(
-    world: fl.Federation, quick: dict[str, Any], name: str, is_given: bool
+    simulation: fl.Federation, quick: dict[str, Any], name: str, is_given: bool
 ) -> None:
     def wrong(view: Any, n: int) -> Any:
         return getattr(view, name)
@@ -175,7 +175,7 @@ def test_an_attribute_that_a_view_does_not_have_lists_those_it_has(
         if is_given:
             fl.select([[0.0], [1.0]], wrong, n=1)
         else:
-            fl.run(world, wrong, **quick)
+            fl.run(simulation, wrong, **quick)
 
 
 def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() -> None:
@@ -187,12 +187,12 @@ def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() ->
 
 
 def test_a_function_is_a_strategy_with_settings(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
-    same = fl.compare(world, [widest, Widest()], seeds=2, **quick).records
+    same = fl.compare(simulation, [widest, Widest()], seeds=2, **quick).records
     by_strategy = [part["accuracy"].tolist() for _, part in same.groupby("strategy")]
     assert by_strategy[0] == by_strategy[1]
-    run = fl.run(world, partial(widest, power=2.0), **quick)
+    run = fl.run(simulation, partial(widest, power=2.0), **quick)
     assert run.records["strategy"].iloc[0].endswith(":widest:power=2.0")
 
 
@@ -286,22 +286,22 @@ def test_a_contract_that_lists_a_function_that_is_not_there_is_refused() -> None
 
 
 def test_a_strategy_of_ones_own_runs_and_is_called_by_its_name(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
-    run = fl.run(world, Widest(power=2), **quick)
+    run = fl.run(simulation, Widest(power=2), **quick)
     assert run.records["strategy"].iloc[0].endswith("Widest:power=2.0")
-    study = fl.compare(world, [Widest(), "random"], seeds=2, **quick)
+    study = fl.compare(simulation, [Widest(), "random"], seeds=2, **quick)
     assert "Widest" in set(study.table(columns="all")["label"])
 
 
 def test_a_class_made_in_a_function_works_in_processes(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
     class Inside(Widest):
         pass
 
-    alone = fl.compare(world, [Inside(), fl.Random()], seeds=2, **quick)
-    together = fl.compare(world, [Inside(), fl.Random()], seeds=2, jobs=2, **quick)
+    alone = fl.compare(simulation, [Inside(), fl.Random()], seeds=2, **quick)
+    together = fl.compare(simulation, [Inside(), fl.Random()], seeds=2, jobs=2, **quick)
     scores = ["strategy", "seed", "cycle", "accuracy", "labeled"]
     assert alone.records[scores].equals(together.records[scores])
 
@@ -317,9 +317,9 @@ class EGL(fl.Strategy):
         p = view.logits("local").softmax(1)
         return fl.SelectedExamples((p.max(1).values ** self.power).argsort()[:n])
 
-world = fl.Federation(fl.load("digits"), sites=3)
+simulation = fl.Federation(fl.load("digits"), sites=3)
 settings = {"cycles": 1, "training": "fedavg", "rounds": 1}
-study = fl.compare(world, [EGL(power=2.0), fl.Random()], seeds=2, jobs=2, **settings)
+study = fl.compare(simulation, [EGL(power=2.0), fl.Random()], seeds=2, jobs=2, **settings)
 print(study)
 print(sorted(study.table(columns="all")["label"]))
 """
@@ -341,36 +341,36 @@ def test_a_script_without_a_guard_uses_processes_with_its_own_class(tmp_path: Pa
 
 
 def test_a_model_of_ones_own_runs_and_comes_back_trained(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
     from functools import partial
 
     state = torch.get_rng_state()
-    run = fl.run(world, model=partial(Tiny, width=7), **quick)
+    run = fl.run(simulation, model=partial(Tiny, width=7), **quick)
     assert isinstance(run.model, Tiny)
     assert run.model.body.out_features == 7
     assert torch.equal(state, torch.get_rng_state())
-    assert len(run.predict(world.dataset.x_test)) == 60
+    assert len(run.predict(simulation.dataset.x_test)) == 60
 
 
 def test_a_training_method_of_ones_own_is_federated_averaging_until_it_is_changed(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
     class Mine(fl.Training):
         scale: float = 0.0
 
-    ours = fl.run(world, **{**quick, "training": Mine(scale=1.0)}).records
-    theirs = fl.run(world, **quick).records
+    ours = fl.run(simulation, **{**quick, "training": Mine(scale=1.0)}).records
+    theirs = fl.run(simulation, **quick).records
     assert ours["accuracy"].tolist() == theirs["accuracy"].tolist()
 
 
 def test_a_partition_of_ones_own_is_taken(rows: fl.Dataset) -> None:
-    world = fl.Federation(rows, Halves, sites=2)
-    assert list(world.sizes().values()) == [90, 90]
+    simulation = fl.Federation(rows, Halves, sites=2)
+    assert list(simulation.sizes().values()) == [90, 90]
 
 
 def test_two_classes_of_one_name_are_refused(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
     def one() -> type[Any]:
         class Same(Widest):
@@ -379,25 +379,25 @@ def test_two_classes_of_one_name_are_refused(
         return Same
 
     with pytest.raises(ValueError, match="two different classes are called Same"):
-        fl.compare(world, [one()(), one()()], **quick)
+        fl.compare(simulation, [one()(), one()()], **quick)
 
 
 def test_nothing_stays_lent_after_a_run(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
-    fl.run(world, Widest(), **quick)
+    fl.run(simulation, Widest(), **quick)
     assert own_class(fl.Spec.of(Widest()).name) is None
 
 
 def test_what_a_strategy_of_ones_own_raises_is_told_with_its_place(
-    world: fl.Federation, quick: dict[str, Any]
+    simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
     class Broken(Widest):
         def select(self, view: Any, n: int) -> fl.SelectedExamples:
             raise KeyError("no such thing")
 
     with pytest.raises(RuntimeError, match=r"Broken.select failed at site .* in cycle 0"):
-        fl.run(world, Broken(), **quick)
+        fl.run(simulation, Broken(), **quick)
     with pytest.warns(RuntimeWarning, match="2 of 4 runs failed; the first was .*Broken"):
-        study = fl.compare(world, [Broken(), "random"], seeds=2, **quick)
+        study = fl.compare(simulation, [Broken(), "random"], seeds=2, **quick)
     assert len(study.failures) == 2

@@ -103,7 +103,7 @@ def test_a_run_states_what_sets_need(done: fl.Run) -> None:
     with pytest.raises(
         ValueError, match=r"coverage is 1.5; it is the share of new examples"
     ):
-        fl.Recipe("wrong", coverage=1.5)
+        fl.ExperimentConfig("wrong", coverage=1.5)
     plain = fl.run(DIGITS, sites=2, **LINEAR, progress=False)
     with pytest.raises(ValueError, match="no prediction sets; train it with a coverage"):
         plain.predict_set(DIGITS.x_test)

@@ -110,11 +110,11 @@ def test_type_checkers_see_the_names_that_python_sees() -> None:
 
 
 OF_STUDIES = {"strategy", "strategies", "reference", "seeds"}
-"""Settings of a recipe that are arguments of `fallow.compare`, or of its strategies."""
+"""Settings of a configuration that are arguments of `fallow.compare`, or of its strategies."""
 
 
 def test_editors_see_exactly_the_settings_that_are_declared() -> None:
-    declared = {field.name for field in dataclasses.fields(fl.Recipe)}
+    declared = {field.name for field in dataclasses.fields(fl.ExperimentConfig)}
     declared |= {*KEYWORDS}
     for call, keywords in ((fl.run, RunSettings), (fl.compare, CompareSettings)):
         arguments = inspect.signature(call).parameters.keys()

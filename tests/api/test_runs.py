@@ -15,8 +15,8 @@ from torch import nn
 
 import fallow as fl
 from fallow.api.progress import ProgressLine
-from fallow.recipes.find import load_recipes
-from fallow.settings.recipe import with_settings
+from fallow.configs.find import load_configs
+from fallow.settings.config import with_settings
 from fallow.study.reading import read_study
 from fallow.study.study import run_study
 from fallow.study.study_run import Setup, StudyRun
@@ -25,8 +25,10 @@ Settings = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def run(world: fl.Federation, quick: Settings) -> fl.Run:
-    return fl.run(world, fl.Entropy(), model=fl.MLP(hidden=[8]), **{**quick, "rounds": 3})
+def run(simulation: fl.Federation, quick: Settings) -> fl.Run:
+    return fl.run(
+        simulation, fl.Entropy(), model=fl.MLP(hidden=[8]), **{**quick, "rounds": 3}
+    )
 
 
 def test_records_are_a_frame_with_a_row_for_each_evaluation(run: fl.Run) -> None:
@@ -48,18 +50,18 @@ def test_the_model_is_the_one_that_was_scored(run: fl.Run, rows: fl.Dataset) -> 
 
 
 def test_every_label_that_was_bought_is_told_with_its_cycle(
-    run: fl.Run, world: fl.Federation
+    run: fl.Run, simulation: fl.Federation
 ) -> None:
     assert len(run.labels) == run.records["labeled"].iloc[-1]
     assert set(run.labels["cycle"]) == {-1, 0}
-    true_rows = world.rows(seed=0)
+    true_rows = simulation.rows(seed=0)
     for site, result in run.labels.groupby("site"):
         rows = true_rows[str(site)][result["row"]]
-        assert world.dataset.y[rows].tolist() == result["value"].tolist()
+        assert simulation.dataset.y[rows].tolist() == result["value"].tolist()
 
 
 def test_what_left_the_sites_is_told_in_words(run: fl.Run) -> None:
-    assert set(run.revealed["verb"]) == {"select", "upload"}
+    assert set(run.revealed["function"]) == {"select", "upload"}
     assert run.revealed["what"].str.contains("aggregates of").any()
     assert (run.revealed["bytes"] > 0).all()
 
@@ -71,32 +73,37 @@ def test_a_run_prints_as_one_line_and_draws_itself_in_a_notebook(run: fl.Run) ->
 
 
 def test_nothing_is_left_on_the_disk_unless_asked(
-    world: fl.Federation, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulation: fl.Federation,
+    quick: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    values = fl.run(world, **quick)
+    values = fl.run(simulation, **quick)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="this run was not stored; use"):
         values.report(tmp_path / "a.html")
     with pytest.raises(ValueError, match="training diverged"):
-        fl.run(world, training_config={"optimizer": {"lr": 1e30}}, model="mlp", **quick)
+        fl.run(
+            simulation, training_config={"optimizer": {"lr": 1e30}}, model="mlp", **quick
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_kept_run_goes_on_and_has_a_report(
-    world: fl.Federation, quick: Settings, tmp_path: Path
+    simulation: fl.Federation, quick: Settings, tmp_path: Path
 ) -> None:
-    first = fl.run(world, "entropy", out=tmp_path / "a", **quick)
-    again = fl.run(world, fl.Entropy(), out=tmp_path / "a", **quick)
+    first = fl.run(simulation, "entropy", out=tmp_path / "a", **quick)
+    again = fl.run(simulation, fl.Entropy(), out=tmp_path / "a", **quick)
     assert again.records.equals(first.records)
     assert first.report(tmp_path / "page.html").stat().st_size > 10_000
-    other = fl.run(world, fl.Random(), out=tmp_path / "a", seed=1, **quick)
+    other = fl.run(simulation, fl.Random(), out=tmp_path / "a", seed=1, **quick)
     assert other.seed == 1
     with pytest.raises(
         ValueError, match=r"was started with other settings \(rounds differ"
     ):
-        fl.run(world, fl.Random(), out=tmp_path / "a", **{**quick, "rounds": 2})
+        fl.run(simulation, fl.Random(), out=tmp_path / "a", **{**quick, "rounds": 2})
 
 
 def test_other_rows_of_the_same_name_are_refused_in_a_kept_folder(
@@ -111,7 +118,7 @@ def test_other_rows_of_the_same_name_are_refused_in_a_kept_folder(
 
 
 def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
-    world: fl.Federation, quick: Settings, tmp_path: Path
+    simulation: fl.Federation, quick: Settings, tmp_path: Path
 ) -> None:
     def version(turn: int) -> type[Any]:
         lines = [
@@ -125,10 +132,10 @@ def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
         mine: type[Any] = names["Mine"]
         return mine
 
-    fl.run(world, version(1)(), out=tmp_path / "a", **quick)
-    fl.run(world, version(1)(), out=tmp_path / "a", **quick)
+    fl.run(simulation, version(1)(), out=tmp_path / "a", **quick)
+    fl.run(simulation, version(1)(), out=tmp_path / "a", **quick)
     with pytest.raises(ValueError, match="Mine has been edited since"):
-        fl.run(world, version(2)(), out=tmp_path / "a", **quick)
+        fl.run(simulation, version(2)(), out=tmp_path / "a", **quick)
 
 
 def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None:
@@ -138,17 +145,17 @@ def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None
         "strategy": "ahfal:tau=15",
         "training": "fedprox:mu=0.1",
     }
-    recipe = with_settings(
-        load_recipes()["demo"], {"bounds": "false", "rows": "300", **words}
+    config = with_settings(
+        load_configs()["demo"], {"bounds": "false", "rows": "300", **words}
     )
     cell = StudyRun("ahfal:tau=15", 2)
-    assert not run_study(Setup(recipe, tmp_path / "a"), [cell])
+    assert not run_study(Setup(config, tmp_path / "a"), [cell])
     (tmp_path / "a/study.json").write_text(
         '{"name": "demo", "strategies": ["ahfal:tau=15"], "seeds": [2]}'
     )
     typed = [dict(r) for r in read_study(tmp_path / "a").cells[0].records]
     run = fl.run(
-        recipe="demo",
+        config="demo",
         strategy=fl.AHFAL(tau=15),
         training=fl.FedProx(mu=0.1),
         cycles=1,
@@ -164,29 +171,29 @@ def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None
 def test_a_world_of_objects_is_the_world_of_the_words(quick: Settings) -> None:
     objects = fl.Federation(fl.load("digits"), fl.ExactDirichlet(alpha=0.1), sites=4)
     by_object = fl.run(objects, model=fl.Linear(), **quick).records
-    by_words = fl.run(recipe={"sites": 4, "score_rounds": 1}, **quick).records
+    by_words = fl.run(config={"sites": 4, "score_rounds": 1}, **quick).records
     assert by_object["accuracy"].tolist() == by_words["accuracy"].tolist()
 
 
 def test_a_recipe_in_toml_gives_what_is_not_said(
-    tmp_path: Path, world: fl.Federation
+    tmp_path: Path, simulation: fl.Federation
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
         'training = "fedavg"\n'
         'strategy = "entropy"\nrounds = 2\ncycles = 0\nmodel = {name = "mlp", hidden = [5]}'
     )
-    run = fl.run(world, recipe=file, initial=5)
-    assert run.recipe.rounds == 2
+    run = fl.run(simulation, config=file, initial=5)
+    assert run.config.rounds == 2
     assert isinstance(run.model, nn.Module)
     assert run.model.state_dict()["head.weight"].shape[1] == 5
-    assert run.recipe.data == "three classes"
+    assert run.config.data == "three classes"
 
 
 def test_a_personalized_run_has_a_model_for_each_site(
-    world: fl.Federation, quick: Settings, rows: fl.Dataset
+    simulation: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
-    run = fl.run(world, model="mlp", **{**quick, "training": fl.Ditto()})
+    run = fl.run(simulation, model="mlp", **{**quick, "training": fl.Ditto()})
     assert isinstance(run.model, dict)
     assert set(run.model) == {"site-0", "site-1", "site-2"}
     with pytest.raises(
@@ -200,9 +207,9 @@ def test_a_personalized_run_has_a_model_for_each_site(
 
 
 def test_a_common_model_predicts_for_its_sites_and_for_no_other(
-    world: fl.Federation, quick: Settings, rows: fl.Dataset
+    simulation: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
-    run = fl.run(world, model="mlp", **quick)
+    run = fl.run(simulation, model="mlp", **quick)
     at_site = run.predict(rows.x_test, site="site-1")
     assert (at_site == run.predict(rows.x_test)).all()
     for wrong in (run.predict, run.predict_proba):
@@ -214,9 +221,9 @@ def test_a_common_model_predicts_for_its_sites_and_for_no_other(
 
 
 def test_a_method_that_predicts_with_rows_of_the_site_says_so(
-    world: fl.Federation, quick: Settings, rows: fl.Dataset
+    simulation: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
-    run = fl.run(world, **{**quick, "training": fl.KNNPer()})
+    run = fl.run(simulation, **{**quick, "training": fl.KNNPer()})
     with pytest.raises(ValueError, match="predicts with the labeled examples of a site"):
         run.predict(rows.x_test)
 
@@ -271,9 +278,9 @@ def test_numbers_are_predicted_in_the_units_of_the_data() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(200, 3, generator=draw)
     y = 500 + 100 * x[:, 0] + torch.randn(200, generator=draw)
-    world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
+    simulation = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
     run = fl.run(
-        world,
+        simulation,
         initial=0.5,
         cycles=0,
         training="fedavg",
@@ -289,9 +296,9 @@ def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(120, 3, generator=draw)
     y = x @ torch.ones(3) + 0.1 * torch.randn(120, generator=draw)
-    world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
+    simulation = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
     run = fl.run(
-        world, fl.FALE(), training=fl.ServerSolve(), initial=0, budget=0.05, cycles=10
+        simulation, fl.FALE(), training=fl.ServerSolve(), initial=0, budget=0.05, cycles=10
     )
     assert run.records["cycle"].iloc[-1] == 10
     assert len(run.labels) == run.records["labeled"].iloc[-1]
@@ -303,8 +310,8 @@ def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
 def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
     screen = io.StringIO()
     screen.isatty = lambda: isatty  # type: ignore[method-assign]
-    recipe = fl.Recipe("a", rounds=2, cycles=1)
-    with ProgressLine(recipe, [StudyRun("ahfal", 0)], shown, screen) as watch:
+    config = fl.ExperimentConfig("a", rounds=2, cycles=1)
+    with ProgressLine(config, [StudyRun("ahfal", 0)], shown, screen) as watch:
         watch.progress.started -= seconds
         watch({"event": "round", "strategy": "ahfal", "seed": 0, "cycle": 0, "round": 1})
     return screen.getvalue()
@@ -318,9 +325,9 @@ def test_a_run_that_takes_a_while_says_where_it_stands() -> None:
 
 def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
     screen = io.StringIO()
-    recipe = fl.Recipe("a", rounds=4, cycles=1)
+    config = fl.ExperimentConfig("a", rounds=4, cycles=1)
     names = ("random", "random@training=closed-form", "bound:all-labels")
-    with ProgressLine(recipe, [StudyRun(name, 0) for name in names], True, screen) as watch:
+    with ProgressLine(config, [StudyRun(name, 0) for name in names], True, screen) as watch:
         watch.progress.started -= 10
         assert watch.progress.total == 2 + 2 + 1
         watch({"event": "round", "strategy": names[1], "seed": 0, "cycle": 0, "round": 0})

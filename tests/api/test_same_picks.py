@@ -16,8 +16,8 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.spec import Spec
 from tests.contracts.strategies import FOR_NUMBERS, STRATEGIES, every
-from tests.worlds import tables
-from tests.worlds import world as made_up
+from tests.simulations import simulation as made_up
+from tests.simulations import tables
 
 READS_VALIDATION = [fl.Entropy(model="better"), fl.Complementary(temperature=0.5)]
 ON_NUMBERS = [s for s in STRATEGIES if s.contract.regression is not False]
@@ -49,30 +49,30 @@ class Begun:
     """A run of three sites after its first phase, and the data of its sites as arrays."""
 
     run: ExperimentRun
-    journal: EventLog
+    event_log: EventLog
     state: dict[str, Tensor]
     sites: dict[str, fl.Site]
     rows: dict[str, Tensor]  # example at the site for each position in its pool
 
     def picks_of_run(self) -> dict[str, list[int]]:
         """Return the examples of each site that the first query selects, sorted."""
-        wanted = self.run.world.budget_for(self.run.recipe.budget_of(0))
+        wanted = self.run.simulation.budget_for(self.run.config.budget_of(0))
         self.run._query(0, 0, {}, self.state, wanted)
         return {
             name: [
-                label.row for label in self.journal.load_labels(name) if label.cycle == 0
+                label.row for label in self.event_log.load_labels(name) if label.cycle == 0
             ]
             for name in self.sites
         }
 
     def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
-        wanted = self.run.world.budget_for(self.run.recipe.budget_of(0))
+        wanted = self.run.simulation.budget_for(self.run.config.budget_of(0))
         result = fl.select(self.sites, strategy, n=wanted, seed=3)
         return {name: sorted(self.rows[name][at].tolist()) for name, at in result.items()}
 
 
 def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
-    recipe = fl.Recipe(
+    config = fl.ExperimentConfig(
         "same",
         data=data.name,
         model=Spec("mlp", {"hidden": [8]}),
@@ -88,14 +88,14 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         executor="loop",
         **settings,
     )
-    journal = EventLog()
-    run = ExperimentRun(environment_of(recipe, 3, data, journal), journal)
+    event_log = EventLog()
+    run = ExperimentRun(environment_of(config, 3, data, event_log), event_log)
     run.initial()
     state = run._load_state(run._phase(0, None))
-    world = run.world
-    assert isinstance(world, SimulatedEnvironment)
+    simulation = run.simulation
+    assert isinstance(simulation, SimulatedEnvironment)
     sites, rows = {}, {}
-    for name, site in world.members.items():
+    for name, site in simulation.members.items():
         rows[name] = site.pool
         sites[name] = fl.Site(
             pool=site.seen[site.pool].numpy(),
@@ -105,9 +105,9 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
                 "global": module(state, site.parts.layout, data),
             },
             validation=(site.seen[site.validation], site.targets(site.validation)),
-            hidden=world.oracle.hidden[name][site.pool],
+            hidden=simulation.oracle.hidden[name][site.pool],
         )
-    return Begun(run, journal, state, sites, rows)
+    return Begun(run, event_log, state, sites, rows)
 
 
 def module(state: dict[str, Tensor], layout: Layout, data: fl.Dataset) -> nn.Module:
@@ -144,7 +144,7 @@ def test_every_strategy_is_compared() -> None:
 def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> None:
     tables_ = tables()
     federation = made_up(tables_, strategy, seed=5)
-    wanted = federation.picks(4)
+    wanted = federation.selected(4)
     sites = {}
     for name, site in federation.members.items():
         models = {

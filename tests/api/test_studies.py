@@ -11,17 +11,17 @@ import pytest
 from matplotlib.figure import Figure
 
 import fallow as fl
-from fallow.recipes.find import load_recipes
+from fallow.configs.find import load_configs
 
 Settings = dict[str, Any]
 SCORES = ["strategy", "seed", "cycle", "round", "labeled", "accuracy"]
 
 
 @pytest.fixture(scope="module")
-def study(world: fl.Federation, quick: Settings, tmp_path_factory: Any) -> fl.Study:
+def study(simulation: fl.Federation, quick: Settings, tmp_path_factory: Any) -> fl.Study:
     out = tmp_path_factory.mktemp("studies") / "a"
     strategies = [fl.Random(), "entropy:model=global", fl.AHFAL]
-    return fl.compare(world, strategies, seeds=3, out=out, **quick)
+    return fl.compare(simulation, strategies, seeds=3, out=out, **quick)
 
 
 def test_objects_classes_and_names_are_compared(study: fl.Study) -> None:
@@ -90,19 +90,24 @@ def test_a_kept_study_is_found_again(study: fl.Study) -> None:
 
 
 def test_the_same_call_goes_on_where_it_stopped(
-    study: fl.Study, world: fl.Federation, quick: Settings
+    study: fl.Study, simulation: fl.Federation, quick: Settings
 ) -> None:
     files = {p: p.stat().st_mtime_ns for p in study.setup.out.rglob("records.jsonl")}
-    more = fl.compare(world, [fl.Random(), "ahfal"], seeds=4, out=study.folder, **quick)
+    more = fl.compare(
+        simulation, [fl.Random(), "ahfal"], seeds=4, out=study.folder, **quick
+    )
     assert set(more.records["seed"]) == {0, 1, 2, 3}
     assert all(path.stat().st_mtime_ns == when for path, when in files.items())
 
 
 def test_a_study_without_a_folder_goes_with_its_object(
-    world: fl.Federation, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulation: fl.Federation,
+    quick: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    study = fl.compare(world, "random", seeds=[5], **quick)
+    study = fl.compare(simulation, "random", seeds=[5], **quick)
     folder = study.setup.out
     assert study.folder is None
     assert study.report() == Path("report.html")
@@ -114,19 +119,24 @@ def test_a_study_without_a_folder_goes_with_its_object(
 
 
 def test_results_do_not_depend_on_the_number_of_processes(
-    world: fl.Federation, quick: Settings
+    simulation: fl.Federation, quick: Settings
 ) -> None:
     strategies = [fl.Random(), fl.Entropy()]
-    one = fl.compare(world, strategies, seeds=2, jobs=1, **quick).records[SCORES]
-    two = fl.compare(world, strategies, seeds=2, jobs=2, **quick).records[SCORES]
+    one = fl.compare(simulation, strategies, seeds=2, jobs=1, **quick).records[SCORES]
+    two = fl.compare(simulation, strategies, seeds=2, jobs=2, **quick).records[SCORES]
     assert one.equals(two)
 
 
 def test_bounds_and_a_reference_can_be_asked_for(
-    world: fl.Federation, quick: Settings
+    simulation: fl.Federation, quick: Settings
 ) -> None:
     study = fl.compare(
-        world, ["random", "entropy"], seeds=2, bounds=True, reference=fl.Entropy(), **quick
+        simulation,
+        ["random", "entropy"],
+        seeds=2,
+        bounds=True,
+        reference=fl.Entropy(),
+        **quick,
     )
     table = study.table()
     assert {"bound:all-labels", "bound:pooled"} < set(table["strategy"])
@@ -134,16 +144,18 @@ def test_bounds_and_a_reference_can_be_asked_for(
 
 
 def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Settings) -> None:
-    study = fl.compare(recipe="demo", seeds=1, bounds=(), rows=200, **quick)
-    demo = load_recipes()["demo"]
+    study = fl.compare(config="demo", seeds=1, bounds=(), rows=200, **quick)
+    demo = load_configs()["demo"]
     assert len(demo.strategies) > 1
     assert tuple(study.study_records.study.strategies) == demo.strategies
     assert study.study_records.study.reference == demo.reference
 
 
-def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) -> None:
+def test_a_world_in_the_place_of_strategies_is_told_apart(
+    simulation: fl.Federation,
+) -> None:
     with pytest.raises(ValueError, match=r"write fl\.compare\(federation, strategies"):
-        fl.compare(["random"], world)  # type: ignore[arg-type]  # that is what is refused
+        fl.compare(["random"], simulation)  # type: ignore[arg-type]  # that is what is refused
 
 
 @pytest.mark.parametrize(
@@ -163,11 +175,11 @@ def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) 
     ],
 )
 def test_a_study_that_cannot_be_is_refused(
-    world: fl.Federation, quick: Settings, changes: Settings, words: str
+    simulation: fl.Federation, quick: Settings, changes: Settings, words: str
 ) -> None:
     settings: Settings = {"strategies": ["random"], "seeds": 1, **quick, **changes}
     with pytest.raises(ValueError) as error:
-        fl.compare(world, **settings)
+        fl.compare(simulation, **settings)
     assert words in str(error.value)
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow.recipes.find import find_recipe
+from fallow.configs.find import find_config
+from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.fields import expand
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.variants import variant
 
 KEYWORDS: dict[str, Any] = {
@@ -42,12 +42,12 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_giving_them_is_the_same_run(way: str) -> None:
-    world = fl.Federation("digits", sites=3)
+    simulation = fl.Federation("digits", sites=3)
     settings: dict[str, Any] = {"model": "linear", "cycles": 0, "rounds": 1}
-    usual = fl.run(world, training="fedavg", **settings)
-    expected = fl.run(world, training="fedavg", training_config=WHOLE, **settings)
-    result = fl.run(world, **WAYS[way], **settings)
-    assert result.recipe.training_config == WHOLE
+    usual = fl.run(simulation, training="fedavg", **settings)
+    expected = fl.run(simulation, training="fedavg", training_config=WHOLE, **settings)
+    result = fl.run(simulation, **WAYS[way], **settings)
+    assert result.config.training_config == WHOLE
     assert read_head(result).equal(read_head(expected))
     assert not read_head(result).equal(read_head(usual))
 
@@ -61,28 +61,28 @@ def test_a_file_and_the_command_line_take_the_same_keywords(tmp_path: Path) -> N
     lines = [f"{name} = {value!r}".replace("'", '"') for name, value in KEYWORDS.items()]
     file = tmp_path / "mine.toml"
     file.write_text("\n".join(['training = "fedavg"', *lines]))
-    assert find_recipe(str(file)).training_config == WHOLE
+    assert find_config(str(file)).training_config == WHOLE
     inside = ", ".join(['name = "fedprox", mu = 0.5', *lines])
     file.write_text(f"training = {{ {inside} }}")
-    recipe = find_recipe(str(file))
-    assert recipe.training_config == WHOLE
-    assert recipe.training == fl.Spec("fedprox", {"mu": 0.5})
+    config = find_config(str(file))
+    assert config.training_config == WHOLE
+    assert config.training == fl.Spec("fedprox", {"mu": 0.5})
 
     texts = {name: str(value) for name, value in KEYWORDS.items()}
-    settings = with_settings(Recipe("a"), expand(Recipe("a"), texts))
+    settings = with_settings(ExperimentConfig("a"), expand(ExperimentConfig("a"), texts))
     assert settings.training_config == WHOLE
-    assert with_settings(Recipe("a"), texts).training_config == WHOLE
-    of_one = variant(Recipe("a"), "random@training=fedprox:lr=0.2@batch_size=8")
+    assert with_settings(ExperimentConfig("a"), texts).training_config == WHOLE
+    of_one = variant(ExperimentConfig("a"), "random@training=fedprox:lr=0.2@batch_size=8")
     assert of_one.training_config.optimizer.lr == 0.2
     assert of_one.training_config.batch_size == 8
 
 
 def test_an_algorithm_without_settings_leaves_those_of_the_configuration() -> None:
-    base = recipe_from({"name": "a", "training": "fedavg", **KEYWORDS})
+    base = config_from({"name": "a", "training": "fedavg", **KEYWORDS})
     settings: dict[str, Any] = {"model": "linear", "cycles": 0, "rounds": 1}
-    result = fl.run(recipe=base, training=fl.FedAvg(epochs=1), **settings)
-    assert result.recipe.training_config.epochs == 1
-    assert result.recipe.training_config.optimizer.lr == 0.2
+    result = fl.run(config=base, training=fl.FedAvg(epochs=1), **settings)
+    assert result.config.training_config.epochs == 1
+    assert result.config.training_config.optimizer.lr == 0.2
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,6 @@ def test_two_different_values_are_refused(settings: dict[str, Any]) -> None:
 def test_two_different_values_on_the_command_line_are_refused() -> None:
     settings = {"lr": "0.1", "training_config.optimizer.lr": "0.2"}
     with pytest.raises(ValueError, match="give it once"):
-        expand(Recipe("a"), settings)
+        expand(ExperimentConfig("a"), settings)
     with pytest.raises(ValueError, match="give it once"):
-        with_settings(Recipe("a"), {"lr": "0.1", "training": "fedavg:lr=0.2"})
+        with_settings(ExperimentConfig("a"), {"lr": "0.1", "training": "fedavg:lr=0.2"})

@@ -15,10 +15,10 @@ import fallow as fl
 from fallow import models as described
 from fallow import strategies, training
 from fallow.api.objects import ParsedObjects
+from fallow.configs.find import load_configs
 from fallow.core.build import build, names
 from fallow.data.partition import partitions
 from fallow.models import networks
-from fallow.recipes.find import load_recipes
 from fallow.training import personal
 from tests.contracts.strategies import STRATEGIES
 from tests.each import each_of
@@ -107,18 +107,20 @@ def test_a_described_model_has_the_settings_of_the_network(model: Any) -> None:
     assert {p.name: p.default for p in known} == {f.name: f.default for f in fields(model)}
 
 
-WORDY = ("long-tail", "fed-ma-dirichlet")  # recipes also write their defaults
+WORDY = ("long-tail", "fed-ma-dirichlet")  # configurations also write their defaults
 
-PLAIN = [r for r in load_recipes().values() if r.partition.name not in WORDY]
+PLAIN = [r for r in load_configs().values() if r.partition.name not in WORDY]
 
 
-@each_of("recipe", PLAIN)
-def test_the_words_of_every_recipe_are_those_of_its_objects(recipe: fl.Recipe) -> None:
-    """Check that an object draws the same partition as the text of a recipe.
+@each_of("config", PLAIN)
+def test_the_words_of_every_recipe_are_those_of_its_objects(
+    config: fl.ExperimentConfig,
+) -> None:
+    """Check that an object draws the same partition as the text of a configuration.
 
     The text names the random stream.
     """
-    partition = recipe.partition
+    partition = config.partition
     built = build(partitions, partition.name, **partition.fields)
     assert str(fl.Spec.of(built)) == str(partition)
 

@@ -65,7 +65,7 @@ def table(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Change to a folder with a recipe, some embeddings and a table."""
+    """Change to a folder with a configuration, some embeddings and a table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delenv("FALLOW_DATA", raising=False)
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_inputs(folder: Path) -> Path:
-    """Write a recipe, some embeddings and a table to a folder."""
+    """Write a configuration, some embeddings and a table to a folder."""
     draw = np.random.default_rng(0)
     y = np.arange(90) % 3
     x = draw.normal(size=(90, 6)) + 1.2 * np.eye(3, 6)[y]

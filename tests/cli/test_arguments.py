@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fallow import strategies
-from fallow.cli.arguments import BUILT_IN, PAPERS, check_arguments, check_recipe
+from fallow.cli.arguments import BUILT_IN, PAPERS, check_arguments, check_config
+from fallow.configs.find import find_config, load_configs
+from fallow.configs.papers import FALLOW, GROUP
 from fallow.core.build import find
 from fallow.core.names import spell_class
-from fallow.recipes.find import find_recipe, load_recipes
-from fallow.recipes.papers import FALLOW, GROUP
 from fallow.settings.classes import classes_of
 
 
@@ -27,19 +27,19 @@ def test_every_query_strategy_and_alias_is_known() -> None:
 
 
 def test_every_experiment_configuration_is_known() -> None:
-    parts = [recipe.name.partition("/")[0] for recipe in FALLOW.recipes]
+    parts = [config.name.partition("/")[0] for config in FALLOW.configs]
     assert {*parts} == {*BUILT_IN}
     assert GROUP == PAPERS
-    for name in load_recipes():
-        check_recipe(name)
+    for name in load_configs():
+        check_config(name)
 
 
 @pytest.mark.parametrize("name", ["dmo", "cifar", "unknown/cifar10"])
 def test_early_and_late_a_recipe_is_unknown_in_the_same_words(name: str) -> None:
-    with pytest.raises(ValueError, match="is not a recipe") as early:
-        check_recipe(name)
-    with pytest.raises(ValueError, match="is not a recipe") as late:
-        find_recipe(name)
+    with pytest.raises(ValueError, match="is not an experiment configuration") as early:
+        check_config(name)
+    with pytest.raises(ValueError, match="is not an experiment configuration") as late:
+        find_config(name)
     assert str(early.value).partition(";")[0] == str(late.value).partition(";")[0]
 
 

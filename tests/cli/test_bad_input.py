@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fallow.cli import main
-from fallow.recipes.find import find_recipe
+from fallow.configs.find import find_config
 from fallow.storage.database import Database
 from fallow.study.preparation import open_study
 from fallow.study.study import list_runs, run_study
@@ -59,9 +59,9 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             "No such option.*--sed.*See 'fallow run --help'",
         ),
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
-        (["run"], "Missing argument 'RECIPE'"),
-        (["run", "dmo"], "'dmo' is not a recipe; did you mean 'demo'?"),
-        (["run", "nowhere.txt"], "an experiment configuration ends in .toml"),
+        (["run"], "Missing argument 'CONFIG'"),
+        (["run", "dmo"], "'dmo' is not an experiment configuration; did you mean 'demo'?"),
+        (["run", "nowhere.txt"], "the file of one ends in .toml"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (
             [*RUN, "--strategy", "ahfl"],
@@ -279,7 +279,7 @@ def test_a_damaged_description_is_failure(
     fallow: Command, folder: Path, done: Path
 ) -> None:
     shutil.copytree(done, folder / "study")
-    (folder / "study" / "study.json").write_text('{"name": "tiny", "recipe": {')
+    (folder / "study" / "study.json").write_text('{"name": "tiny", "configuration": {')
     output = fallow(*RUN, "--out", "study", "--resume")
     assert output.code == 1
     assert "study.json is damaged" in output.says()
@@ -293,8 +293,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a finished study of two runs, created without the command."""
     folder = tmp_path_factory.mktemp("done")
     with contextlib.chdir(write_inputs(folder)):
-        setup = Setup(find_recipe("tiny.toml"), Path("study"))
-        cells = list_runs(setup.recipe, setup.recipe.strategies, [0])
+        setup = Setup(find_config("tiny.toml"), Path("study"))
+        cells = list_runs(setup.config, setup.config.strategies, [0])
         open_study(setup, cells, "fallow compare tiny.toml", resume=False)
         assert run_study(setup, cells) == []
     return folder / "study"
@@ -303,9 +303,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
-        ("journal.sqlite", lambda b: b[: len(b) // 2]),
-        ("journal.sqlite", lambda b: b[:4096] + b"\xa5" * (len(b) - 4096)),
-        ("journal.sqlite", lambda b: b"no database" * 100),
+        ("event_log.sqlite", lambda b: b[: len(b) // 2]),
+        ("event_log.sqlite", lambda b: b[:4096] + b"\xa5" * (len(b) - 4096)),
+        ("event_log.sqlite", lambda b: b"no database" * 100),
         ("checkpoints/cycle-1.safetensors", lambda b: b[:-1]),
         ("checkpoints/cycle-1.safetensors", lambda b: b[:-1] + bytes([b[-1] ^ 1])),
         ("checkpoints/cycle-1.safetensors", lambda b: b""),

@@ -21,13 +21,13 @@ from tests.cli.conftest import Command
 COMPARE = ("compare", "tiny.toml", "--jobs", "1")
 
 
-@pytest.mark.parametrize("command", ["algorithms", "datasets", "recipes"])
+@pytest.mark.parametrize("command", ["algorithms", "datasets", "configs"])
 def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str) -> None:
     output = fallow(command, "--json")
     rows = json.loads(output.out)
     assert output.code == 0
     assert all(row["name"] for row in rows)
-    assert {"algorithms": "ahfal", "datasets": "digits", "recipes": "demo"}[command] in {
+    assert {"algorithms": "ahfal", "datasets": "digits", "configs": "demo"}[command] in {
         row["name"] for row in rows
     }
 
@@ -44,7 +44,7 @@ def test_methods_are_spelled_as_in_the_documents_and_found_by_that_name(
         find(kinds().get(row["kind"], strategies), row["name"], OWN)
 
 
-@pytest.mark.parametrize("command", ["algorithms", "datasets", "recipes"])
+@pytest.mark.parametrize("command", ["algorithms", "datasets", "configs"])
 @pytest.mark.parametrize("columns", ["60", "200"])
 def test_names_in_lists_are_whole_at_any_width(
     fallow: Command, monkeypatch: pytest.MonkeyPatch, command: str, columns: str
@@ -172,7 +172,7 @@ def test_a_file_without_a_training_algorithm_refuses_what_needs_a_network(
     output = fallow("run", "own.toml", *words, "--out", "study")
     assert output.code == 0, output.err
     kept = json.loads((folder / "study" / "study.json").read_text())
-    assert kept["recipe"]["training"]["name"] == "fedavg"
+    assert kept["config"]["training"]["name"] == "fedavg"
 
 
 def test_a_model_in_the_current_directory_is_found(fallow: Command, folder: Path) -> None:
@@ -219,4 +219,7 @@ def test_the_installed_command_answers(folder: Path) -> None:
     words = [sys.executable, "-c", code, "run", "dmo"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: 'dmo' is not a recipe; did you mean 'demo'?\n"
+    assert (
+        done.stderr
+        == "error: 'dmo' is not an experiment configuration; did you mean 'demo'?\n"
+    )

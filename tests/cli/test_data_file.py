@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fallow as fl
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from tests.cli.conftest import Command
 
 QUICK = ("--set", "cycles=1", "--seeds", "2", "--jobs", "1")
@@ -21,9 +21,9 @@ OF_THE_FILE = ("data", "label", "site")
 """Settings that say where the data are, which Python has in memory."""
 
 
-def read_settings(study: str) -> Recipe:
+def read_settings(study: str) -> ExperimentConfig:
     described = json.loads((Path(study) / "study.json").read_text())
-    return replace(recipe_from(described["recipe"]), data="rows", label=None, site=None)
+    return replace(config_from(described["config"]), data="rows", label=None, site=None)
 
 
 def read_records(study: str) -> list[dict[str, Any]]:
@@ -109,8 +109,8 @@ def test_explicit_settings_replace_the_sites_in_the_data(
     write_groups(folder)
     chosen = ("--set", "partition=iid", "--set", "sites=2", "--set", "encoder=identity")
     assert fallow("compare", "grouped.npz", *chosen, *QUICK, "--out", "a").code == 0
-    recipe = read_settings("a")
-    assert (str(recipe.partition), recipe.sites) == ("iid", 2)
+    config = read_settings("a")
+    assert (str(config.partition), config.sites) == ("iid", 2)
 
 
 def test_a_network_needs_its_training_algorithm(fallow: Command) -> None:
@@ -123,7 +123,7 @@ def test_a_network_needs_its_training_algorithm(fallow: Command) -> None:
     assert ended.code == 0, ended
     assert (
         read_settings("a").training_config
-        == recipe_from(
+        == config_from(
             {"name": "a", "training": "fedavg", "training_config": {}}
         ).training_config
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fallow.configs.find import load_configs
+from fallow.configs.papers import load_paper_results
 from fallow.encoders import efficientnet_lite
 from fallow.encoders.efficientnet_lite import is_installed, load_network
-from fallow.recipes.find import load_recipes
-from fallow.recipes.papers import load_paper_results
 from fallow.report.final_table import final_table
 from fallow.settings.variants import variant
 from fallow.study.reading import read_study
@@ -18,12 +18,12 @@ from fallow.study.statistics import LEVEL
 from tests.cli.conftest import Command
 from tests.data.test_outline import write_cifar10
 
-DEMO = load_recipes()["demo"]
+DEMO = load_configs()["demo"]
 
 
 def test_each_query_is_there_with_both_ways_of_training() -> None:
-    recipes = [variant(DEMO, strategy) for strategy in DEMO.strategies]
-    assert {(recipe.strategy.name, recipe.training.name) for recipe in recipes} == {
+    configs = [variant(DEMO, strategy) for strategy in DEMO.strategies]
+    assert {(config.strategy.name, config.training.name) for config in configs} == {
         ("random", "fedavg"),
         ("margin", "fedavg"),
         ("random", "closed-form"),

@@ -42,7 +42,7 @@ NAMED = re.sub(r"[^\x20-\x7e]", "", EVIL.replace("/", "_"))[:150]
 def _write_evil_study(root: Path) -> Path:
     """Write a study of two strategies over two seeds with hostile names elsewhere."""
     named = {"name": EVIL, "fields": {EVIL: EVIL}}
-    recipe = {"data": EVIL, "title": EVIL, "training": named, "model": named, EVIL: EVIL}
+    config = {"data": EVIL, "title": EVIL, "training": named, "model": named, EVIL: EVIL}
     write_study(
         root,
         strategies=("random", f"-2+cmd|' _C'!A{NAMED}"),
@@ -50,7 +50,7 @@ def _write_evil_study(root: Path) -> Path:
         cycles=2,
         reference="random",
         name=EVIL,
-        recipe=recipe,
+        config=config,
         command=EVIL,
         classes=[EVIL],
         versions={"fallow": EVIL, EVIL: EVIL},
@@ -62,7 +62,7 @@ def _write_evil_study(root: Path) -> Path:
         file.write_text(json.dumps(part))
     named_by_others: dict[str, object] = {"notes": {EVIL: EVIL}, "versions": {EVIL: EVIL}}
     named_by_others |= {"training": EVIL, "executor": EVIL}
-    rewrite(root, lambda record, _: {"recipe": EVIL, "cohort": sites} | named_by_others)
+    rewrite(root, lambda record, _: {"config": EVIL, "cohort": sites} | named_by_others)
     return root
 
 

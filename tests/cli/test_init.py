@@ -1,4 +1,4 @@
-"""``fallow init``: write a recipe for user data that runs unchanged from any folder."""
+"""``fallow init``: write a configuration for user data that runs unchanged from any folder."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 import fallow as fl
 from fallow.core.suggestions import suggest_keyword
 from fallow.settings.budgets import describe_reading
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from tests.cli.conftest import Command
 from tests.each import mark_long
 
@@ -62,8 +62,8 @@ def test_a_budget_is_the_same_in_python_in_toml_and_on_the_command_line(
 ) -> None:
     cycles = len(budget) if isinstance(budget, list) else 1
     base = BASE | {"cycles": cycles, "budget_allocation": allocation}
-    fl.run(recipe={"name": "mine", **base}, budget=budget, out="python")
-    fl.run(recipe=write_settings("mine.toml", base | {"budget": budget}), out="file")
+    fl.run(config={"name": "mine", **base}, budget=budget, out="python")
+    fl.run(config=write_settings("mine.toml", base | {"budget": budget}), out="file")
     assert fallow("run", "mine.toml", "--out", "toml", "--quiet").code == 0
     write_settings("bare.toml", base)
     setting = f"budget={json.dumps(budget)}"
@@ -81,7 +81,7 @@ def test_one_is_one_label_and_one_point_zero_all_examples(
     base = BASE | {"initial": 0}
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
-        fl.run(recipe={"name": "mine", **base}, budget=budget, out="python")
+        fl.run(config={"name": "mine", **base}, budget=budget, out="python")
     write_settings("mine.toml", base | {"budget": budget})
     toml = fallow("run", "mine.toml", "--out", "toml")
     write_settings("bare.toml", base)
@@ -107,20 +107,20 @@ def test_a_budget_of_one_is_explained_unless_another_counts_labels(
 
 
 def in_python(settings: dict[str, Any]) -> None:
-    fl.run(recipe={"name": "mine", **BASE, **settings})
+    fl.run(config={"name": "mine", **BASE, **settings})
 
 
 def in_toml(settings: dict[str, Any]) -> None:
-    fl.run(recipe=write_settings("mine.toml", BASE | settings))
+    fl.run(config=write_settings("mine.toml", BASE | settings))
 
 
 def in_shell(settings: dict[str, Any]) -> None:
     texts = {name: json.dumps(value) for name, value in settings.items()}
-    with_settings(recipe_from({"name": "mine", **BASE}), texts)
+    with_settings(config_from({"name": "mine", **BASE}), texts)
 
 
 def directly(settings: dict[str, Any]) -> None:
-    Recipe("mine", **settings)
+    ExperimentConfig("mine", **settings)
 
 
 FORMS = (
@@ -170,7 +170,7 @@ def test_a_wrong_budget_ends_in_one_sentence(
 )
 def test_another_word_leads_to_the_name(word: str, name: str, fallow: Command) -> None:
     assert suggest_keyword(word, ["budget", "budget_allocation"]).endswith(f"{name!r}?")
-    for settings in ({word: 1}, {"recipe": "demo", word: 1}):
+    for settings in ({word: 1}, {"config": "demo", word: 1}):
         with pytest.raises(ValueError, match=f"{word} .*did you mean '{name}'"):
             fl.run("digits", "random", **settings)
     assert f"did you mean '{name}'?" in fallow("run", "demo", "--set", f"{word}=3").says()

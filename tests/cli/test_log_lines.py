@@ -22,8 +22,8 @@ from fallow.deployment.site.serve import _announce_replies
 from fallow.strategies import Entropy
 from fallow.transport.envelope import sign_message
 from tests.deployment.hosts import SECRET, Leader, folder
+from tests.deployment.simulations import tiny
 from tests.deployment.test_program_cli import Said, begun, fallow
-from tests.deployment.worlds import tiny
 from tests.keys import key_of
 
 __all__ = ["begun", "fallow"]  # fixtures
@@ -87,7 +87,7 @@ def test_what_an_error_quotes_of_a_row_stands_in_no_line(
     request = Request(
         key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 1}),)
     )
-    handle(sign_message(SECRET, leader.order(request)))
+    handle(sign_message(SECRET, leader.instruction(request)))
     with pytest.raises(ValueError, match="castorp"), log.around():
         quote_a_row()
     leader.ledger.close()

@@ -28,7 +28,7 @@ def test_a_quiet_run_says_nothing_and_does_everything(
 
 
 def test_a_quiet_command_still_says_what_is_wrong(fallow: Command) -> None:
-    assert "not a recipe" in fallow("run", "dmo", "--quiet").says()
+    assert "not an experiment configuration" in fallow("run", "dmo", "--quiet").says()
 
 
 def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:

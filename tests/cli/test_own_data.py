@@ -112,4 +112,4 @@ def test_a_table_with_empty_cells_runs_with_no_strategy_named(
     done = fallow(*words, "--out", "runs/b")
     assert done.code == 0, done
     output = json.loads(Path("runs/b/study.json").read_text())
-    assert output["recipe"]["training"]["name"] == "closed-form"
+    assert output["config"]["training"]["name"] == "closed-form"

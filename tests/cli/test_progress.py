@@ -17,7 +17,9 @@ def test_the_rounds_of_a_line_are_those_of_the_strategy() -> None:
     screen = io.StringIO()
     cells = [StudyRun("random", 0), StudyRun(CLOSED, 0)]
     console = Console(file=screen, width=200)
-    with ProgressWatcher(fl.Recipe("a", rounds=4, cycles=1), cells, console) as watch:
+    with ProgressWatcher(
+        fl.ExperimentConfig("a", rounds=4, cycles=1), cells, console
+    ) as watch:
         for strategy in (CLOSED, "random"):
             watch.shown = -100.0  # time of the next line
             watch(

@@ -56,7 +56,7 @@ COMMANDS: list[list[str]] = [
         "coordinate",
         "init",
         "dmo",
-        "--recipe",
+        "--config",
         "dmo",
         "--sites",
         "a,b",

@@ -175,12 +175,12 @@ def test_other_settings_in_the_folder_of_a_study_are_named(
 
 
 def test_the_folder_of_a_study_is_no_data_and_hides_no_recipe(folder: Path) -> None:
-    from fallow.cli.options import named_recipe
+    from fallow.cli.options import named_config
 
     (folder / "demo").mkdir()
-    assert named_recipe("demo", None) == (None, "demo")  # such as images
+    assert named_config("demo", None) == (None, "demo")  # such as images
     (folder / "demo" / "study.json").write_text("{}")
-    assert named_recipe("demo", None) == ("demo", None)
+    assert named_config("demo", None) == ("demo", None)
 
 
 def test_nulls_of_parquet_are_missing_cells(fallow: Command, folder: Path) -> None:

@@ -12,12 +12,12 @@ from fallow.sites.store import Label
 from fallow.training import FedAvg
 from fallow.transport.serialized import SerializingChannel
 from tests.contracts.strategies import FOR_NUMBERS
+from tests.simulations import Simulation, Tables
+from tests.simulations import simulation as with_classes
 from tests.strategies.regression import federation
-from tests.worlds import Simulation, Tables
-from tests.worlds import world as with_classes
 
 
-def world(
+def simulation(
     sites: Tables,
     strategy: Any,
     seed: int = 0,

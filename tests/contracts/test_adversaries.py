@@ -41,7 +41,7 @@ from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import Instruction
 from fallow.transport.peer_messages import (
     Delivery,
-    _name_letter,
+    _name_peer_message,
     bytes_to_tensor,
     delivery_body,
     read_delivery,
@@ -206,7 +206,9 @@ SEAL = new_secret()
 def seal(sender: str, content: object) -> torch.Tensor:
     """Seal arbitrary content as a message of a sender to site b."""
     order = Instruction("study", "run", sender, key_of("0/query/0"), 1)
-    sealed = encrypt_for(public_half(SEAL), pack(content), _name_letter(order, sender, "b"))
+    sealed = encrypt_for(
+        public_half(SEAL), pack(content), _name_peer_message(order, sender, "b")
+    )
     return bytes_to_tensor(sealed)
 
 

@@ -20,10 +20,11 @@ from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
 from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
-from fallow.transport.checks import check_order
+from fallow.transport.checks import check_instruction
 from fallow_papers.ahfal import codes
 from tests.engine.jobs import mlp
 from tests.keys import key_of
+from tests.simulations import simulation, tables
 from tests.training.personal.federation import (
     CONFIG,
     METHODS,
@@ -31,7 +32,6 @@ from tests.training.personal.federation import (
     first_state,
     rounds,
 )
-from tests.worlds import tables, world
 
 EVERY = [
     cls()
@@ -57,29 +57,29 @@ TRAINERS = (
 )
 
 
-def order(verb: str, kind: Any, owner: str = "query") -> Request:
+def order(function: str, kind: Any, owner: str = "query") -> Request:
     """Return an instruction of a malicious coordinator, which bypasses `Ask`."""
-    return Request(key_of("0/query/0"), owner, 0, 0, (Step(kind, verb, {}),))
+    return Request(key_of("0/query/0"), owner, 0, 0, (Step(kind, function, {}),))
 
 
 @pytest.mark.parametrize("method", EVERY, ids=str)
 def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
     method: Any,
 ) -> None:
-    site = world(tables(), method).members["a"]
-    for verb in method.contract.verbs:
-        others = [k for k in get_args(Kind) if method.contract.refusal(verb, k)]
+    site = simulation(tables(), method).members["a"]
+    for function in method.contract.disclosures:
+        others = [k for k in get_args(Kind) if method.contract.refusal(function, k)]
         assert len(others) == len(get_args(Kind)) - 1
         for kind in others:
-            sent = order(verb, kind)
-            why = f"{verb!r} by {kind}: the contract of .* allows it only by"
+            sent = order(function, kind)
+            why = f"{function!r} by {kind}: the contract of .* allows it only by"
             with pytest.raises(ValueError, match=f"site a does not answer {why}"):
                 answer_step(site, sent.steps[0], sent)
             if kind != "fit":
                 with pytest.raises(
                     ValueError, match=f"instruction 0/query/0 requests {why}"
                 ):
-                    check_order(sent, site.parts)
+                    check_instruction(sent, site.parts)
 
 
 @pytest.mark.parametrize("method", TRAINERS, ids=str)
@@ -90,11 +90,15 @@ def test_training_asks_all_that_its_contract_lists(method: Any) -> None:
 
 
 def listed(method: Any) -> set[tuple[str, str]]:
-    return {(how, verb) for how, verbs in method.contract.asked.items() for verb in verbs}
+    return {
+        (how, function)
+        for how, functions in method.contract.asked.items()
+        for function in functions
+    }
 
 
 @pytest.mark.parametrize(
-    ("method", "owner", "verb", "kind"),
+    ("method", "owner", "function", "kind"),
     [
         (FALE(), "query", "score", "each"),  # a number for each example, kept at the site
         (FALE(), "query", "select", "each"),  # examples
@@ -108,15 +112,15 @@ def listed(method: Any) -> set[tuple[str, str]]:
     ],
 )
 def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
-    method: Any, owner: str, verb: str, kind: str
+    method: Any, owner: str, function: str, kind: str
 ) -> None:
-    made = world(tables(), method if owner == "query" else Entropy())
+    made = simulation(tables(), method if owner == "query" else Entropy())
     site = made.members["a"]
     if owner != "query":
         site.parts.methods["training"] = method
     with pytest.raises(
-        ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"
+        ValueError, match=rf"site a (does not answer '{function}' by {kind}|has no)"
     ):
-        made.channel.exchange({"a": order(verb, kind, owner)})
+        made.channel.exchange({"a": order(function, kind, owner)})
     with pytest.raises(ValueError, match=r"instruction 0/query/0 (requests|is of)"):
-        check_order(order(verb, kind, owner), site.parts)
+        check_instruction(order(function, kind, owner), site.parts)

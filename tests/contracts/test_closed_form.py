@@ -17,13 +17,13 @@ NUMBERS = [name for name, cls in classes_of("strategy").items() if not cls.contr
 
 
 @pytest.fixture(scope="module")
-def world() -> fl.Federation:
+def simulation() -> fl.Federation:
     return fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
 
 
-def run(world: fl.Federation, strategy: str) -> fl.Run:
+def run(simulation: fl.Federation, strategy: str) -> fl.Run:
     return fl.run(
-        world,
+        simulation,
         strategy,
         training="closed-form",
         encoder="identity",  # fast
@@ -44,14 +44,14 @@ def test_every_strategy_is_for_classes_or_for_numbers() -> None:
 
 @pytest.mark.parametrize("strategy", sorted(set(CLASSES) - REFUSED.keys()))
 def test_it_chooses_rows_by_a_head_in_closed_form(
-    world: fl.Federation, strategy: str
+    simulation: fl.Federation, strategy: str
 ) -> None:
-    done = run(world, strategy)
+    done = run(simulation, strategy)
     assert done.records["labeled"].tolist() == [24, 36]
     assert done.records["accuracy"].iloc[-1] > 0.4  # chance is 0.1
 
 
 @pytest.mark.parametrize("strategy", sorted(REFUSED))
-def test_it_is_refused_in_one_sentence(world: fl.Federation, strategy: str) -> None:
+def test_it_is_refused_in_one_sentence(simulation: fl.Federation, strategy: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=REFUSED[strategy]):
-        run(world, strategy)
+        run(simulation, strategy)

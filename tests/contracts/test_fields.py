@@ -172,14 +172,16 @@ def digest(run: fl.Run) -> str:
         "seconds",
         "training",
         "strategy",
-        "recipe",
+        "config",
         "notes",
         "bytes_down",
         "revealed",
     ]
     sent = []
     for entries in run.records["revealed"]:
-        sent.append([(entry["verb"], entry["what"], entry["bytes"]) for entry in entries])
+        sent.append(
+            [(entry["function"], entry["what"], entry["bytes"]) for entry in entries]
+        )
     measured = run.records.drop(columns=described).to_json()
     hashed = hashlib.sha256((measured + run.labels.to_json() + str(sent)).encode())
     hash_tensors(hashed, run.saved)

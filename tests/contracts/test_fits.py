@@ -19,13 +19,13 @@ from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
 from fallow.storage.files import load_tree
 from fallow.training import personal
 from tests.keys import key_of
-from tests.training.personal.test_bad_input import RECIPE, odd
+from tests.training.personal.test_bad_input import EXPERIMENT, odd
 
 ALGORITHMS = {**names(training), **names(personal)}
 SENT = {"training", "head"}
@@ -40,15 +40,21 @@ def data_for(contract: Any) -> Dataset:
     return replace(data, y=y, y_test=data.y_test.float(), classes=())
 
 
-def world_for(name: str, **changes: Any) -> tuple[SimulatedEnvironment, EventLog]:
+def simulation_for(name: str, **changes: Any) -> tuple[SimulatedEnvironment, EventLog]:
     contract = ALGORITHMS[name].contract
-    recipe: Recipe = replace(
-        RECIPE, training=Spec(name), initial=0.5, budget=0.2, cycles=1, rounds=2, **changes
+    config: ExperimentConfig = replace(
+        EXPERIMENT,
+        training=Spec(name),
+        initial=0.5,
+        budget=0.2,
+        cycles=1,
+        rounds=2,
+        **changes,
     )
     if contract.linear:
-        recipe = replace(recipe, model=Spec("linear"), validation=0.0)
-    journal = EventLog()
-    return environment_of(recipe, 0, data_for(contract), journal), journal
+        config = replace(config, model=Spec("linear"), validation=0.0)
+    event_log = EventLog()
+    return environment_of(config, 0, data_for(contract), event_log), event_log
 
 
 @pytest.mark.parametrize(
@@ -67,29 +73,29 @@ def test_local_training_is_what_the_algorithm_declares(
         return accept(site, step, request)
 
     def remember_fit(site: LocalSite, step: Step, request: Request, result: Any) -> None:
-        if request.owner == "training" and step.verb == LOCAL:
+        if request.owner == "training" and step.function == LOCAL:
             kept.update(result.own)
         remember(site, step, request, result)
 
     monkeypatch.setattr(LocalSite, "accept_fit", accept_fit)
     monkeypatch.setattr(LocalSite, "remember_fit", remember_fit)
     changes = {"validation": 0.0, "head": head} if head == "exact" else {}
-    world, journal = world_for(name, **changes)
-    ExperimentRun(world, journal, folder=tmp_path).go()
+    simulation, event_log = simulation_for(name, **changes)
+    ExperimentRun(simulation, event_log, folder=tmp_path).go()
 
-    methods: dict[str, Any] = {"training": world.methods["training"]}
-    if "head" in world.methods:
-        methods["head"] = world.methods["head"]
-    state = declared_state(world.methods)
+    methods: dict[str, Any] = {"training": simulation.methods["training"]}
+    if "head" in simulation.methods:
+        methods["head"] = simulation.methods["head"]
+    state = declared_state(simulation.methods)
     models: dict[str, set[str]] = {owner: set() for owner in methods}
     for step, request in fits:
         assert state.find_wrong_part(step.args) is None
         if request.owner in SENT:
-            models[request.owner].add(step.verb)
+            models[request.owner].add(step.function)
             method = methods[request.owner]
             config = step.training_config
-            assert method.contract.fit.allows(method, step.verb, config), (
-                step.verb,
+            assert method.contract.fit.allows(method, step.function, config), (
+                step.function,
                 config,
             )
     for owner, method in methods.items():
@@ -104,8 +110,8 @@ def test_local_training_is_what_the_algorithm_declares(
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_nothing_else_is_trained_or_sent(name: str) -> None:
-    world, _ = world_for(name)
-    method: Any = world.methods["training"]
+    simulation, _ = simulation_for(name)
+    method: Any = simulation.methods["training"]
     fit = method.contract.fit
     agreed: TrainingConfig = method.training_config
     more = replace(agreed, stages=agreed.trained_stages * 3, batch_size=999)
@@ -129,8 +135,8 @@ def test_nothing_else_is_trained_or_sent(name: str) -> None:
 
 @pytest.mark.parametrize("owner", ["training", "query"])
 def test_a_site_takes_no_part_of_a_model_that_is_not_declared(owner: str) -> None:
-    world, _ = world_for("FedAvg")
-    site = next(iter(world.members.values()))
+    simulation, _ = simulation_for("FedAvg")
+    site = next(iter(simulation.members.values()))
     step = Step("fit", LOCAL, {"w": torch.zeros(3), "moments": torch.zeros(3)}, None)
     with pytest.raises(ValueError, match=r"'moments' with a model.*FitDeclaration\(sent="):
         site.accept_fit(step, Request(key_of("0/train/0/0"), owner, 0, 0, (step,)))

@@ -14,11 +14,11 @@ from fallow.core.streams import stream
 from fallow.settings.classes import classes_of
 from fallow.strategies import AHFAL, Entropy, Random
 from fallow.transport.serialized import SerializingChannel
-from tests.contracts.numbers import world
+from tests.contracts.numbers import simulation
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.each import each_of
 from tests.keys import key_of
-from tests.worlds import Simulation, Table, tables
+from tests.simulations import Simulation, Table, tables
 
 
 def choices(strategy: Any) -> list[str]:
@@ -40,16 +40,16 @@ def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any)
     contract = strategy.contract
     assert contract.title and contract.paper and contract.cohort >= 1
     assert set(contract.needs) <= {"local", "global"}
-    assert contract.verbs
-    for verb, reveals in contract.verbs.items():
-        assert callable(getattr(strategy, verb))
+    assert contract.disclosures
+    for function, reveals in contract.disclosures.items():
+        assert callable(getattr(strategy, function))
         assert len(reveals.split()) >= 2
-    assert "query" not in contract.verbs  # the server side is no client function
+    assert "query" not in contract.disclosures  # the server side is no client function
 
 
 @of_all
 def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
-    federation = world(tables(), strategy)
+    federation = simulation(tables(), strategy)
     with pytest.raises(
         ValueError, match="site a does not answer '__init__' by each: the contract"
     ):
@@ -62,11 +62,11 @@ def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
 def test_a_query_asks_all_that_its_contract_lists_and_nothing_in_another_way(
     strategy: Any,
 ) -> None:
-    federation = world(tables(), strategy)
+    federation = simulation(tables(), strategy)
     federation.query(3)
     asked = strategy.contract.asked.items()
     assert set(federation.shown.entries) == {
-        (how, verb) for how, verbs in asked for verb in verbs
+        (how, function) for how, functions in asked for function in functions
     }
 
 
@@ -92,45 +92,49 @@ def test_the_misspelling_test_finds_the_fields() -> None:
 def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
     strategy: Any, budget: int
 ) -> None:
-    picks = world(tables(), strategy).picks(budget)
-    assert picks.keys() == {"a", "b", "c"}
-    for rows in picks.values():
+    selected = simulation(tables(), strategy).selected(budget)
+    assert selected.keys() == {"a", "b", "c"}
+    for rows in selected.values():
         assert len(rows) == len(set(rows)) == min(budget, 12)
         assert set(rows) <= set(range(12))
 
 
 @of_all
 def test_each_site_spends_its_own_budget(strategy: Any) -> None:
-    picks = world(tables(), strategy).picks({"a": 1, "b": 0, "c": 4})
-    assert {name: len(rows) for name, rows in picks.items()} == {"a": 1, "c": 4}
+    selected = simulation(tables(), strategy).selected({"a": 1, "b": 0, "c": 4})
+    assert {name: len(rows) for name, rows in selected.items()} == {"a": 1, "c": 4}
 
 
 @of_all
 def test_a_site_whose_pool_is_empty_picks_nothing_and_stops_nobody(strategy: Any) -> None:
     sites = tables()
     nothing = torch.empty(0, dtype=torch.int64)
-    picks = world({**sites, "b": sites["b"].rows(nothing)}, strategy).picks(3)
-    assert picks.keys() == {"a", "c"}
-    assert all(len(rows) == 3 for rows in picks.values())
+    selected = simulation({**sites, "b": sites["b"].rows(nothing)}, strategy).selected(3)
+    assert selected.keys() == {"a", "c"}
+    assert all(len(rows) == 3 for rows in selected.values())
 
 
 @of_all
 def test_a_site_without_labels_picks_as_many_as_asked(strategy: Any) -> None:
     bare = {name: Table(t.local, t.common) for name, t in tables().items()}
-    assert all(len(set(rows)) == 4 for rows in world(bare, strategy).picks(4).values())
+    assert all(
+        len(set(rows)) == 4 for rows in simulation(bare, strategy).selected(4).values()
+    )
 
 
 @of_all
 def test_one_site_alone_picks_as_many_as_asked(strategy: Any) -> None:
-    (rows,) = world({"a": tables()["a"]}, strategy).picks(4).values()
+    (rows,) = simulation({"a": tables()["a"]}, strategy).selected(4).values()
     assert len(set(rows)) == 4
 
 
 @of_all
 def test_rows_that_are_all_equal_are_still_different_picks(strategy: Any) -> None:
     first = torch.zeros(12, dtype=torch.int64)
-    picks = world({name: t.rows(first) for name, t in tables().items()}, strategy).picks(5)
-    assert all(len(set(rows)) == 5 for rows in picks.values())
+    selected = simulation(
+        {name: t.rows(first) for name, t in tables().items()}, strategy
+    ).selected(5)
+    assert all(len(set(rows)) == 5 for rows in selected.values())
 
 
 @of_all
@@ -139,22 +143,26 @@ def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(
 ) -> None:
     sites = tables()
     turned = dict(reversed(sites.items()))
-    assert world(sites, strategy).picks(5) == world(turned, strategy).picks(5)
+    assert simulation(sites, strategy).selected(5) == simulation(turned, strategy).selected(
+        5
+    )
 
 
 @of_all
 def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
     sites = tables()
-    assert world(sites, strategy).picks(5) == world(
+    assert simulation(sites, strategy).selected(5) == simulation(
         sites, strategy, runtime=SerializingChannel
-    ).picks(5)
+    ).selected(5)
 
 
 @of_all
 def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
     sites = tables(labels=60)  # every site has several classes, so no scores are tied
-    first = world(sites, strategy, 0).picks(5)
-    differ = any(world(sites, strategy, seed).picks(5) != first for seed in (1, 2, 3))
+    first = simulation(sites, strategy, 0).selected(5)
+    differ = any(
+        simulation(sites, strategy, seed).selected(5) != first for seed in (1, 2, 3)
+    )
     assert differ is strategy.contract.draws
 
 
@@ -163,16 +171,20 @@ def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
     sites = tables(seed, labels=60)
     turn = torch.randperm(12, generator=stream(seed, "turn"))
-    turned = world({name: t.rows(turn) for name, t in sites.items()}, strategy).picks(5)
+    turned = simulation(
+        {name: t.rows(turn) for name, t in sites.items()}, strategy
+    ).selected(5)
     back = {name: turn[rows].tolist() for name, rows in turned.items()}
-    assert back == world(sites, strategy).picks(5)
+    assert back == simulation(sites, strategy).selected(5)
 
 
 @of_logits
 def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
     sites = tables()
     shifted = {name: t.plus(3.0) for name, t in sites.items()}
-    assert world(shifted, strategy).picks(5) == world(sites, strategy).picks(5)
+    assert simulation(shifted, strategy).selected(5) == simulation(
+        sites, strategy
+    ).selected(5)
 
 
 @of_all
@@ -180,9 +192,9 @@ def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
     if isinstance(strategy, Random):
         return  # uses no model
     sites = {name: spoilt(t, rows=4) for name, t in tables(labels=60).items()}
-    for rows in world(sites, strategy).picks(8).values():
+    for rows in simulation(sites, strategy).selected(8).values():
         assert set(rows) == set(range(4, 12))
-    for rows in world(sites, strategy).picks(9).values():
+    for rows in simulation(sites, strategy).selected(9).values():
         assert len(set(rows)) == 9
 
 
@@ -194,7 +206,7 @@ def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(
         return
     sites = {name: spoilt(t, rows=12) for name, t in tables().items()}
     with pytest.raises(RuntimeError, match="NaN or infinite"):
-        world(sites, strategy).picks(3)
+        simulation(sites, strategy).selected(3)
 
 
 def spoilt(table: Table, rows: int) -> Table:
@@ -211,7 +223,7 @@ def spoilt(table: Table, rows: int) -> Table:
 def test_models_data_labels_and_global_random_state_stay_as_they_were(
     strategy: Any,
 ) -> None:
-    federation = world(tables(), strategy)
+    federation = simulation(tables(), strategy)
     before, state = _contents(federation), torch.get_rng_state()
     memo = {"from": "an earlier cycle"}
     strategy.query(federation.ask(), dict.fromkeys("abc", 3), memo)
@@ -241,11 +253,11 @@ def _contents(federation: Simulation) -> dict[str, torch.Tensor]:
 @of_all
 def test_no_hidden_label_is_read(strategy: Any) -> None:
     sites = tables()
-    honest = world(sites, strategy).picks(5)
+    honest = simulation(sites, strategy).selected(5)
     for poison in (2.0, 1e6):
-        federation = world(sites, strategy)
+        federation = simulation(sites, strategy)
         for name, site in federation.members.items():
             site.values[site.pool] = poison
             if not strategy.contract.simulator_only:  # declares that it reads them
                 site.parts.hidden[name][site.pool] = int(poison)
-        assert federation.picks(5) == honest
+        assert federation.selected(5) == honest

@@ -38,24 +38,24 @@ LABELS = frozenset(
 OF_ROWS = frozenset({"rows", "blocks", "logits", "embed"})
 EXEMPT = {
     # models, and the number of labels as their weight, which every site reports anyway
-    *(("FedRep", verb) for verb in ("upload",)),
-    *(("PFedGraph", verb) for verb in ("upload",)),
-    *(("Robust", verb) for verb in ("upload",)),
-    *(("Entropy", verb) for verb in ("upload",)),
-    *(("DPFL", verb) for verb in ("model", "weigh", "choices")),
+    *(("FedRep", function) for function in ("upload",)),
+    *(("PFedGraph", function) for function in ("upload",)),
+    *(("Robust", function) for function in ("upload",)),
+    *(("Entropy", function) for function in ("upload",)),
+    *(("DPFL", function) for function in ("model", "weigh", "choices")),
     *((name, "upload") for name in ("FedAvg", "FedProx", "KCFU", "Evidential")),
     *((name, "upload") for name in ("APFL", "Ditto", "FedAvgPost", "KNNPer", "PerFedAvg")),
     *((name, "upload") for name in ("FedAvgFT", "FedProxFT")),
     # over all examples, labeled or not, so a label changes none of them
-    *(("ExactHead", verb) for verb in ("columns", "spread")),
-    *(("Scaling", verb) for verb in ("columns", "cells", "spread")),
+    *(("ExactHead", function) for function in ("columns", "spread")),
+    *(("Scaling", function) for function in ("columns", "cells", "spread")),
     *(
-        (name, verb)
+        (name, function)
         for name in ("FALE", "Pivotal")
-        for verb in ("totals", "spread", "gram")
+        for function in ("totals", "spread", "gram")
     ),
-    *(("Fourier", verb) for verb in ("moments",)),
-    *(("Convolution", verb) for verb in ("contrast", "patches")),
+    *(("Fourier", function) for function in ("moments",)),
+    *(("Convolution", function) for function in ("contrast", "patches")),
     # of clusters: see docs/threats.md for what they disclose
     *((name, "size") for name in ("Typical", "TypicalUnsure", "Coverage")),
     *((name, "counts") for name in ("Typical", "TypicalUnsure")),
@@ -108,22 +108,22 @@ class Noted:
 def noting() -> Iterator[Noted]:
     noted = Noted()
 
-    def recording(method: Any, verb: str) -> Callable[..., Any]:
-        run_function: Any = site_function(method, verb)
+    def recording(method: Any, function: str) -> Callable[..., Any]:
+        run_function: Any = site_function(method, function)
 
         def run(view: Any, **args: Any) -> Any:
             recorder = Recorder(view)
             result = run_function(recorder, **args)
             contract = method.contract
             is_private = isinstance(result, Release) and result.delta > 0
-            is_sent = verb in {*contract.sum, *contract.each, *contract.relay}
+            is_sent = function in {*contract.sum, *contract.each, *contract.relay}
             if (
                 recorder.is_read
                 and is_sent
                 and not is_private
-                and verb not in contract.waits
+                and function not in contract.waits
             ):
-                noted.reads.add((type(method).__name__, verb))
+                noted.reads.add((type(method).__name__, function))
             return result
 
         return run
@@ -146,9 +146,9 @@ def list_faults(
 ) -> Iterator[str]:
     """Yield the deviations of an instruction and its reply from the declaration."""
     method = site.method(request.owner)
-    declaration = declared(method).get(step.verb)
+    declaration = declared(method).get(step.function)
     if declaration is None:
-        yield f"{type(method).__name__} does not declare {step.verb}"
+        yield f"{type(method).__name__} does not declare {step.function}"
         return
     sizes = resolve_dims(site.parts.layout, site.parts.classes, sites=3)
     sizes["inputs"] = site.seen[:1].numel()
@@ -165,7 +165,7 @@ def list_faults(
     if why is None and declaration.returns is not None and step.kind in ("sum", "each"):
         why = find_fault(declaration.returns, answer, known)
     if why is not None:
-        yield f"{type(method).__name__}.{step.verb}: {why}"
+        yield f"{type(method).__name__}.{step.function}: {why}"
 
 
 def run_small(strategy: Any, algorithm: Any, data: Any, **settings: Any) -> None:

@@ -29,10 +29,10 @@ from fallow.strategies import (
 )
 from fallow.transport.serialized import SerializingChannel
 from fallow.transport.wire import pack_request
-from tests.contracts.numbers import world
+from tests.contracts.numbers import simulation
 from tests.contracts.strategies import of_all
+from tests.simulations import Simulation, Tables, tables
 from tests.test_threats import load_script
-from tests.worlds import Simulation, Tables, tables
 
 CLASSES = 4
 ROOT = Path(__file__).resolve().parents[2]
@@ -321,7 +321,7 @@ class Recording:
 
 
 def recorded(strategy: Any, sites: Tables) -> tuple[Simulation, Recording]:
-    federation = world(sites, strategy, runtime=SerializingChannel)
+    federation = simulation(sites, strategy, runtime=SerializingChannel)
     recording = Recording(federation.channel, [], [])  # type: ignore[arg-type]
     return Simulation(strategy, federation.members, recording), recording
 

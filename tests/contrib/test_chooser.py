@@ -16,26 +16,26 @@ from fallow.core.build import build
 from fallow.core.streams import stream
 from fallow.deployment.building import build_study
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.strategies import Margin, Typical
 from fallow.study.study_run import Setup, StudyRun
+from tests.deployment.simulations import federation as real_federation
+from tests.deployment.simulations import rows
 from tests.deployment.test_closed_form import CLOSED
-from tests.deployment.worlds import federation as real_federation
-from tests.deployment.worlds import rows
 from tests.experiment.crash import KILLED, WELL, load_outcome, points, tiny, work
-from tests.worlds import Simulation, tables, world
+from tests.simulations import Simulation, simulation, tables
 
 
 @pytest.mark.parametrize("arm", [Typical(), Coverage(), Margin()], ids=str)
 def test_with_one_arm_it_is_that_arm(arm: Any) -> None:
     name = type(arm).__name__.lower()
     sites = tables(rows=30)
-    alone = world(sites, Chooser((name,)))
-    plain = world(sites, arm)
-    assert alone.picks(4) == plain.picks(4)
+    alone = simulation(sites, Chooser((name,)))
+    plain = simulation(sites, arm)
+    assert alone.selected(4) == plain.selected(4)
     assert set(alone.shown.entries) == set(plain.shown.entries)  # no other request
 
 
@@ -81,7 +81,7 @@ def test_a_loss_that_has_exploded_or_is_not_known_moves_weights_no_farther() -> 
 
 def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
     sites = tables(rows=40)
-    federation = world(sites, Chooser(("margin", "entropy")))
+    federation = simulation(sites, Chooser(("margin", "entropy")))
     memo: dict[str, Any] = {}
     outcome = []
     for cycle in range(3):
@@ -95,9 +95,11 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
             is_better = memo["notes"]["loss"] < before["notes"]["loss"]
             moved = memo["notes"]["chances"][arm] - before["notes"]["chances"][arm]
             assert (moved > 0) is is_better
-        picks = {name: site.memory["picks"] for name, site in federation.members.items()}
+        selected = {
+            name: site.memory["selected"] for name, site in federation.members.items()
+        }
         federation.buy(
-            {name: kept["rows"].tolist() for name, kept in picks.items()},
+            {name: kept["rows"].tolist() for name, kept in selected.items()},
             label=1,
             cycle=cycle,
         )
@@ -155,14 +157,14 @@ def ridge_of(z: Tensor, y: Tensor) -> float:
 
 
 def test_the_loss_is_that_of_fits_without_the_row() -> None:
-    federation = world(tables(labels=12), Chooser(("margin", "entropy")))
+    federation = simulation(tables(labels=12), Chooser(("margin", "entropy")))
     z, y = labeled(federation)
     expected = refit(z, y, ridge_of(z, y))
     assert found_loss(federation) == pytest.approx(sum(expected) / len(expected))
 
 
 def test_rows_of_a_known_chance_count_alone_and_by_its_inverse() -> None:
-    federation = world(tables(labels=12), Chooser(("margin", "entropy")))
+    federation = simulation(tables(labels=12), Chooser(("margin", "entropy")))
     for name, chance in (("a", 0.1), ("b", 0.4)):
         drawn = [Label(row, 1.0, 1, 1.0, chance) for row in (2, 5)]
         federation.members[name].buy(drawn)
@@ -177,7 +179,7 @@ def test_rows_of_a_known_chance_count_alone_and_by_its_inverse() -> None:
 
 
 def test_a_chance_is_forgotten_with_its_label() -> None:
-    site = world(tables(), Chooser()).members["a"]
+    site = simulation(tables(), Chooser()).members["a"]
     site.buy([Label(0, 1.0, 0, 1.0, 0.25)])
     assert float(site.chance[0]) == 0.25
     site.reread([])
@@ -192,13 +194,13 @@ CELL = StudyRun('chooser:arms=["margin", "prices"]', 0)
 
 def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path) -> None:
     """Kill a run while the first reward is computed and resume it."""
-    recipe = replace(
+    config = replace(
         tiny(tmp_path), evaluation_fraction=0.3, cycles=2, rounds=1, score_rounds=1
     )
-    whole = Setup(recipe, tmp_path / "whole")
+    whole = Setup(config, tmp_path / "whole")
     assert work(whole, CELL) == WELL
     deadly = 3 * points(whole.out) // 4
-    again = Setup(recipe, tmp_path / "killed")
+    again = Setup(config, tmp_path / "killed")
     assert work(again, CELL, deadly) == KILLED
     assert work(again, CELL) == WELL
     assert load_outcome(again, CELL) == load_outcome(whole, CELL)
@@ -238,16 +240,16 @@ def test_it_is_built_from_a_recipe_with_its_arms() -> None:
 
 def test_real_sites_need_secure_sums_or_agree_to_what_is_shown(tmp_path: Path) -> None:
     secure = Privacy(secure_sum=True)
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hospitals",
         **{**CLOSED, "strategy": Spec("chooser")},
         training=Spec("closed-form", {"shown": "parts"}),
         privacy=secure,
     )
-    agreed = real_federation(tmp_path, recipe, rows(classes=3)).agreement
+    agreed = real_federation(tmp_path, config, rows(classes=3)).agreement
     build_study(agreed)
-    plain = replace(agreed, recipe=replace(recipe, privacy=Privacy()))
+    plain = replace(agreed, config=replace(config, privacy=Privacy()))
     with pytest.raises(ValueError, match="those of a single example reveal it"):
         build_study(plain)
-    shown = replace(plain.recipe, strategy=Spec("chooser", {"shown": "parts"}))
-    build_study(replace(plain, recipe=shown))
+    shown = replace(plain.config, strategy=Spec("chooser", {"shown": "parts"}))
+    build_study(replace(plain, config=shown))

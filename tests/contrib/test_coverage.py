@@ -18,7 +18,7 @@ from fallow.contrib.coverage import (
 )
 from fallow.core.streams import stream
 from fallow.strategies.parts import margins
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -29,15 +29,15 @@ def plain_greedy(
     kernels: Tensor, covered: Tensor, weight: Tensor, besides: Tensor, n: int
 ) -> list[int]:
     """Recompute every gain for each selection."""
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(n):
         gains = []
         for row, own in enumerate(kernels):
             more = (torch.maximum(covered, own) - covered) @ weight
-            gains.append(-1.0 if row in picks else float(more + besides[row]))
-        picks.append(max(range(len(gains)), key=lambda row: gains[row]))
-        covered = torch.maximum(covered, kernels[picks[-1]])
-    return picks
+            gains.append(-1.0 if row in selected else float(more + besides[row]))
+        selected.append(max(range(len(gains)), key=lambda row: gains[row]))
+        covered = torch.maximum(covered, kernels[selected[-1]])
+    return selected
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -102,7 +102,7 @@ def test_without_labels_or_a_model_all_rows_count_alike() -> None:
     sure, prices = read_outlook(total, True)
     assert sure == 0.0
     assert prices.tolist() == [1.0] * 3
-    federation = world(tables(), Coverage(least=3))
+    federation = simulation(tables(), Coverage(least=3))
     for site in federation.members.values():
         del site.memory["global"]
     federation.query(2)
@@ -122,16 +122,18 @@ def places(table: Table, rows: list[int]) -> list[int]:
 
 def test_one_site_covers_each_place_once() -> None:
     table = far_apart(0)
-    picks = world({"a": table}, Coverage(least=3)).picks(4)["a"]
-    assert sorted(places(table, picks)) == [0, 1, 2, 3]
+    selected = simulation({"a": table}, Coverage(least=3)).selected(4)["a"]
+    assert sorted(places(table, selected)) == [0, 1, 2, 3]
 
 
 def test_sites_that_are_alike_do_not_cover_the_same_place_twice() -> None:
     sites = {name: far_apart(seed) for seed, name in enumerate("abcd")}
     result = []
     for seed in range(6):
-        picks = world(sites, Coverage(least=3), seed).picks(1)
-        result.append(len({places(sites[name], rows)[0] for name, rows in picks.items()}))
+        selected = simulation(sites, Coverage(least=3), seed).selected(1)
+        result.append(
+            len({places(sites[name], rows)[0] for name, rows in selected.items()})
+        )
     # four random examples cover 2.7 of four centers on average
     assert sum(result) / len(result) > 2.6
 
@@ -139,23 +141,23 @@ def test_sites_that_are_alike_do_not_cover_the_same_place_twice() -> None:
 def test_what_another_site_has_labeled_is_covered() -> None:
     a, b = far_apart(0), far_apart(1)
     labeled = replace(b, labels=[0, 0, 0])
-    federation = world({"a": a, "b": labeled}, Coverage(least=3, prices=False))
+    federation = simulation({"a": a, "b": labeled}, Coverage(least=3, prices=False))
     member = federation.members["b"]
     member.x[member.labeled] = 20 * torch.eye(4).double()[:3]
     for site in federation.members.values():
         del site.memory["global"]  # all examples then have equal weight
-    picks = federation.picks({"a": 1, "b": 0})["a"]
-    assert places(a, picks) == [3]
+    selected = federation.selected({"a": 1, "b": 0})["a"]
+    assert places(a, selected) == [3]
 
 
 def test_the_coverage_of_landmarks_grows_with_every_part() -> None:
     sites = {name: far_apart(seed) for seed, name in enumerate("abc")}
-    federation = world(sites, Coverage(least=3))
+    federation = simulation(sites, Coverage(least=3))
     federation.query(6)
     for site in federation.members.values():
         rows = site.memory["cover"]["rows"].tolist()
         assert len(rows) == len(set(rows)) == 6
-        assert site.memory["picks"]["rows"].tolist() == rows
+        assert site.memory["selected"]["rows"].tolist() == rows
 
 
 @pytest.mark.parametrize(

@@ -14,29 +14,29 @@ from fallow.contrib.fisher import FLAT, add_products, fold, lower_trace, unfold
 from fallow.core.streams import stream
 from fallow.deployment.building import build_study
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
+from tests.deployment.simulations import federation as real_federation
+from tests.deployment.simulations import rows
 from tests.deployment.test_closed_form import CLOSED
-from tests.deployment.worlds import federation as real_federation
-from tests.deployment.worlds import rows
+from tests.simulations import simulation, tables
 from tests.strategies.regression import draws, federation, picked, stacked, table, with_ones
-from tests.worlds import tables, world
 
 
 def plain_greedy(x: Tensor, u: Tensor, known: Tensor, wanted: Tensor, n: int) -> list[int]:
     """Compute the trace with a new inverse for every candidate."""
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(n):
         traces = []
         for row in range(len(x)):
             more = known + u[row] * torch.outer(x[row], x[row])
             trace = float((torch.linalg.inv(more) @ wanted).trace())
-            traces.append(float("inf") if row in picks else trace)
-        picks.append(min(range(len(x)), key=lambda row: traces[row]))
-        best = picks[-1]
+            traces.append(float("inf") if row in selected else trace)
+        selected.append(min(range(len(x)), key=lambda row: traces[row]))
+        best = selected[-1]
         known = known + u[best] * torch.outer(x[best], x[best])
-    return picks
+    return selected
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -74,11 +74,11 @@ def test_what_other_sites_have_labeled_is_known() -> None:
     """Check that site a ignores a direction in which site b has labels."""
     a = torch.tensor([[9.0, 0.0], [0.0, 8.0], [0.1, 0.1], [0.2, 0.1]]).double()
     b = torch.tensor([[9.0, 0.0], [8.0, 0.1], [0.1, 0.0]]).double()
-    world_of_two = federation({"a": a, "b": b}, Fisher())
-    assert picked(world_of_two, {"a": 1, "b": 0})["a"]["rows"].tolist() == [0]
-    world_of_two = federation({"a": a, "b": b}, Fisher())
-    world_of_two.members["b"].buy([Label(0, 1.0, 0), Label(1, 1.0, 0)])
-    assert picked(world_of_two, {"a": 1, "b": 0})["a"]["rows"].tolist() == [1]
+    simulation_of_two = federation({"a": a, "b": b}, Fisher())
+    assert picked(simulation_of_two, {"a": 1, "b": 0})["a"]["rows"].tolist() == [0]
+    simulation_of_two = federation({"a": a, "b": b}, Fisher())
+    simulation_of_two.members["b"].buy([Label(0, 1.0, 0), Label(1, 1.0, 0)])
+    assert picked(simulation_of_two, {"a": 1, "b": 0})["a"]["rows"].tolist() == [1]
 
 
 def test_rows_are_better_than_random_ones_by_what_they_leave_unknown() -> None:
@@ -99,7 +99,7 @@ def test_rows_are_better_than_random_ones_by_what_they_leave_unknown() -> None:
 
 def test_a_row_of_which_the_model_is_sure_tells_little() -> None:
     sites = tables()
-    federated = world(sites, Fisher())
+    federated = simulation(sites, Fisher())
     federated.query(4)
     for name, site in federated.members.items():
         x = with_ones(torch.cat([sites[name].local, sites[name].common], 1))
@@ -116,16 +116,16 @@ def test_a_ridge_that_holds_nothing_is_refused() -> None:
 
 def test_real_sites_need_secure_sums_or_agree_to_what_is_shown(tmp_path: Path) -> None:
     secure = Privacy(secure_sum=True)
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hospitals",
         **{**CLOSED, "strategy": Spec("fisher")},
         training=Spec("closed-form", {"shown": "parts"}),
         privacy=secure,
     )
-    agreed = real_federation(tmp_path, recipe, rows(classes=3)).agreement
-    plain = replace(agreed, recipe=replace(recipe, privacy=Privacy()))
+    agreed = real_federation(tmp_path, config, rows(classes=3)).agreement
+    plain = replace(agreed, config=replace(config, privacy=Privacy()))
     with pytest.raises(ValueError, match="those of a single example reveal it") as refused:
         build_study(plain)
     assert 'strategy = "fisher:shown=parts"' in str(refused.value)
-    shown = replace(plain.recipe, strategy=Spec("fisher", {"shown": "parts"}))
-    build_study(replace(plain, recipe=shown))
+    shown = replace(plain.config, strategy=Spec("fisher", {"shown": "parts"}))
+    build_study(replace(plain, config=shown))

@@ -9,7 +9,7 @@ from torch import Tensor
 from fallow.contrib import Prices
 from fallow.contrib.prices import TURNS, even_out
 from fallow.core.streams import stream
-from tests.worlds import Simulation, Table, tables, world
+from tests.simulations import Simulation, Table, simulation, tables
 
 
 def plain_even_out(labels: list[int], n: int) -> list[int]:
@@ -45,14 +45,14 @@ def skewed(seed: int, rows: int = 300) -> Table:
 def predicted(federation: Simulation, sites: dict[str, Table]) -> Tensor:
     """Return the number of selected examples per predicted class."""
     counts = torch.zeros(3)
-    for name, rows in federation.picks(20).items():
+    for name, rows in federation.selected(20).items():
         counts += torch.bincount(sites[name].common[rows].argmax(1), minlength=3)
     return counts
 
 
 def test_prices_buy_what_is_wanted_where_classes_are_rare() -> None:
     sites = {name: skewed(seed) for seed, name in enumerate("abc")}
-    federation = world(sites, Prices())
+    federation = simulation(sites, Prices())
     with_prices = predicted(federation, sites)
     memo = federation.query(20)
     least_sure = torch.zeros(3)
@@ -74,13 +74,13 @@ def test_where_all_is_met_at_once_prices_stay_0() -> None:
     for row in range(30):
         logits[row, row % 3] = 1 + 0.1 * (row // 3)
     even = Table(logits, logits, [0, 1, 2])
-    memo = world({"a": even}, Prices()).query(6)
+    memo = simulation({"a": even}, Prices()).query(6)
     assert memo["notes"] == {"prices": [0.0, 0.0, 0.0], "met": 6.0}
 
 
 def test_a_site_spends_its_budget_and_one_without_any_takes_no_part() -> None:
-    picks = world(tables(), Prices()).picks({"a": 5, "b": 2, "c": 0})
-    assert {name: len(rows) for name, rows in picks.items()} == {"a": 5, "b": 2}
+    selected = simulation(tables(), Prices()).selected({"a": 5, "b": 2, "c": 0})
+    assert {name: len(rows) for name, rows in selected.items()} == {"a": 5, "b": 2}
 
 
 def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
@@ -91,11 +91,11 @@ def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
 
         def exchange(self, requests, routes=None):  # type: ignore[no-untyped-def]
             done = self.channel.exchange(requests, routes)
-            if requests["a"].steps[-1].verb == "demand":
+            if requests["a"].steps[-1].function == "demand":
                 done.answers["b"]["counts"] = torch.tensor([9.0, 0.0, 0.0]).double()
             return done
 
-    federation = world(tables(), Prices())
+    federation = simulation(tables(), Prices())
     ask = federation.ask()
     ask.channel = Greedy(federation)
     with pytest.raises(ValueError, match="site b replied to 'demand' with counts beyond"):
@@ -103,7 +103,7 @@ def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
 
 
 def test_five_prices_are_told() -> None:
-    federation = world(tables(), Prices())
+    federation = simulation(tables(), Prices())
     federation.query(3)
-    demands = [row for row in federation.shown.rows() if row["verb"] == "demand"]
+    demands = [row for row in federation.shown.rows() if row["function"] == "demand"]
     assert sum(int(row["exchanges"]) for row in demands) == TURNS

@@ -33,16 +33,16 @@ from fallow.training import FedAvg
 from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
-from tests.worlds import tables
+from tests.simulations import tables
 
 NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
-VERBS = {verb: f"what {verb} tells" for verb in NAMES}
+FUNCTIONS = {function: f"what {function} tells" for function in NAMES}
 
 
 @dataclass(frozen=True)
 class Toy:
     contract: ClassVar[Contract] = Contract(
-        "Toy", "-", 2024, sum=VERBS, each=VERBS, keep=VERBS, relay=VERBS
+        "Toy", "-", 2024, sum=FUNCTIONS, each=FUNCTIONS, keep=FUNCTIONS, relay=FUNCTIONS
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
@@ -103,7 +103,7 @@ Runtime = type[InProcessChannel] | type[SerializingChannel]
 
 def door(
     runtime: Runtime = InProcessChannel,
-    journal: NoteStore | None = None,
+    event_log: NoteStore | None = None,
     key: ExchangeKey = QUERY,
     **more: Any,
 ) -> tuple[Ask, dict[SiteId, LocalSite], Disclosure]:
@@ -120,10 +120,10 @@ def door(
     shown = Disclosure()
     ask = Ask(
         channel,
-        journal or NoteStore(),
+        event_log or NoteStore(),
         shown,
         key,
-        reveals=Toy.contract.verbs,
+        reveals=Toy.contract.disclosures,
         **more,
     )
     return ask, sites, shown
@@ -161,7 +161,7 @@ def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
 
 def test_a_keep_answer_holds_nothing_but_a_count() -> None:
     book = NoteStore()
-    ask, _sites, _ = door(journal=book)
+    ask, _sites, _ = door(event_log=book)
     sent = ask.channel.exchange(ask._requests([], ask.key, None))
     assert sent.answers == {}
     ask.keep(TOY.secret)
@@ -205,7 +205,7 @@ def test_flush_sends_what_waits_once() -> None:
 def test_picks_are_rows_of_the_site_and_only_through_keep() -> None:
     ask, sites, _ = door()
     assert ask.keep(TOY.pick, to={"a": {"n": 1}, "b": {"n": 1}}) == 2
-    assert sites["a"].memory["picks"]["rows"].tolist() == [0]
+    assert sites["a"].memory["selected"]["rows"].tolist() == [0]
     with pytest.raises(
         ValueError, match=r"'pick' selects examples, so it must be called with ask\.keep"
     ):
@@ -295,8 +295,8 @@ def test_an_error_in_a_verb_says_where() -> None:
 
 def test_a_journaled_exchange_is_not_sent_again() -> None:
     book = NoteStore()
-    first = door(journal=book)[0].sum(TOY.share)
-    ask, sites, shown = door(journal=book)
+    first = door(event_log=book)[0].sum(TOY.share)
+    ask, sites, shown = door(event_log=book)
     sites.clear()  # there is no site to reply
     again = ask.sum(TOY.share)
     assert torch.equal(first["x"], again["x"])
@@ -305,9 +305,9 @@ def test_a_journaled_exchange_is_not_sent_again() -> None:
 
 def test_the_same_key_with_other_contents_is_refused() -> None:
     book = NoteStore()
-    door(journal=book)[0].sum(TOY.share)
+    door(event_log=book)[0].sum(TOY.share)
     with pytest.raises(ValueError, match="other contents"):
-        door(journal=book)[0].sum(TOY.share, scale=2.0)
+        door(event_log=book)[0].sum(TOY.share, scale=2.0)
 
 
 def test_the_cohort_is_who_is_asked() -> None:
@@ -320,7 +320,7 @@ def test_every_exchange_is_disclosed_with_bytes_in_both_directions() -> None:
     (row,) = shown.rows()
     assert row == {
         "kind": "sum",
-        "verb": "share",
+        "function": "share",
         "what": "what share tells",
         "bytes": 32,
         "bytes_down": 16,
@@ -369,23 +369,24 @@ def test_a_fit_without_labels_gives_back_where_it_started() -> None:
 def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
     privacy: Privacy, exchange: int
 ) -> None:
-    federation, journal = protected(privacy, sites=tables(sites=4)), EventLog()
+    federation, event_log = protected(privacy, sites=tables(sites=4)), EventLog()
     lost = Losing(federation.channel, {exchange: ["b"]})
     with pytest.raises(
         RuntimeError, match=r"3 of 4 sites replied to '(plain|keys)', .* with --resume when"
     ):
-        sum_of_all(asking(federation, lost, journal), Asker().plain)
-    again = sum_of_all(asking(federation, journal=journal), Asker().plain)
+        sum_of_all(asking(federation, lost, event_log), Asker().plain)
+    again = sum_of_all(asking(federation, event_log=event_log), Asker().plain)
     assert float(again["sites"]) == 4
     plain = asking(protected(Privacy(), sites=tables(sites=4))).sum(Asker().plain)
     torch.testing.assert_close(again["x"], plain["x"], rtol=0, atol=1e-10)
 
 
 def test_answers_of_all_are_all_or_none_is_recorded() -> None:
-    federation, journal = protected(Privacy()), EventLog()
+    federation, event_log = protected(Privacy()), EventLog()
     lost = Losing(federation.channel, {0: ["b"]})
     with pytest.raises(RuntimeError, match="2 of 3 sites replied to 'plain'"):
-        each_of_all(asking(federation, lost, journal), Asker().plain)
+        each_of_all(asking(federation, lost, event_log), Asker().plain)
     assert (
-        len(each_of_all(asking(federation, journal=journal), Asker().plain, scale=2.0)) == 3
+        len(each_of_all(asking(federation, event_log=event_log), Asker().plain, scale=2.0))
+        == 3
     )

@@ -20,7 +20,10 @@ TWO = Contract(
     ("fields", "why"),
     [
         (("New", "-", 2024, TOLD), "too many positional arguments; .* keep"),
-        ({"title": "New", "verbs": TOLD}, "Contract has no setting 'verbs'; known: .*keep"),
+        (
+            {"title": "New", "calls": TOLD},
+            "Contract has no setting 'calls'; known: .*keep",
+        ),
     ],
 )
 def test_a_client_function_without_an_operation_is_refused(fields: Any, why: str) -> None:
@@ -29,7 +32,7 @@ def test_a_client_function_without_an_operation_is_refused(fields: Any, why: str
 
 
 @pytest.mark.parametrize(
-    ("verb", "kind", "why"),
+    ("function", "kind", "why"),
     [
         ("a", "sum", None),
         ("a", "each", None),
@@ -45,9 +48,9 @@ def test_a_client_function_without_an_operation_is_refused(fields: Any, why: str
     ],
 )
 def test_a_verb_is_answered_by_the_operations_that_list_it(
-    verb: str, kind: str, why: str | None
+    function: str, kind: str, why: str | None
 ) -> None:
-    assert TWO.refusal(verb, kind) == why
+    assert TWO.refusal(function, kind) == why
 
 
 def test_a_model_that_is_none_is_refused() -> None:
@@ -63,12 +66,18 @@ def test_a_model_that_is_none_is_refused() -> None:
 
 def test_a_contract_without_verbs_says_so() -> None:
     bare = Contract("Bare", "-", 0)
-    assert bare.refusal("a", "sum") == "the contract of Bare allows no verb; nothing else"
+    assert (
+        bare.refusal("a", "sum")
+        == "the contract of Bare allows no client function; nothing else"
+    )
 
 
 def test_verbs_are_those_of_all_operations_and_stay_when_something_else_changes() -> None:
-    assert dict(replace(TWO, draws=True).verbs) == {"a": "answers", "b": "a count"}
-    assert dict(replace(TWO, relay={"d": "models"}).verbs) == {**TWO.verbs, "d": "models"}
+    assert dict(replace(TWO, draws=True).disclosures) == {"a": "answers", "b": "a count"}
+    assert dict(replace(TWO, relay={"d": "models"}).disclosures) == {
+        **TWO.disclosures,
+        "d": "models",
+    }
 
 
 def test_an_instance_may_ask_less_than_its_class() -> None:
@@ -78,6 +87,6 @@ def test_an_instance_may_ask_less_than_its_class() -> None:
         "keep": {"b": "a count"},
         "relay": {},
     }
-    assert TWO.without("a").verbs.keys() == {"b"}
+    assert TWO.without("a").disclosures.keys() == {"b"}
     assert TWO.without("a", by="sum").refusal("a", "each") is None
     assert TWO.without("a", by="sum").refusal("a", "sum") is not None

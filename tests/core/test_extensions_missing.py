@@ -11,7 +11,7 @@ from fallow.core import extensions
 from fallow.core.build import find
 from fallow.core.names import OWN
 from fallow.data import list_entries, load
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.settings.spec import Spec
 
 ENCODERS = extensions.OFFICIAL["fallow.encoders"]
@@ -41,7 +41,7 @@ def test_a_name_of_an_integration_says_what_to_install(
 
 def test_a_configuration_with_such_a_name_can_be_read() -> None:
     spec = Spec.parse("timm:network=resnet18")
-    assert named_classes(Recipe("a", encoder=spec))["encoder"] == "timm"
+    assert named_classes(ExperimentConfig("a", encoder=spec))["encoder"] == "timm"
 
 
 @pytest.mark.parametrize("name", ["femnist", "ct"])

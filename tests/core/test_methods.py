@@ -23,15 +23,17 @@ def test_a_function_that_the_contract_lists_is_found_by_its_name() -> None:
     assert site_function(first, "select") == first.select
 
 
-@pytest.mark.parametrize("verb", ["query", "contract", "__init__", "no_such"])
-def test_no_other_function_of_a_method_can_be_asked_for(verb: str) -> None:
-    with pytest.raises(ValueError, match=f"the contract of First rows lists no '{verb}'"):
-        site_function(First(), verb)
+@pytest.mark.parametrize("function", ["query", "contract", "__init__", "no_such"])
+def test_no_other_function_of_a_method_can_be_asked_for(function: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"the contract of First rows lists no '{function}'"
+    ):
+        site_function(First(), function)
 
 
 def test_what_an_instance_never_asks_is_no_site_function_of_it() -> None:
     gram = FALE(mode="gram")
-    assert "masked" not in gram.contract.verbs
+    assert "masked" not in gram.contract.disclosures
     with pytest.raises(ValueError, match="lists no 'masked'"):
         site_function(gram, "masked")
 
@@ -40,8 +42,8 @@ def test_every_method_has_the_functions_that_its_contract_lists() -> None:
     for package in (strategies, contrib, training, personal):
         for cls in names(package).values():
             contract: Contract = cls.contract
-            for verb in contract.verbs:
-                assert callable(getattr(cls, verb)), f"{cls.__name__} has no {verb}"
+            for function in contract.disclosures:
+                assert callable(getattr(cls, function)), f"{cls.__name__} has no {function}"
 
 
 def test_a_request_may_name_every_method_but_the_plain_one() -> None:
@@ -55,7 +57,7 @@ def test_a_name_that_was_sent_becomes_a_function_in_one_place() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(func=ast.Name(id="getattr"), args=[_, name, *_]):
-                    if ast.unparse(name).endswith("verb"):
+                    if ast.unparse(name).endswith("function_name"):
                         looked_up.append(path.relative_to(SOURCE).as_posix())
     assert looked_up == ["core/methods.py"]
 

@@ -14,7 +14,7 @@ from fallow.data import Dataset, load, load_outline, take_rows
 from fallow.data.catalog import files
 from fallow.data.catalog.files import read_first
 from fallow.experiment.rows import open_data, split_rows
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
 TRAIN = 90
@@ -98,17 +98,19 @@ def test_an_outline_is_asked_for_with_the_words_of_any_other_set(tmp_path: Path)
     with pytest.raises(ValueError, match="data set 'cifar10': the file"):
         load_outline("cifar10", tmp_path)
     with pytest.raises(ValueError, match="has no column 'sick'"):
-        open_data(Recipe("a", data="cifar10", label="sick"), 0, tmp_path, outline=1)
+        open_data(
+            ExperimentConfig("a", data="cifar10", label="sick"), 0, tmp_path, outline=1
+        )
 
 
 def test_sites_have_the_rows_that_they_will_have(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
-    recipe = Recipe("a", data="cifar10", sites=3, rows=60, partition=Spec("iid"))
-    outline = open_data(recipe, 5, folder, outline=1)
-    whole = open_data(recipe, 5, folder)
+    config = ExperimentConfig("a", data="cifar10", sites=3, rows=60, partition=Spec("iid"))
+    outline = open_data(config, 5, folder, outline=1)
+    whole = open_data(config, 5, folder)
     assert torch.equal(outline.y, whole.y)
-    there = split_rows(recipe, whole, 5)
-    for name, rows in split_rows(recipe, outline, 5).items():
+    there = split_rows(config, whole, 5)
+    for name, rows in split_rows(config, outline, 5).items():
         assert np.array_equal(rows, there[name])
 
 

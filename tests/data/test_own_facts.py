@@ -7,7 +7,7 @@ from pathlib import Path
 from fallow.data import open_dataset
 from fallow.data.facts import describe_data, format_facts
 from fallow.experiment.rows import open_data
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
 
 def wards(path: Path) -> Path:
@@ -25,8 +25,8 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
     tmp_path: Path,
 ) -> None:
     path = wards(tmp_path / "wards.csv")
-    recipe = Recipe("w", data=str(path), label="y", site="ward", drop_rows=True)
-    facts = describe_data(open_data(recipe, 0))
+    config = ExperimentConfig("w", data=str(path), label="y", site="ward", drop_rows=True)
+    facts = describe_data(open_data(config, 0))
     assert facts is not None
     assert (facts["read"], facts["kept"]) == (45, 43)
     assert facts["lost"] == ["d"]

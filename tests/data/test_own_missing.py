@@ -17,7 +17,7 @@ from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
 from tests.training.test_scaling import rows_of
@@ -44,7 +44,7 @@ def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
 
 def begun(dataset: Dataset, **settings: Any) -> SimulatedEnvironment:
     """Return the sites after scaling and imputation values are agreed on."""
-    recipe = Recipe(
+    config = ExperimentConfig(
         "missing",
         data="ward.csv",
         partition=Spec("natural"),
@@ -54,10 +54,10 @@ def begun(dataset: Dataset, **settings: Any) -> SimulatedEnvironment:
         initial=5,
         **settings,
     )
-    run = ExperimentRun(environment_of(recipe, 0, dataset, MemoryStore()), EventLog())
+    run = ExperimentRun(environment_of(config, 0, dataset, MemoryStore()), EventLog())
     run.initial()
-    assert isinstance(run.world, SimulatedEnvironment)
-    return run.world
+    assert isinstance(run.simulation, SimulatedEnvironment)
+    return run.simulation
 
 
 def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
@@ -74,14 +74,14 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
     )
     assert len(d.x) + len(d.x_test) == 60
     assert any("empty cells: 27 (age 15 and kind 12)" in note for note in d.notes)
-    world = begun(d, standardize="none")
-    scale = world.scale
+    simulation = begun(d, standardize="none")
+    scale = simulation.scale
     assert scale is not None and scale.fill is not None
     ages = d.x[:, 0]
     expected = float(ages[~ages.isnan()].double().mean())
     assert float(scale.fill[0]) == pytest.approx(expected)
     assert scale.fill[1:3].tolist() == [1.0, 0.0]  # the most frequent value is grave
-    for site in world.members.values():
+    for site in simulation.members.values():
         empty = site.x[:, 0].isnan()
         seen = rows_of(site)
         assert bool(empty.any()) and bool(seen.isfinite().all())
@@ -89,7 +89,7 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
             seen[empty, 0], torch.full_like(seen[empty, 0], expected)
         )
         assert torch.equal(seen[:, 4], empty.float())
-    assert bool(world.dataset.x_test.isfinite().all())
+    assert bool(simulation.dataset.x_test.isfinite().all())
 
 
 def test_what_fills_them_is_learned_from_training_rows_alone(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
     tmp_path: Path,
 ) -> None:
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
-    world = begun(d)
-    assert world.scale is not None and world.scale.fill is not None
-    whole = torch.where(d.x.isnan(), world.scale.fill.float(), d.x).double()
-    torch.testing.assert_close(world.scale.mean, whole.mean(0))
-    torch.testing.assert_close(world.scale.std, whole.std(0, correction=0))
+    simulation = begun(d)
+    assert simulation.scale is not None and simulation.scale.fill is not None
+    whole = torch.where(d.x.isnan(), simulation.scale.fill.float(), d.x).double()
+    torch.testing.assert_close(simulation.scale.mean, whole.mean(0))
+    torch.testing.assert_close(simulation.scale.std, whole.std(0, correction=0))
     run = fl.run(
         fl.Federation(d),
         fl.Random(),
@@ -136,7 +136,9 @@ def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
         initial=5,
     )
     revealed = run.revealed
-    assert "cells" in set(revealed["verb"]) and "columns" not in set(revealed["verb"])
+    assert "cells" in set(revealed["function"]) and "columns" not in set(
+        revealed["function"]
+    )
     assert "of its non-empty cells" in " ".join(revealed["what"])
 
 
@@ -177,7 +179,7 @@ def test_a_table_without_empty_cells_asks_for_what_it_always_asked(tmp_path: Pat
     run = fl.run(
         fl.Federation(d), fl.Random(), cycles=0, training="fedavg", rounds=1, initial=3
     )
-    assert "cells" not in set(run.revealed["verb"])
+    assert "cells" not in set(run.revealed["function"])
 
 
 def test_frozen_features_of_rows_with_empty_cells_are_refused(tmp_path: Path) -> None:
@@ -195,18 +197,18 @@ FOURIER = Spec("fourier", {"features": 16})
 
 def test_an_encoder_sees_whole_rows(tmp_path: Path) -> None:
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
-    world = begun(d, encoder=FOURIER)
-    assert world.encoded_by is not None
-    fill = world.encoded_by[EMPTY_CELLS]
+    simulation = begun(d, encoder=FOURIER)
+    assert simulation.encoded_by is not None
+    fill = simulation.encoded_by[EMPTY_CELLS]
     ages = d.x[:, 0]
     expected = float(ages[~ages.isnan()].double().mean())
     assert float(fill[0]) == pytest.approx(expected, rel=2**-11)
     assert fill[1:3].tolist() == [1.0, 0.0]  # the most frequent value is grave
-    for site in world.members.values():
+    for site in simulation.members.values():
         assert rows_of(site).shape == (len(site.x), 16)
         assert bool(rows_of(site).isfinite().all())
-    assert world.x_test.shape == (len(d.x_test), 16)
-    assert bool(world.x_test.isfinite().all())
+    assert simulation.x_test.shape == (len(d.x_test), 16)
+    assert bool(simulation.x_test.isfinite().all())
 
 
 def test_rows_filled_by_hand_have_the_features_of_those_that_the_sites_filled(
@@ -267,5 +269,5 @@ def test_a_model_behind_an_encoder_predicts_rows_with_empty_cells(
     )
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
-    output = run.revealed.set_index("verb")["what"]
+    output = run.revealed.set_index("function")["what"]
     assert "of its non-empty cells" in output["cells"]

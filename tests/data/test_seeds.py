@@ -12,7 +12,7 @@ from fallow.data.partition.partitions import ExactDirichlet, LongTail
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
 Y = np.repeat(np.arange(10), 400)
@@ -46,7 +46,7 @@ def test_another_seed_keeps_other_rows_of_a_long_tail_and_the_same_counts() -> N
     assert not np.array_equal(kept[0], kept[1]) and not np.array_equal(kept[1], kept[2])
 
 
-def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dataset]:
+def long_tailed(seed: int, event_log: EventLog) -> tuple[SimulatedEnvironment, Dataset]:
     """Return a federated dataset whose examples contain their own index and class."""
     number = torch.arange(len(Y), dtype=torch.float32)
     y = torch.from_numpy(Y)
@@ -54,7 +54,7 @@ def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dat
     test = torch.tensor([[-1.0, 0.0], [-2.0, 1.0]])
     names = tuple("0123456789")
     dataset = Dataset("numbered", x, y, test, torch.tensor([0, 1]), classes=names)
-    recipe = Recipe(
+    config = ExperimentConfig(
         "tiny",
         partition=Spec("long-tail", {"rho": 20, **INNER}),
         sites=5,
@@ -66,7 +66,7 @@ def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dat
         strategy=Spec("entropy"),
         model=Spec("linear"),
     )
-    return environment_of(recipe, seed, dataset, journal), dataset
+    return environment_of(config, seed, dataset, event_log), dataset
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -74,10 +74,10 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
     seed: int,
 ) -> None:
     """Check that the long tail is drawn once; some public code draws it twice."""
-    journal = EventLog()
-    made, result = long_tailed(seed, journal)
-    ExperimentRun(made, journal).go()
-    journal.close()
+    event_log = EventLog()
+    made, result = long_tailed(seed, event_log)
+    ExperimentRun(made, event_log).go()
+    event_log.close()
     for name, site in made.members.items():
         number = site.x[:, 0].long()
         row_ids = site.x[:, 1].long()
@@ -94,8 +94,8 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
 def test_two_seeds_of_a_run_hold_different_rows() -> None:
     row_ids = []
     for seed in (0, 1):
-        journal = EventLog()
-        made, _ = long_tailed(seed, journal)
+        event_log = EventLog()
+        made, _ = long_tailed(seed, event_log)
         row_ids.append({int(n) for site in made.members.values() for n in site.x[:, 0]})
-        journal.close()
+        event_log.close()
     assert row_ids[0] != row_ids[1]

@@ -109,7 +109,7 @@ def test_a_study_of_notes_uses_their_encoder_and_learns_from_them() -> None:
     run = fl.run(
         fl.Federation(data, fl.Natural()), "margin", cycles=1, initial=20, budget=10
     )
-    assert str(run.recipe.encoder) == "hashed-text"
+    assert str(run.config.encoder) == "hashed-text"
     predicted = run.predict(frame)
     assert float(np.mean(predicted == frame["state"].to_numpy())) > 0.8
     smaller = fl.run(
@@ -118,4 +118,4 @@ def test_a_study_of_notes_uses_their_encoder_and_learns_from_them() -> None:
         cycles=1,
         encoder="hashed-text:features=64",
     )
-    assert str(smaller.recipe.encoder) == "hashed-text:features=64"
+    assert str(smaller.config.encoder) == "hashed-text:features=64"

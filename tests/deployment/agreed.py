@@ -8,7 +8,7 @@ from typing import Any
 
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.schema import Column, Schema
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 
 COLUMNS = (
     Column("age", "years", low=0, high=120),
@@ -33,9 +33,11 @@ def agreed(
 ) -> Agreement:
     """Return a small agreement, e.g. ``agreed("strategy=entropy", seed=3)``."""
     words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
-    recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
+    config = at_sites(
+        with_settings(ExperimentConfig("tiny"), words), "hearts", len(sites), schema
+    )
     agreement = Agreement(
-        "hearts", recipe, schema, sites, b"k" * 32, waits=Timeouts(quorum=1)
+        "hearts", config, schema, sites, b"k" * 32, waits=Timeouts(quorum=1)
     )
     return replace(agreement, **more)
 

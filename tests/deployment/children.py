@@ -27,7 +27,7 @@ LOADED = [
     *("fallow.cli.coordinate_messages", "fallow.cli.site_messages"),
     *("fallow.deployment.building", "fallow.deployment.coordinator.program"),
     *("fallow.deployment.labeling_page", "fallow.deployment.site.serve"),
-    *("fallow.study.callbacks", "fallow.transport.https", "fallow.recipes.find"),
+    *("fallow.study.callbacks", "fallow.transport.https", "fallow.configs.find"),
     *("fallow.report.live", "fallow.report.page", "fallow.study.callbacks"),
     *("cryptography.x509", "fastapi", "httpx", "uvicorn"),
 ]

@@ -16,7 +16,7 @@ from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.site.folder import SiteFolder
 from tests.deployment.hosts import Leader, folder
 from tests.deployment.ledgers import RUN, STEP, Open
-from tests.deployment.mistakes import Said, moved, offices, read_out
+from tests.deployment.mistakes import Said, coordinator_folders, moved, read_out
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
     ) -> Ledger:
         ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, limit, **more)
         ledgers.append(ledger)
-        if ledger.orders.newest_run() is None:
-            ledger.orders.begin(RUN)
+        if ledger.instructions.newest_run() is None:
+            ledger.instructions.begin(RUN)
         ledger.requests.ask(
             RUN,
             STEP,
@@ -71,7 +71,7 @@ def leader(site: SiteFolder) -> Iterator[Leader]:
 @pytest.fixture(scope="session")
 def offices_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("cryptography")
-    return offices(tmp_path_factory.mktemp("offices"))
+    return coordinator_folders(tmp_path_factory.mktemp("offices"))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Said:
-    """Run the command in a folder made by `offices`; return exit code, output and error."""
+    """Run the command in a folder made by `coordinator_folders`; return exit code, output and error."""
     monkeypatch.chdir(moved(offices_template, tmp_path))
 
     def run_command(*words: str) -> tuple[int, str, str]:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from fallow.transport.envelope import open_reply, sign_message
-from tests.deployment.worlds import Federation
+from tests.deployment.simulations import Federation
 
 Change = Callable[[str, dict[str, Any]], dict[str, Any]]
 """Function from the key of an exchange and the honest reply to the reply that is sent."""
 
 
-def turn(world: Federation, site: str, change: Change) -> None:
+def turn(simulation: Federation, site: str, change: Change) -> None:
     """Apply ``change`` to all further replies of a site, also after a restart."""
-    keys = world.sites[site].keys
-    honest = world.transport.alive[site]
+    keys = simulation.sites[site].keys
+    honest = simulation.transport.alive[site]
 
     def handle(blob: bytes) -> bytes:
         reply = open_reply(keys.verify, honest(blob) or b"", site)
@@ -26,4 +26,4 @@ def turn(world: Federation, site: str, change: Change) -> None:
             keys.sign, replace(reply, answer=change(str(reply.key), dict(reply.answer)))
         )
 
-    world.transport.alive[site] = handle
+    simulation.transport.alive[site] = handle

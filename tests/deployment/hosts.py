@@ -23,7 +23,7 @@ from fallow.deployment.site.host import Host
 from fallow.deployment.study_file import write_agreement
 from fallow.experiment.event_log import EventLog
 from fallow.privacy.signing import verify_key
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.transport.envelope import Instruction, Reply, open_reply, sign_message
 from fallow.transport.peer_messages import request_body
 from tests.keys import key_of, step_of
@@ -44,7 +44,7 @@ SCHEMA = Schema(
     (FEATURES,),
 )
 NUMBERS = replace(SCHEMA, task="regression", classes=())
-TINY = Recipe(
+TINY = ExperimentConfig(
     "tiny",
     training_config=TrainingConfig((TrainingStage(2),), 4, Optimizer(lr=0.1, momentum=0.9)),
     rounds=2,
@@ -57,9 +57,9 @@ TINY = Recipe(
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
     """Return a study of three sites, e.g. ``agreement("strategy=entropy", smallest=3)``."""
-    recipe = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
-    recipe = at_sites(recipe, "hospitals", len(SITES), schema)
-    return Agreement("hospitals", recipe, schema, SITES, verify_key(SECRET), **more)
+    config = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
+    config = at_sites(config, "hospitals", len(SITES), schema)
+    return Agreement("hospitals", config, schema, SITES, verify_key(SECRET), **more)
 
 
 def truth(row: int) -> float:
@@ -101,13 +101,13 @@ def folder(
 class Leader:
     """Act as coordinator of one site: send signed instructions and count every reply.
 
-    ``journal``: with a file, the coordinator resumes where it stopped, as its site does.
+    ``event_log``: with a file, the coordinator resumes where it stopped, as its site does.
     """
 
     site: SiteFolder
     run: str = RUN
-    journal: EventLog = field(default_factory=EventLog)
-    orders: list[Instruction] = field(default_factory=list)
+    event_log: EventLog = field(default_factory=EventLog)
+    instructions: list[Instruction] = field(default_factory=list)
     host: Host = field(init=False)
     ledger: Ledger = field(init=False)
 
@@ -127,26 +127,26 @@ class Leader:
 
     @property
     def position(self) -> int:
-        return int(self.journal.read_note("place") or 0)
+        return int(self.event_log.read_note("place") or 0)
 
-    def order(self, request: Request, **more: Any) -> Instruction:
+    def instruction(self, request: Request, **more: Any) -> Instruction:
         """Return the next instruction."""
-        counted = self.journal.read_note("counted")
+        counted = self.event_log.read_note("counted")
         origin = (self.site.agreement.digest, self.run, self.site.name, request.key)
         body = request_body(request, {})
         return replace(Instruction(*origin, self.position + 1, counted, body), **more)
 
-    def send(self, order: Instruction, secret: bytes = SECRET) -> Reply:
-        blob = self.host.handle(sign_message(secret, order))
+    def send(self, instruction: Instruction, secret: bytes = SECRET) -> Reply:
+        blob = self.host.handle(sign_message(secret, instruction))
         return open_reply(self.site.keys.verify, blob, self.site.name)
 
-    def count(self, order: Instruction) -> None:
-        self.journal.note("counted", str(order.key))
-        self.miss(order)
+    def count(self, instruction: Instruction) -> None:
+        self.event_log.note("counted", str(instruction.key))
+        self.miss(instruction)
 
-    def miss(self, order: Instruction) -> None:
+    def miss(self, instruction: Instruction) -> None:
         """Treat the site's reply as too late to count; the run continues without it."""
-        self.journal.note("place", str(order.number))
+        self.event_log.note("place", str(instruction.number))
 
     # -- transport -------------------------------------------------------------------------
 
@@ -155,22 +155,24 @@ class Leader:
         return (self.site.name,)
 
     def exchange(self, requests: Mapping[SiteId, Request], routes: Any = None) -> Delivered:
-        order = self.order(requests[self.site.name])
-        self.orders.append(order)
-        reply = self.send(order)
+        instruction = self.instruction(requests[self.site.name])
+        self.instructions.append(instruction)
+        reply = self.send(instruction)
         if reply.refused:
             raise RuntimeError(reply.refused)
-        self.count(order)
+        self.count(instruction)
         return Delivered({self.site.name: reply.answer}, 0, 0)
 
     def ask(self, key: str, owner: str, cycle: int = 0, **more: Any) -> Ask:
-        return Ask(self, self.journal, Disclosure(), step_of(key), owner, cycle, **more)
+        return Ask(self, self.event_log, Disclosure(), step_of(key), owner, cycle, **more)
 
     # -- coordinator program ---------------------------------------------------------------
 
-    def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
-        ask = self.ask(key_of_people(key, verb), "annotators", cycle)
-        function = getattr(self.host._annotators, verb)
+    def people(
+        self, function_name: str, key: str, cycle: int = 0, /, **args: Value
+    ) -> Answer:
+        ask = self.ask(key_of_people(key, function_name), "annotators", cycle)
+        function = getattr(self.host._annotators, function_name)
         return ask.each(function, None, **args)[self.site.name]
 
     def label(self, annotator: str = "ann") -> None:
@@ -214,25 +216,25 @@ class Leader:
         return state
 
 
-def keep(key: str, verb: str, **args: Value) -> Request:
+def keep(key: str, function_name: str, **args: Value) -> Request:
     """Return an instruction to select examples by the query strategy."""
-    return Request(key_of(key), "query", 0, 0, (Step("keep", verb, args),))
+    return Request(key_of(key), "query", 0, 0, (Step("keep", function_name, args),))
 
 
-def make_request(verb: str, key: str, **args: Value) -> Request:
+def make_request(function_name: str, key: str, **args: Value) -> Request:
     """Return an instruction that concerns annotators."""
     return Request(
-        key_of(f"{key_of_people(key, verb)}/0"),
+        key_of(f"{key_of_people(key, function_name)}/0"),
         "annotators",
         0,
         0,
-        (Step("each", verb, args),),
+        (Step("each", function_name, args),),
     )
 
 
-def key_of_people(key: str, verb: str) -> str:
-    """Return the key of a question to annotators, from the step's key and the verb."""
-    return key if verb == "hello" else f"{key}/{verb}"
+def key_of_people(key: str, function_name: str) -> str:
+    """Return the key of a question to annotators, from the step's key and the client function."""
+    return key if function_name == "hello" else f"{key}/{function_name}"
 
 
 def order_picks(leader: Leader) -> Instruction:
@@ -250,4 +252,4 @@ def order_picks(leader: Leader) -> Instruction:
             )
         }
     )
-    return leader.orders[-1]
+    return leader.instructions[-1]

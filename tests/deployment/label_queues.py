@@ -76,7 +76,7 @@ def make_queue(
 ) -> LabelQueue:
     """Return a queue whose newest cycle, number 0, asks for these rows in this order."""
     ledger = Ledger(folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, rule)
-    ledger.orders.begin(RUN)
+    ledger.instructions.begin(RUN)
     if asked:
         ask(ledger, asked, answers=answers)
     return LabelQueue("heart", "cleveland", schema, rows or table_rows(), ledger)

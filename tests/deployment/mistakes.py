@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.site.folder import SiteFolder
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.storage.files import write_json
 from tests.deployment.agreed import HEAD, ROWS, TABLE, table
 from tests.deployment.label_queues import RUN, ask
@@ -21,13 +21,13 @@ Said = Callable[..., tuple[int, str, str]]  # exit code, output, error
 NOBODY = 65534
 
 
-def offices(folder: Path) -> Path:
+def coordinator_folders(folder: Path) -> Path:
     """Create coordinators ``study`` and ``other``, sites ``north`` and ``south`` of
     ``study`` (two labels are asked for at ``north``), site ``elsewhere`` of ``other``, and
     files."""
-    recipe = with_settings(Recipe("tiny"), {"cycles": "1", "rounds": "1"})
+    config = with_settings(ExperimentConfig("tiny"), {"cycles": "1", "rounds": "1"})
     for name in ("study", "other"):
-        plan = StudyPlan(name, recipe, TABLE, ("north", "south"))
+        plan = StudyPlan(name, config, TABLE, ("north", "south"))
         CoordinatorFolder.create(folder / name, plan, "127.0.0.1:9092", ["127.0.0.1"])
     table(folder / "rows.csv")
     table(folder / "test.csv", *ROWS[:2])
@@ -45,7 +45,7 @@ def offices(folder: Path) -> Path:
             address="127.0.0.1:1",
         )
     ledger = SiteFolder.open(folder / "north").open_ledger()
-    ledger.orders.begin(RUN)
+    ledger.instructions.begin(RUN)
     ask(ledger, (2, 3))
     ledger.close()
     _files(folder)
@@ -64,7 +64,7 @@ def _files(folder: Path) -> None:
 
 
 def moved(template: Path, to: Path) -> Path:
-    """Copy `offices` and update the paths of data files in the sites' folders."""
+    """Copy `coordinator_folders` and update the paths of data files in the sites' folders."""
     shutil.copytree(template, to, dirs_exist_ok=True)
     for file in to.glob("*/site.toml"):
         file.write_text(file.read_text().replace(str(template), str(to)))

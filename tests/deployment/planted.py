@@ -31,10 +31,10 @@ from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.storage.packing import unpack
-from fallow.strategies.base import Budget, Memo, orders, selects
-from tests.deployment.worlds import WAITS, Federation
+from fallow.strategies.base import Budget, Memo, label_counts, selects
+from tests.deployment.simulations import WAITS, Federation
 from tests.packages import install
 
 SITES = ("basel", "chur", "davos")
@@ -86,7 +86,7 @@ def lines(site: SiteId, is_class: bool) -> list[list[str]]:
 
 def planted(
     folder: Path,
-    recipe: Recipe,
+    config: ExperimentConfig,
     is_class: bool = True,
     names: tuple[SiteId, ...] = SITES,
     waits: Timeouts = WAITS,
@@ -100,7 +100,7 @@ def planted(
     chosen["allow"] = policy.allowed
     agreed_on = schema(is_class)
     secret = new_signing_key()
-    agreement_of_study = at_sites(recipe, "alps", len(names), agreed_on)
+    agreement_of_study = at_sites(config, "alps", len(names), agreed_on)
     agreement = Agreement(
         "alps",
         agreement_of_study,
@@ -132,14 +132,14 @@ def _site(
     return SiteFolder.create(path, folder / "study.toml", **chosen)
 
 
-def people(world: Federation) -> Callable[[Event], None]:
+def people(simulation: Federation) -> Callable[[Event], None]:
     """Return a listener that answers open labeling tasks and withdraws one example."""
 
     def notify(event: Event) -> None:
-        world.events.append(event)
+        simulation.events.append(event)
         if event["event"] == "labels":
-            for site, ledger in world.ledgers.items():
-                label(site, ledger, world.agreement.schema)
+            for site, ledger in simulation.ledgers.items():
+                label(site, ledger, simulation.agreement.schema)
 
     return notify
 
@@ -332,7 +332,7 @@ class Leaky:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.each(self.peek)
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @client.each(

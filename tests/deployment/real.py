@@ -22,14 +22,14 @@ from fallow.deployment import coordinator
 from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from fallow.transport.kinds import HTTPS
 from tests.deployment.children import Child, free_port, start_command, wait_until
-from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 
-SHORT = Recipe(
+SHORT = ExperimentConfig(
     "short",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -54,7 +54,7 @@ class Real:
 
     folder: Path
     alike: Federation
-    office: CoordinatorFolder
+    coordinator_folder: CoordinatorFolder
     sites: dict[str, SiteFolder]
     running: dict[str, Child] = field(default_factory=dict)
     done: Event = field(default_factory=Event)
@@ -171,7 +171,7 @@ Carry = Callable[[Path, CoordinatorFolder], AbstractContextManager[Mapping[str, 
 @contextmanager
 def real(
     folder: Path,
-    recipe: Recipe = SHORT,
+    config: ExperimentConfig = SHORT,
     sites: int = 2,
     people: bool = True,
     transport: str = HTTPS,
@@ -180,22 +180,27 @@ def real(
 ) -> Iterator[Real]:
     """Create folders of a coordinator and admitted sites. Only the annotators run, and not
     even they with ``people=False``."""
-    alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
+    alike = federation(folder / "alike", config, rows(NAMES[:sites]))
     details = Timeouts(
         **{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits}
     )
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
     plan = coordinator.folder.StudyPlan(
-        "hospitals", recipe, agreed.schema, agreed.sites, 0, details, 1, transport=transport
+        "hospitals", config, agreed.schema, agreed.sites, 0, details, 1, transport=transport
     )
-    office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
+    coordinator_folder = CoordinatorFolder.create(
+        folder / LEADER, plan, address, ["127.0.0.1"]
+    )
     calling: Mapping[str, str] = dict.fromkeys(agreed.sites, address)
     with ExitStack() as stack:
         if carry is not None:
-            calling = stack.enter_context(carry(folder, office))
-        made = {name: joined(folder, name, office, calling[name]) for name in agreed.sites}
-        result = Real(folder, alike, office, made)
+            calling = stack.enter_context(carry(folder, coordinator_folder))
+        made = {
+            name: joined(folder, name, coordinator_folder, calling[name])
+            for name in agreed.sites
+        }
+        result = Real(folder, alike, coordinator_folder, made)
         labeling = Thread(target=result.label, daemon=True)
         if people:
             labeling.start()
@@ -208,19 +213,21 @@ def real(
             alike.close()
 
 
-def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:
+def joined(
+    folder: Path, name: str, coordinator_folder: CoordinatorFolder, address: str
+) -> SiteFolder:
     """Return the admitted folder of a site with the same examples as ``alike``."""
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
     site = SiteFolder.create(
         folder / name,
-        office.path / "study.toml",
+        coordinator_folder.path / "study.toml",
         name=name,
         data=data,
         test=test,
         address=address,
-        allow=office.names.allowed,
+        allow=coordinator_folder.names.allowed,
     )
-    office.admit(folder / name / "join.json")
+    coordinator_folder.admit(folder / name / "join.json")
     return site
 
 
@@ -228,9 +235,9 @@ def assert_as_undisturbed(real: Real) -> None:
     """Check that all results equal those of the study in one process."""
     assert real.alike.program().go()
     folder = real.alike.program().cell.folder(Path())
-    here = real.office.path / folder
+    here = real.coordinator_folder.path / folder
     there = real.alike.coordinator_folder / folder
-    assert records(here, real.office.agreement.code) == records(there)
+    assert records(here, real.coordinator_folder.agreement.code) == records(there)
     assert real.labels() == real.alike.labels()
     assert asked(real.sites) == asked(real.alike.sites)
     weights = {file.relative_to(there) for file in there.rglob("*.safetensors")}
@@ -265,7 +272,7 @@ def records(folder: Path, fingerprint: str = "") -> list[dict[str, Any]]:
         sent = len(fingerprint) * len(record["cohort"])
         record["bytes_up"] -= sent
         for part in record["revealed"]:
-            if part["verb"] == "hello":
+            if part["function"] == "hello":
                 part["bytes"] -= sent
         result.append(record)
     return result

@@ -1,4 +1,4 @@
-"""Sites of `tests.worlds` behind signed messages, and a transport to them. They have all
+"""Sites of `tests.simulations` behind signed messages, and a transport to them. They have all
 that `RemoteChannel` needs and no ledger."""
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fallow.sites import LocalSite
 from fallow.sites.in_process import perform
 from fallow.transport.checks import (
     ResponseCheck,
-    check_order,
+    check_instruction,
     declared_by_owner,
 )
 from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
 from fallow.transport.gathering import EPSILON, Keys, SealKey
-from fallow.transport.peer_messages import read_delivery, read_request, seal_letters
+from fallow.transport.peer_messages import read_delivery, read_request, seal_peer_messages
 from fallow.transport.remote import RemoteChannel
 from fallow.transport.sum_keys import (
     SIGNED,
@@ -40,7 +40,7 @@ from fallow.transport.sum_keys import (
 )
 from tests.deployment.loopback import Loopback
 from tests.keys import step_of
-from tests.worlds import Simulation, Tables, tables, world
+from tests.simulations import Simulation, Tables, simulation, tables
 
 STUDY, RUN = "study", "run"
 Change = Callable[[Instruction, Answer], Answer]
@@ -74,42 +74,44 @@ class Signing:
         key: ExchangeKey | None = None
         life = ""
         try:
-            order = open_instruction(self.public, blob)
-            key = order.key
-            life = order.life
+            instruction = open_instruction(self.public, blob)
+            key = instruction.key
+            life = instruction.life
             if str(key) not in self.sent:
-                self.sent[str(key)] = self.answer(order)
+                self.sent[str(key)] = self.answer(instruction)
             answer = dict(self.sent[str(key)])
         except (ValueError, RuntimeError) as error:
             refused = Reply(RUN, self.site.id, key, refused=str(error), life=life)
             return sign_message(self.secret, refused)
-        answer = self.change(order, answer) if self.change else answer
-        return sign_message(self.secret, Reply(order.run, self.site.id, key, answer))
+        answer = self.change(instruction, answer) if self.change else answer
+        return sign_message(self.secret, Reply(instruction.run, self.site.id, key, answer))
 
-    def answer(self, order: Instruction) -> Answer:
+    def answer(self, instruction: Instruction) -> Answer:
         site = self.site
         parts = self.site.parts
-        if order.purpose == "progress":
+        if instruction.purpose == "progress":
             return {"asked": 3, "open": 1}
-        if order.purpose == "deliver":
+        if instruction.purpose == "deliver":
             known = SenderFacts(resolve_dims(parts.layout, parts.classes, sites=1))
-            brought = read_delivery(order, self.sealing, parts.methods["query"], known)
-            site.receive(brought.verb, brought.messages)
+            brought = read_delivery(
+                instruction, self.sealing, parts.methods["query"], known
+            )
+            site.receive(brought.function, brought.messages)
             return {"refused": "; ".join(brought.refused.values())}
-        request, to = read_request(order)
-        check_order(request, parts)
+        request, to = read_request(instruction)
+        check_instruction(request, parts)
         for step in request.steps:
             if step.masked is not None and step.masked.keys:
-                check_proofs(order, step.masked)
-        check_seal_proofs(order, to, public_half(self.sealing))
+                check_proofs(instruction, step.masked)
+        check_seal_proofs(instruction, to, public_half(self.sealing))
         before = sum(site.spent.values())
         engine = Loop(parts.model, parts.layout, row_loss("classification"))
         result = perform({site.id: site}, engine, {site.id: request})[site.id]
         if request.steps[-1].kind == "relay":
-            result = seal_letters(order, result, to)
+            result = seal_peer_messages(instruction, result, to)
         shown = find_shown(request)
         if shown is not None:
-            signed = sign_sum_key(self.secret, order, site.id, shown, result["key"])
+            signed = sign_sum_key(self.secret, instruction, site.id, shown, result["key"])
             result = {**result, SIGNED: signed}
         return {**result, EPSILON: sum(site.spent.values()) - before}
 
@@ -118,26 +120,26 @@ class Signing:
 class Federation:
     """Provide a federated dataset whose transport is a `RemoteChannel`."""
 
-    world: Simulation
+    simulation: Simulation
     signing: dict[str, Signing]
     remote: RemoteChannel
     weights: SiteWeights
     transport: Loopback
-    journal: EventLog
+    event_log: EventLog
     events: list[Event]
 
     def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
-        parts = next(iter(self.world.members.values())).parts
+        parts = next(iter(self.simulation.members.values())).parts
         masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
-        verbs = methods_by_owner(parts.methods)[owner].contract.verbs
+        disclosures = methods_by_owner(parts.methods)[owner].contract.disclosures
         return Ask(
             self.remote,
-            self.journal,
-            self.world.shown,
+            self.event_log,
+            self.simulation.shown,
             step_of(key),
             owner,
             cycle,
-            reveals=verbs,
+            reveals=disclosures,
             masking=masking,
         )
 
@@ -155,7 +157,7 @@ def federation(
     transport: Mapping[str, Any] | None = None,
 ) -> Federation:
     """Create sites on a loopback transport; ``transport``: fields of the transport."""
-    made = world(sites or tables(), strategy)
+    made = simulation(sites or tables(), strategy)
     for (
         site
     ) in made.members.values():  # noise as at a real site, random draws as in a simulation
@@ -176,24 +178,24 @@ def federation(
         {s: site.seal_key for s, site in signing.items()},
     )
     output: list[Event] = []
-    journal = EventLog()
+    event_log = EventLog()
     parts = next(iter(made.members.values())).parts
-    border = ResponseCheck(
+    response_check = ResponseCheck(
         declared=declared_by_owner(parts.methods),
         dims=resolve_dims(parts.layout, parts.classes, len(made.members)),
         is_noisy=parts.privacy.epsilon is not None,
     )
-    weights = SiteWeights(border)
+    weights = SiteWeights(response_check)
     remote = RemoteChannel(
         loopback,
-        journal,
+        event_log,
         keys,
         STUDY,
         RUN,
         waits or Timeouts(),
         output.append,
-        border,
+        response_check,
         weights,
         clock=loopback.clock,
     )
-    return Federation(made, signing, remote, weights, loopback, journal, output)
+    return Federation(made, signing, remote, weights, loopback, event_log, output)

@@ -25,7 +25,7 @@ from fallow.deployment.coordinator.program import find_contracts
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.report.live import describe_standing, read_live, without
-from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+from tests.deployment.simulations import NAMES, TINY, Federation, tiny
 from tests.each import mark_long
 from tests.keys import key_of, step_of
 
@@ -34,22 +34,22 @@ ROUNDS = replace(TINY, rounds=3)
 SHORT = Timeouts(timeout=5.0, patience=60.0, deadline=3600.0)
 
 
-def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
+def stops(simulation: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
     """Return a listener that answers labeling tasks and stops the study on ``when``."""
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if when(event):
-            Control(world.coordinator_folder / "control").tell("stop")
+            Control(simulation.coordinator_folder / "control").tell("stop")
 
     return notify
 
 
-def state(world: Federation, cycle: int = 0) -> torch.Tensor:
+def state(simulation: Federation, cycle: int = 0) -> torch.Tensor:
     from safetensors.torch import load_file
 
     tree = load_file(
-        world.program().run_folder / "checkpoints" / f"cycle-{cycle}.safetensors"
+        simulation.program().run_folder / "checkpoints" / f"cycle-{cycle}.safetensors"
     )
     result = [value for name, value in sorted(tree.items()) if value.numel() > 3]
     return torch.cat([value.flatten().double() for value in result])
@@ -66,22 +66,22 @@ def test_keys_are_said_as_people_count() -> None:
 def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None:
     agreement = tiny(tmp_path, ROUNDS).agreement
     contracts = find_contracts(build_study(agreement))
-    journal = EventLog()
+    event_log = EventLog()
     without_two = ["chur", "davos"]
     leave_out(
-        journal,
+        event_log,
         agreement,
         contracts,
         sites=without_two,
         key=key_of("0/train/1/0"),
         at="now",
     )
-    assert find_absent(journal, step_of("0/train/1")) == {"chur", "davos"}
-    assert find_absent(journal, step_of("0/train/2")) == set()
+    assert find_absent(event_log, step_of("0/train/1")) == {"chur", "davos"}
+    assert find_absent(event_log, step_of("0/train/2")) == set()
     wanted = r"FedAvg needs 1 sites in round 2 .* only 0 would be left"
     with pytest.raises(ValueError, match=wanted):
         leave_out(
-            journal,
+            event_log,
             agreement,
             contracts,
             sites=["basel"],
@@ -91,7 +91,7 @@ def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None
     contracts["training"] = replace(contracts["training"], everyone=True)
     with pytest.raises(ValueError, match="needs every site in every round"):
         leave_out(
-            journal,
+            event_log,
             agreement,
             contracts,
             sites=["basel"],
@@ -99,14 +99,14 @@ def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None
             at="now",
         )
     leave_out(
-        journal,
+        event_log,
         agreement,
         contracts,
         sites=["basel"],
         key=key_of("0/query/close/0"),
         at="now",
     )
-    assert find_absent(journal, step_of("0/query/close")) == {"basel"}
+    assert find_absent(event_log, step_of("0/query/close")) == {"basel"}
 
 
 # -- failures in the server side -----------------------------------------------------------
@@ -117,7 +117,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
 ) -> None:
     from fallow.training import FedAvg
 
-    world = tiny(tmp_path / "a", ROUNDS, seed=3)
+    simulation = tiny(tmp_path / "a", ROUNDS, seed=3)
     honest = tiny(tmp_path / "b", ROUNDS, seed=3)
     whole = FedAvg.round
 
@@ -131,33 +131,35 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
         patch.setattr(FedAvg, "round", stumbling)
         for _ in range(2):
             with pytest.raises(ValueError, match="nothing can be computed with that"):
-                world.program().go()
-    (first, second) = world.list_events("taken back")
+                simulation.program().go()
+    (first, second) = simulation.list_events("taken back")
     assert (first["key"], second["key"]) == ("0/train/1/0", "0/train/1/0")
     assert "are discarded" in first["why"]
-    assert world.program().go()
-    for site in world.sites:  # each start asks the site again
-        performed = world.ledgers[site].orders.load_standing_keys(
-            str(world.ledgers[site].orders.newest_run())
+    assert simulation.program().go()
+    for site in simulation.sites:  # each start asks the site again
+        performed = simulation.ledgers[site].instructions.load_standing_keys(
+            str(simulation.ledgers[site].instructions.newest_run())
         )
         assert [key for key in performed if key.request == key_of("0/train/1/0")] == [
             key_of("0/train/1/0~2")
         ]
     assert honest.program().go()
-    torch.testing.assert_close(state(world), state(honest))
+    torch.testing.assert_close(state(simulation), state(honest))
 
 
 # -- permanent absence of a site -----------------------------------------------------------
 
 
-def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Event], None]:
+def scaling_waits(
+    simulation: Federation, then: Callable[[], None]
+) -> Callable[[Event], None]:
     """Take a site offline during feature scaling; call ``then`` when it is waited for."""
     waits: list[str] = []  # exchanges that waited
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if event["event"] == "met":
-            world.transport.down = {"davos"}
+            simulation.transport.down = {"davos"}
         if event["event"] == "waiting":
             waits.append(event["key"])
             assert len(waits) < 9, "a site that was left behind is waited for"
@@ -170,63 +172,64 @@ def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Even
 def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
     tmp_path: Path,
 ) -> None:
-    world = tiny(tmp_path, waits=replace(SHORT, patience=6e5))
+    simulation = tiny(tmp_path, waits=replace(SHORT, patience=6e5))
     seen: list[str] = []
 
     def advance() -> None:
-        seen.append(describe_standing(read_live(world.coordinator_folder) or {}))
-        Control(world.coordinator_folder / "control").tell("advance")
+        seen.append(describe_standing(read_live(simulation.coordinator_folder) or {}))
+        Control(simulation.coordinator_folder / "control").tell("advance")
 
-    assert world.program(scaling_waits(world, advance)).go()
-    assert world.transport.seconds < 60.0
+    assert simulation.program(scaling_waits(simulation, advance)).go()
+    assert simulation.transport.seconds < 60.0
     for word in ("Waiting for davos since", "at the latest", "coordinate advance"):
         assert word in seen[0]
-    assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
-    live = read_live(world.coordinator_folder)
+    assert simulation.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
+    live = read_live(simulation.coordinator_folder)
     assert live is not None
     assert without(live)[0].startswith("The study proceeds without davos since")
     assert live["waiting"] is None
-    assert sorted(world.records()[-1]["per_site"]) == ["basel", "chur"]
+    assert sorted(simulation.records()[-1]["per_site"]) == ["basel", "chur"]
 
 
 def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
-    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
+    simulation = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
     on = scaling_waits(
-        world, lambda: Control(world.coordinator_folder / "control").tell("advance")
+        simulation,
+        lambda: Control(simulation.coordinator_folder / "control").tell("advance"),
     )
 
     def notify(event: Event) -> None:
         on(event)
         if event["event"] == "round" and event["cycle"] == 0:
-            Control(world.coordinator_folder / "control").tell("stop")
+            Control(simulation.coordinator_folder / "control").tell("stop")
 
-    assert not world.program(notify).go()
-    world.transport.down = set()
-    assert world.program().go()
-    assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
+    assert not simulation.program(notify).go()
+    simulation.transport.down = set()
+    assert simulation.program().go()
+    assert simulation.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
 
 
 def away_after(
-    world: Federation, event: str, then: Callable[[Event], None], **more: Any
+    simulation: Federation, event: str, then: Callable[[Event], None], **more: Any
 ) -> Callable[[Event], None]:
     """Take a site offline after an event; call ``then`` when an exchange waits for it."""
     happened: list[Event] = []
 
     def notify(shown: Event) -> None:
-        world.label(shown)
+        simulation.label(shown)
         if shown["event"] == event and shown.items() >= more.items() and not happened:
             happened.append(shown)  # a run that rolls back repeats this event
-            world.transport.down = {"davos"}
+            simulation.transport.down = {"davos"}
         if shown["event"] == "waiting" and not shown["key"].startswith("progress/"):
             then(shown)
 
     return notify
 
 
-def advance_in(world: Federation) -> Callable[[Event], None]:
+def advance_in(simulation: Federation) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
-        world.transport.down = set()  # the site is back for later events
-        Control(world.coordinator_folder / "control").tell("advance")
+        simulation.transport.down = set()  # the site is back for later events
+        Control(simulation.coordinator_folder / "control").tell("advance")
 
     return tell
 
@@ -247,29 +250,33 @@ EXCHANGES = [
 def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     begin: str, more: dict[str, Any], what: str, tmp_path: Path
 ) -> None:
-    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
-    assert world.program(away_after(world, begin, advance_in(world), **more)).go()
-    assert world.transport.seconds < 3600.0
-    (line,) = without(read_live(world.coordinator_folder) or {})
+    simulation = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
+    assert simulation.program(
+        away_after(simulation, begin, advance_in(simulation), **more)
+    ).go()
+    assert simulation.transport.seconds < 3600.0
+    (line,) = without(read_live(simulation.coordinator_folder) or {})
     assert line.lower().startswith(f"{what} proceeds without davos since")
     if what == "round 2 of cycle 0":
         keys = [
-            event for event in world.list_events("answered") if "/1/0~1" in event["key"]
+            event
+            for event in simulation.list_events("answered")
+            if "/1/0~1" in event["key"]
         ]
         assert {event["site"] for event in keys} == {"basel", "chur"}
     if begin == "round":
-        assert sum(world.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
+        assert sum(simulation.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
 
 
 def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Path) -> None:
-    world = tiny(tmp_path, ROUNDS, waits=SHORT)
+    simulation = tiny(tmp_path, ROUNDS, waits=SHORT)
     output: list[dict[str, Any]] = []
 
     def back(event: Event) -> None:
-        output.append(json.loads((world.coordinator_folder / "live.json").read_text()))
-        world.transport.down = set()
+        output.append(json.loads((simulation.coordinator_folder / "live.json").read_text()))
+        simulation.transport.down = set()
 
-    assert world.program(away_after(world, "round", back, cycle=0, round=0)).go()
+    assert simulation.program(away_after(simulation, "round", back, cycle=0, round=0)).go()
     waiting = output[0]["waiting"]
     assert (waiting["sites"], waiting["needed"], waiting["can_advance"]) == (
         ["davos"],
@@ -300,18 +307,18 @@ def test_a_study_cannot_begin_without_a_site_and_masked_sums_begin_anew_by_thems
 
 
 def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) -> None:
-    world = tiny(tmp_path, away={"davos"}, waits=replace(SHORT, quorum=2))
+    simulation = tiny(tmp_path, away={"davos"}, waits=replace(SHORT, quorum=2))
     output: list[str] = []
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if event["event"] == "labels":
-            output.append(describe_standing(read_live(world.coordinator_folder) or {}))
-            if "davos" in world.transport.down:
-                Control(world.coordinator_folder / "control").tell("advance")
-            world.transport.down = {"davos"}
+            output.append(describe_standing(read_live(simulation.coordinator_folder) or {}))
+            if "davos" in simulation.transport.down:
+                Control(simulation.coordinator_folder / "control").tell("advance")
+            simulation.transport.down = {"davos"}
 
-    assert world.program(notify).go()
+    assert simulation.program(notify).go()
     assert "No progress reported by davos (since" in output[1]
     assert "'fallow coordinate advance' proceeds with the available labels" in output[1]
 
@@ -319,16 +326,18 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
 def test_a_site_without_which_a_cycle_was_closed_takes_part_in_the_next(
     tmp_path: Path,
 ) -> None:
-    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, quorum=2))
+    simulation = tiny(tmp_path, ROUNDS, waits=replace(SHORT, quorum=2))
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if event["event"] == "labeled" and event["step"] == "0/query":
-            world.transport.down = {"davos"}
+            simulation.transport.down = {"davos"}
         if event["event"] == "round" and event["cycle"] == 1:
-            world.transport.down = set()
+            simulation.transport.down = set()
 
-    assert world.program(notify).go()
-    of_davos = [e["key"] for e in world.list_events("answered") if e["site"] == "davos"]
+    assert simulation.program(notify).go()
+    of_davos = [
+        e["key"] for e in simulation.list_events("answered") if e["site"] == "davos"
+    ]
     assert "0/query/close/0" not in of_davos
     assert [key for key in of_davos if key.startswith("1/train")]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fallow.configs.find import load_configs
 from fallow.core.streams import stream
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.building import build_study
@@ -21,8 +22,7 @@ from fallow.deployment.study_file import (
     write_agreement,
 )
 from fallow.experiment.simulation import build_environment
-from fallow.recipes.find import load_recipes
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
 from fallow.transport.tls import new_tls
@@ -41,9 +41,9 @@ def written(path: Path, old: str, new: str) -> Path:
 
 
 def test_what_is_written_is_read_again_for_every_recipe() -> None:
-    for recipe in load_recipes().values():
-        schema = NUMBERS if recipe.name.startswith("fale") else TABLE
-        real = replace(recipe, flip=0, target_scale="labeled")
+    for config in load_configs().values():
+        schema = NUMBERS if config.name.startswith("fale") else TABLE
+        real = replace(config, flip=0, target_scale="labeled")
         sites = ("east", "north", "south")
         agreement = Agreement(
             "hearts", at_sites(real, "hearts", 3, schema), schema, sites, b"k" * 32
@@ -55,12 +55,12 @@ def test_what_is_written_is_read_again_for_every_recipe() -> None:
 
 def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() -> None:
     solved = agreed("training=closed-form")
-    recipe = replace(solved.recipe, encoder=Spec("identity"), score_rounds=5)
-    other = replace(solved, recipe=recipe)
+    config = replace(solved.config, encoder=Spec("identity"), score_rounds=5)
+    other = replace(solved, config=config)
     for details in (solved, other):
         again = agreement_from(tomllib.loads(agreement_text(details)))
         assert again.digest == details.digest
-    without = replace(solved, recipe=replace(recipe, encoder=None))
+    without = replace(solved, config=replace(config, encoder=None))
     with pytest.raises(ValueError, match=r"encoder is None, which TOML .* 'auto'"):
         agreement_text(without)
 
@@ -103,27 +103,27 @@ def test_lengths_of_time_may_change_while_a_study_runs() -> None:
 
 
 def test_settings_about_data_and_comparisons_play_no_part() -> None:
-    base = Recipe(
+    base = ExperimentConfig(
         "a", title="On digits", sites=7, rows=100, test_rows=10, label="y", seeds=4
     )
-    plain = Recipe("b")
+    plain = ExperimentConfig("b")
     assert at_sites(base, "hearts", 2, TABLE) == at_sites(plain, "hearts", 2, TABLE)
 
 
 def test_tables_are_standardized_and_images_are_not() -> None:
     images = Schema("images", "classification", classes=("a", "b"), shape=(1, 8, 8))
     arrays = Schema("arrays", "classification", classes=("a", "b"), shape=(8,))
-    recipe = Recipe("a")
-    units = [at_sites(recipe, "hearts", 2, s).standardize for s in (TABLE, images, arrays)]
+    config = ExperimentConfig("a")
+    units = [at_sites(config, "hearts", 2, s).standardize for s in (TABLE, images, arrays)]
     assert units == ["federated", "none", "none"]
 
 
 def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
     path = written(tmp_path / "study.toml", "rounds = 1\n", 'base = "demo"\n')
-    recipe = read_agreement(path).recipe
-    assert recipe.model.name == "linear"  # the file takes precedence
-    assert recipe.rounds == 7  # of the demo
-    assert recipe.title == ""  # which describes other data
+    config = read_agreement(path).config
+    assert config.model.name == "linear"  # the file takes precedence
+    assert config.rounds == 7  # of the demo
+    assert config.title == ""  # which describes other data
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
     ]
     file = tmp_path / "all.csv"
     file.write_text("\n".join(["ward,age,sex,chol,disease", *rows]))
-    recipe = recipe_from(
+    config = config_from(
         {
             "name": "a",
             "data": str(file),
@@ -203,14 +203,14 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
             "model": "mlp",
         }
     )
-    world = build_environment(recipe, 3, MemoryStore())
+    simulation = build_environment(config, 3, MemoryStore())
     details = agreed("dtype=float64", "model=mlp", seed=3)
     ours = build_study(details)
-    assert ours.layout == world.layout
-    assert ours.trainer == world.executor
-    for name, weights in world.model.state_dict().items():
+    assert ours.layout == simulation.layout
+    assert ours.trainer == simulation.executor
+    for name, weights in simulation.model.state_dict().items():
         assert torch.equal(ours.model.state_dict()[name], weights)
-    draw = [fresh(stream(3, "init", 0))["w"] for fresh in (ours.fresh, world.fresh)]
+    draw = [fresh(stream(3, "init", 0))["w"] for fresh in (ours.fresh, simulation.fresh)]
     assert torch.equal(*draw)
     assert draw[0].dtype == torch.float64
 
@@ -229,6 +229,6 @@ def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
 
 def test_frozen_features_take_the_place_of_rows() -> None:
     agreement = agreed("features=mlp", "model=linear")
-    assert agreement.recipe.standardize == "none"
+    assert agreement.config.standardize == "none"
     assert agreement.transform(torch.zeros(3, 4)).shape == (3, 64)
     assert build_study(agreement).layout.params[0][1] == (2, 64)

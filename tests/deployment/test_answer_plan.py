@@ -28,7 +28,7 @@ from fallow.sites.store import Label
 from tests.deployment import hosts
 from tests.deployment.agreed import TABLE, agreed
 from tests.deployment.ledgers import RUN, STEP, Open
-from tests.deployment.worlds import NAMES, TINY, tiny
+from tests.deployment.simulations import NAMES, TINY, tiny
 from tests.experiment.crash import start_child, wait_for_child
 
 TWO = AnswerPlan(answers=2)
@@ -122,39 +122,41 @@ def test_a_site_with_too_few_annotators_says_so() -> None:
 
 
 def test_a_study_with_two_annotations_labels_half_as_many_examples(tmp_path: Path) -> None:
-    world = tiny(tmp_path, plan=TWO, annotators=("Ann", "Bob"))
-    assert world.program().go()
-    assert world.list_events("refused") == []
-    assert world.bought(-1) == dict.fromkeys(NAMES[:3], 2)
-    assert world.bought(0) == dict.fromkeys(NAMES[:3], 1)
-    for ledger in world.ledgers.values():
+    simulation = tiny(tmp_path, plan=TWO, annotators=("Ann", "Bob"))
+    assert simulation.program().go()
+    assert simulation.list_events("refused") == []
+    assert simulation.bought(-1) == dict.fromkeys(NAMES[:3], 2)
+    assert simulation.bought(0) == dict.fromkeys(NAMES[:3], 1)
+    for ledger in simulation.ledgers.values():
         assert ledger.requests.asked == 2 * 2 + 2 * 1
         assert all(len(ledger.history(task.row)) == 2 for task in ledger.tasks())
-    world.close()
+    simulation.close()
 
 
 def test_alpha_of_ten_examples_is_sent_and_of_fewer_is_not(tmp_path: Path) -> None:
     plan = AnswerPlan(2, send_agreement=True)
-    recipe = replace(TINY, initial=10, budget=10)
-    world = tiny(tmp_path, recipe, plan=plan, annotators=("Ann", "Bob"))
-    assert world.program().go()
-    assert world.list_events("refused") == []
-    first, second = (event["sites"] for event in world.list_events("agreement"))
+    config = replace(TINY, initial=10, budget=10)
+    simulation = tiny(tmp_path, config, plan=plan, annotators=("Ann", "Bob"))
+    assert simulation.program().go()
+    assert simulation.list_events("refused") == []
+    first, second = (event["sites"] for event in simulation.list_events("agreement"))
     assert first == dict.fromkeys(NAMES[:3])
     assert second == dict.fromkeys(NAMES[:3], 1.0)
-    live = read_live(world.coordinator_folder)
+    live = read_live(simulation.coordinator_folder)
     assert live is not None and live["sites"]["basel"]["alpha"] == 1.0
     assert site_columns(live)["Alpha"] == ["1.00"] * 3
-    page = write_report([world.coordinator_folder]).read_text()
+    page = write_report([simulation.coordinator_folder]).read_text()
     assert ">Alpha</th>" in page and "a dash below 10 examples" in page
-    assert describe_event(world.list_events("agreement")[0], world.agreement) is None
-    sentence = describe_event(world.list_events("agreement")[1], world.agreement)
+    assert (
+        describe_event(simulation.list_events("agreement")[0], simulation.agreement) is None
+    )
+    sentence = describe_event(simulation.list_events("agreement")[1], simulation.agreement)
     assert sentence is not None and "basel 1.00, chur 1.00, davos 1.00" in sentence
-    sent = [line.reveals for line in list_agreed_disclosures(world.agreement)]
+    sent = [line.reveals for line in list_agreed_disclosures(simulation.agreement)]
     assert sum("Krippendorff's alpha" in reveals for reveals in sent) == 1
-    other = list_agreed_disclosures(replace(world.agreement, plan=TWO))
+    other = list_agreed_disclosures(replace(simulation.agreement, plan=TWO))
     assert not any("alpha" in line.reveals for line in other)
-    world.close()
+    simulation.close()
     with pytest.raises(ValueError, match=r"send_agreement is true, .* without noise"):
         agreed("privacy.epsilon=1.0", plan=plan)
 

@@ -20,10 +20,10 @@ from fallow.privacy.secure_sum import CHECK
 from fallow.strategies import AHFAL, FALE
 from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
-from fallow.transport.checks import LARGEST, SPARE, ResponseCheck, check_order
+from fallow.transport.checks import LARGEST, SPARE, ResponseCheck, check_instruction
 from fallow.transport.reply_consistency import find_inconsistent
 from tests.keys import key_of
-from tests.worlds import tables, world
+from tests.simulations import simulation, tables
 
 W = torch.ones(4)
 DIMS = {"weights": 4, "statistics": 2, "body": 3, "features": 3}
@@ -39,10 +39,10 @@ MASKED = Masked(key_of("0/query/0"), 0, None)
 PART = torch.tensor([1, -(2**60)])
 
 
-def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
+def request(kind: Any = "each", function: str = "share", **more: Any) -> Request:
     step = Step(
         kind,
-        verb,
+        function,
         more.pop("args", {}),
         more.pop("training_config", None),
         more.pop("masked", None),
@@ -146,11 +146,11 @@ def test_a_model_update_without_statistics_is_refused_before_it_is_compared(
 ) -> None:
     """It would be accepted if all other replies had the same form or were missing."""
     asked = request(kind, "upload", masked=masked, owner="training")
-    border = with_training(method)
+    response_check = with_training(method)
     with pytest.raises(ValueError, match=r"^stats is missing beside "):
-        border.check("a", asked, answer)
+        response_check.check("a", asked, answer)
     stats = PART if masked else torch.zeros(2)
-    assert border.check("a", asked, {**answer, "stats": stats})
+    assert response_check.check("a", asked, {**answer, "stats": stats})
 
 
 def test_statistics_that_stay_at_the_sites_are_not_asked_for() -> None:
@@ -182,9 +182,9 @@ def test_a_truth_value_is_a_number_below_a_bound() -> None:
 
 def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
     asked = request("sum", "totals")
-    border = replace(BORDER, declared={"query": declared(FALE())})
+    response_check = replace(BORDER, declared={"query": declared(FALE())})
     answer = {"rows": 1e6, "columns": torch.zeros(3)}
-    assert border.check("new", asked, answer) == answer
+    assert response_check.check("new", asked, answer) == answer
 
 
 def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
@@ -213,13 +213,13 @@ def test_most_sites_say_which_form_is_the_usual_one() -> None:
 
 # -- at a site -----------------------------------------------------------------------------
 
-PARTS = world(tables(), AHFAL()).members["a"].parts
+PARTS = simulation(tables(), AHFAL()).members["a"].parts
 D = PARTS.layout.d
 MODEL = {"w": torch.zeros(D), "stats": torch.zeros(0)}
 
 
-def of_training(kind: Any = "fit", verb: str = "local", **more: Any) -> Request:
-    return request(kind, verb, **{"owner": "training", "args": MODEL, **more})
+def of_training(kind: Any = "fit", function: str = "local", **more: Any) -> Request:
+    return request(kind, function, **{"owner": "training", "args": MODEL, **more})
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def of_training(kind: Any = "fit", verb: str = "local", **more: Any) -> Request:
     ],
 )
 def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
-    check_order(good, PARTS)
+    check_instruction(good, PARTS)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
     [
         (request("sum", steps=()), "has no steps"),
         (request("sum", owner="annotators"), "is of 'annotators'; this study has"),
-        (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
+        (request("sum", owner="plain", function="upload"), "is of 'plain'; this study has"),
         (
             request("each", "__init__"),
             "requests '__init__' by each: .* allows share by sum; select by",
@@ -278,7 +278,7 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
 )
 def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:
     with pytest.raises(ValueError, match=f"instruction 0/query/0.*{why}"):
-        check_order(bad, PARTS)
+        check_instruction(bad, PARTS)
 
 
 def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:

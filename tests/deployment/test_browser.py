@@ -86,11 +86,13 @@ def check_typed(folder: Path, transport: str) -> None:
             before = {sample: (value, -1) for sample, value in first[site].items()}
             asked = {sample: (value, 0) for sample, value in second[site].items()}
             assert load_labels(study, site) == before | asked
-        run_folder = study.office.path / study.alike.program().cell.folder(Path())
+        run_folder = study.coordinator_folder.path / study.alike.program().cell.folder(
+            Path()
+        )
         assert [record["labeled"] for record in records(run_folder)] == [4, 6]
 
         page = browser.new_page()
-        page.goto((study.office.path / "report.html").as_uri())
+        page.goto((study.coordinator_folder.path / "report.html").as_uri())
         assert page.get_by_text("The run is finished.").is_visible()
         sites = page.get_by_role("table").filter(has_text="Cannot tell").inner_text()
         assert all(site in sites for site in study.sites)

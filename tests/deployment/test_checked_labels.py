@@ -26,8 +26,8 @@ from fallow.training.parts.leave_one_out import leave_each_out, margins
 from tests.deployment.agreed import agreed
 from tests.deployment.label_queues import HEART, enter, make_queue, table_rows
 from tests.deployment.ledgers import RUN, Open, close, values
-from tests.deployment.test_closed_form_killed import RECIPE as CLOSED_FORM
-from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.deployment.simulations import NAMES, Federation, federation, rows
+from tests.deployment.test_closed_form_killed import EXPERIMENT as CLOSED_FORM
 from tests.experiment.crash import start_child, wait_for_child
 
 SCHEMA = replace(HEART, classes=("no", "yes", "unknown"))
@@ -210,20 +210,20 @@ def test_the_page_asks_again_without_the_earlier_label(tmp_path: Path) -> None:
 
 # -- a study -------------------------------------------------------------------------------
 
-RECIPE = replace(CLOSED_FORM, training=Spec("closed-form", {"penalty": 0.01}), cycles=2)
+EXPERIMENT = replace(CLOSED_FORM, training=Spec("closed-form", {"penalty": 0.01}), cycles=2)
 CHECKS = 2
 
 
-def rank_again(world: Federation) -> dict[str, list[int]]:
+def rank_again(simulation: Federation) -> dict[str, list[int]]:
     """Return the suspicious labels of each site, by the labels of all sites in one place."""
     sites = {}
-    for name in world.sites:
-        site = FeatureSpace(world.sites[name], world.ledgers[name])._read_site()
+    for name in simulation.sites:
+        site = FeatureSpace(simulation.sites[name], simulation.ledgers[name])._read_site()
         assert site is not None
         sites[name] = site
     z = torch.cat([torch.as_tensor(site.seen[site.labeled]) for site in sites.values()])
     labels = torch.cat([site.labels for site in sites.values()])
-    is_class = bool(world.data.classes)
+    is_class = bool(simulation.data.classes)
     y = one_hot(labels).double() if is_class else labels[:, None]
     left_out = leave_each_out(z, y, torch.ones(len(z)), 0.01)
     scores = -left_out.away.abs().squeeze(1)
@@ -232,8 +232,8 @@ def rank_again(world: Federation) -> dict[str, list[int]]:
     parts = torch.split(scores, [len(site.labeled) for site in sites.values()])
     ranks = {}
     for (name, site), own in zip(sites.items(), parts, strict=True):
-        order = own.argsort()[: int((own < 0).sum())]
-        ranks[name] = site.labeled[order].tolist()
+        instruction = own.argsort()[: int((own < 0).sum())]
+        ranks[name] = site.labeled[instruction].tolist()
     return ranks
 
 
@@ -248,23 +248,23 @@ def test_sites_check_their_suspicious_labels_and_train_on_the_decisions(
     if classes:
         y = (data.y + is_wrong) % classes
     wrong = replace(data, y=y.to(data.y.dtype))
-    recipe = RECIPE if classes else replace(RECIPE, strategy=Spec("random"))
-    world = federation(
+    config = EXPERIMENT if classes else replace(EXPERIMENT, strategy=Spec("random"))
+    simulation = federation(
         tmp_path,
-        recipe,
+        config,
         wrong,
         labeled=dict.fromkeys(NAMES[:3], 8),
         plan=AnswerPlan(checked_labels=CHECKS),
     )
-    world.data = data  # annotators know the right labels
-    checked: dict[str, list[int]] = {name: [] for name in world.sites}
+    simulation.data = data  # annotators know the right labels
+    checked: dict[str, list[int]] = {name: [] for name in simulation.sites}
 
     def notify(event: Event) -> None:
-        world.events.append(event)
+        simulation.events.append(event)
         if event["event"] != "labels":
             return
-        expected = rank_again(world)
-        for name, ledger in world.ledgers.items():
+        expected = rank_again(simulation)
+        for name, ledger in simulation.ledgers.items():
             tasks = ledger.tasks(state="open")
             checks = [task.row for task in tasks if task.is_check]
             if tasks and max(ledger.cycles()) >= 0:
@@ -274,24 +274,24 @@ def test_sites_check_their_suspicious_labels_and_train_on_the_decisions(
                 assert checks == left[:CHECKS] and len(tasks) == 3
             checked[name] += checks
             for task in tasks:
-                ledger.answer(task.row, world.truth(name, task.row), "Ann")
+                ledger.answer(task.row, simulation.truth(name, task.row), "Ann")
             for task in ledger.tasks(state="conflict"):
-                ledger.resolve(task.row, world.truth(name, task.row), "Bob")
+                ledger.resolve(task.row, simulation.truth(name, task.row), "Bob")
 
-    assert world.program(notify).go()
-    assert world.list_events("refused") == []
+    assert simulation.program(notify).go()
+    assert simulation.list_events("refused") == []
     n_corrected = 0
     for name, own in checked.items():
         assert len(own) > 1
-        ledger = world.ledgers[name]
+        ledger = simulation.ledgers[name]
         assert ledger.requests.asked == 4 + 2 * 3
         labels = {label.row: label.value for label in ledger.store.load_labels(name)}
         assert len(labels) == 8 + 4 + 2 * 3 - len(own)
         for row in own:
-            assert labels[row] == world.truth(name, row)
+            assert labels[row] == simulation.truth(name, row)
         n_corrected += sum(row < 8 for row in own)
     assert n_corrected > 0
-    world.close()
+    simulation.close()
 
 
 def test_a_study_states_what_checks_need_and_disclose() -> None:

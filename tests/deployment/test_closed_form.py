@@ -14,10 +14,10 @@ import torch
 from fallow.deployment.building import build_study
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.privacy import Privacy, SecureSum
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply
-from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.each import mark_long
 
 SECURE = Privacy(secure_sum=True)
@@ -36,8 +36,8 @@ HEADS = ("closed-form", "closed-form-heads")
 
 
 def hospitals(folder: Path, training: Spec, privacy: Privacy = SECURE) -> Federation:
-    recipe = Recipe("hospitals", **CLOSED, training=training, privacy=privacy)
-    return federation(folder, recipe, rows(classes=3))
+    config = ExperimentConfig("hospitals", **CLOSED, training=training, privacy=privacy)
+    return federation(folder, config, rows(classes=3))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -45,7 +45,7 @@ def test_without_secure_sums_it_is_refused_and_says_what_would_be_seen(
     name: str, tmp_path: Path
 ) -> None:
     agreed = hospitals(tmp_path, Spec(name)).agreement
-    plain = replace(agreed, recipe=replace(agreed.recipe, privacy=Privacy()))
+    plain = replace(agreed, config=replace(agreed.config, privacy=Privacy()))
     with pytest.raises(ValueError, match=r"those of a single example reveal it") as refused:
         build_study(plain)
     assert "privacy.secure_sum = true" in str(refused.value)
@@ -56,8 +56,8 @@ def test_without_secure_sums_it_is_refused_and_says_what_would_be_seen(
 def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
     name: str, tmp_path: Path
 ) -> None:
-    world = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
-    study = describe_study(world.sites["basel"])
+    simulation = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
+    study = describe_study(simulation.sites["basel"])
     assert any("without secure aggregation, the coordinator sees" in line for line in study)
     assert any("two consecutive aggregates" in line for line in study)
 
@@ -65,47 +65,50 @@ def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
 def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
     tmp_path: Path,
 ) -> None:
-    world = hospitals(tmp_path, Spec("closed-form"))
-    study = describe_study(world.sites["basel"])
+    simulation = hospitals(tmp_path, Spec("closed-form"))
+    study = describe_study(simulation.sites["basel"])
     assert not any("without secure aggregation" in line for line in study)
     assert any("two consecutive aggregates" in line for line in study)
-    seen_by = {verb: seen for _, verb, _, seen, _ in list_disclosures(world.sites["basel"])}
+    seen_by = {
+        function: seen
+        for _, function, _, seen, _ in list_disclosures(simulation.sites["basel"])
+    }
     assert seen_by["totals"] == "coordinator, aggregate only"
 
 
 def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
-    recipe = Recipe("hospitals", **{**CLOSED, "encoder": None, "head": "exact"})
-    world = federation(tmp_path, recipe, rows(classes=3))
+    config = ExperimentConfig("hospitals", **{**CLOSED, "encoder": None, "head": "exact"})
+    simulation = federation(tmp_path, config, rows(classes=3))
     listed = {
-        verb
-        for part, verb, *_ in list_disclosures(world.sites["basel"])
+        function
+        for part, function, *_ in list_disclosures(simulation.sites["basel"])
         if part == "exact head"
     }
     assert listed == {"columns", "spread", "totals", "left_out"}
-    study = describe_study(world.sites["basel"])
+    study = describe_study(simulation.sites["basel"])
     assert any("without secure aggregation, the coordinator sees" in line for line in study)
 
 
 # -- what two aggregates disclose ----------------------------------------------------------
 
 
-def listen(world: Federation) -> dict[str, dict[str, Any]]:
+def listen(simulation: Federation) -> dict[str, dict[str, Any]]:
     """Record the replies to the coordinator from now on, by exchange key and site."""
     messages: dict[str, dict[str, Any]] = {}
 
     def listening_to(site: str) -> Callable[[bytes], bytes | None]:
-        honest = world.transport.alive[site]
+        honest = simulation.transport.alive[site]
 
         def handle(blob: bytes) -> bytes | None:
             sent = honest(blob)
-            reply = open_reply(world.sites[site].keys.verify, sent or b"", site)
+            reply = open_reply(simulation.sites[site].keys.verify, sent or b"", site)
             messages.setdefault(str(reply.key), {})[site] = reply.answer
             return sent
 
         return handle
 
-    for site in world.sites:
-        world.transport.alive[site] = listening_to(site)
+    for site in simulation.sites:
+        simulation.transport.alive[site] = listening_to(site)
     return messages
 
 
@@ -115,24 +118,24 @@ def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(value) for name, value in total.items()}
 
 
-def change_one(world: Federation, change: str) -> list[int]:
+def change_one(simulation: Federation, change: str) -> list[int]:
     """Label or withdraw one example of chur; the returned list then contains its row."""
-    ledger = world.ledgers["chur"]
+    ledger = simulation.ledgers["chur"]
     changed: list[int] = []
 
     def answer(site: str, row: int) -> float | None:
-        is_first = world.ledgers[site].cycles()[-1] < 0
+        is_first = simulation.ledgers[site].cycles()[-1] < 0
         if is_first:
-            return world.truth(site, row)
+            return simulation.truth(site, row)
         if site == "chur" and not changed:
             changed.append(row)
             if change == "label":
-                return world.truth(site, row)
+                return simulation.truth(site, row)
             changed[0] = ledger.store.load_labels("chur")[0].row
             ledger.withdraw(changed[0], "Ann", "the patient asked for it")
         return None  # "cannot tell"
 
-    world.annotate = answer
+    simulation.annotate = answer
     return changed
 
 
@@ -140,18 +143,18 @@ def compare_aggregates(
     folder: Path, change: str, reveal: str, least: int
 ) -> tuple[Federation, list[int], list[dict[str, torch.Tensor]]]:
     """Run a study with a passive coordinator; return the aggregates of its two cycles."""
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hospitals",
         **{**CLOSED, "encoder": Spec("identity"), "strategy": Spec("random")},
         training=Spec("closed-form", {"reveal": reveal}),
         privacy=Privacy(secure_sum=True, min_new_labels=least),
     )
-    world = federation(folder, recipe, rows(NAMES[:3], classes=3))
-    changed = change_one(world, change)
-    messages = listen(world)
-    assert world.program().go()
+    simulation = federation(folder, config, rows(NAMES[:3], classes=3))
+    changed = change_one(simulation, change)
+    messages = listen(simulation)
+    assert simulation.program().go()
     aggregates = [add_up(messages[f"{cycle}/train/0/1"]) for cycle in (0, 1)]
-    return world, changed, aggregates
+    return simulation, changed, aggregates
 
 
 @pytest.mark.parametrize("reveal", mark_long(["path", "head"], ["head"]))
@@ -161,12 +164,14 @@ def test_two_aggregates_do_not_differ_by_one_example(
 ) -> None:
     """If one example was labeled or withdrawn between two cycles, the former contribution
     is sent again bit for bit, so the difference discloses nothing."""
-    world, changed, (before, after) = compare_aggregates(tmp_path, change, reveal, least=10)
+    simulation, changed, (before, after) = compare_aggregates(
+        tmp_path, change, reveal, least=10
+    )
     assert len(changed) == 1
     assert float(before["rows"]) == 15
     for name, value in before.items():
         assert torch.equal(after[name], value), name
-    world.close()
+    simulation.close()
 
 
 @pytest.mark.parametrize("change", mark_long(["label", "withdrawal"], ["label"]))
@@ -175,16 +180,18 @@ def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
 ) -> None:
     """Without a minimum number of new labels (1), a passive coordinator reconstructs the
     example and its class from two aggregates."""
-    world, changed, (before, after) = compare_aggregates(tmp_path, change, "path", least=1)
+    simulation, changed, (before, after) = compare_aggregates(
+        tmp_path, change, "path", least=1
+    )
     (row,) = changed
     sign = 1.0 if change == "label" else -1.0
     assert float(after["n"] - before["n"]) == sign
     # the site's own examples, scaled as the coordinator knows
-    x = world.sites["chur"].rows.x[row].double()
+    x = simulation.sites["chur"].rows.x[row].double()
     shown = sign * (after["features"] - before["features"])
-    known = world.ledgers["chur"].store.load_states("chur")["features"]
+    known = simulation.ledgers["chur"].store.load_states("chur")["features"]
     expected = (x - known["mean"]) / known["std"]
     torch.testing.assert_close(shown, expected.double(), rtol=0, atol=1e-4)
     difference = sign * (after["answers"] - before["answers"])
-    assert int(difference.argmax()) == int(world.truth("chur", row))
-    world.close()
+    assert int(difference.argmax()) == int(simulation.truth("chur", row))
+    simulation.close()

@@ -22,13 +22,13 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import FEATURES, Host
 from fallow.encoders import Fourier
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.database import Database
 from fallow.storage.features import DATA
 from fallow.transport.envelope import open_instruction
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_program_resume import read_left
-from tests.deployment.worlds import NAMES, Federation, federation, rows
 from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
 
 pytest.importorskip("cryptography")
@@ -37,7 +37,7 @@ VICTIM = "basel"
 WAITS = Timeouts(
     timeout=1e5, patience=1e5, deadline=1e6
 )  # in the transport's simulated time
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     "hospitals",
     model=Spec("linear"),
     encoder=Spec("fourier", {"features": 8}),
@@ -132,16 +132,16 @@ def live_and_die(site: SiteFolder, pipe: Connection) -> None:
             pipe.send(host.handle(blob))
 
 
-def answering(world: Federation) -> Callable[[Event], None]:
+def answering(simulation: Federation) -> Callable[[Event], None]:
     """Answer labeling tasks at every site in processes that open the ledger briefly."""
 
     def notify(event: Event) -> None:
         if event["event"] != "labels":
             return
-        for name, site in world.sites.items():
+        for name, site in simulation.sites.items():
             with closing(site.open_ledger()) as ledger:
                 for question in ledger.tasks(state="open"):
-                    ledger.answer(question.row, world.truth(name, question.row), "Ann")
+                    ledger.answer(question.row, simulation.truth(name, question.row), "Ann")
 
     return notify
 
@@ -155,27 +155,27 @@ def features(site: SiteFolder) -> dict[str, bytes]:
 def check(
     tmp_path: Path,
     deadly: tuple[str, ...],
-    recipe: Recipe = RECIPE,
+    config: ExperimentConfig = EXPERIMENT,
     data: Dataset | None = None,
 ) -> Counter[str]:
     """Check how often each instruction killed the site, and the results."""
-    fresh = federation(tmp_path / "fresh", recipe, data or rows(NAMES[:3]), WAITS)
+    fresh = federation(tmp_path / "fresh", config, data or rows(NAMES[:3]), WAITS)
     fresh.close()
     whole = fresh.again(tmp_path / "whole")
     assert whole.program(answering(whole)).go()
     whole.close()
 
-    world = fresh.again(tmp_path / "killed")
-    world.ledgers.pop(VICTIM).close()
-    killed = Killed(world.sites[VICTIM], deadly)
-    world.transport.alive[VICTIM] = killed.handle
+    simulation = fresh.again(tmp_path / "killed")
+    simulation.ledgers.pop(VICTIM).close()
+    killed = Killed(simulation.sites[VICTIM], deadly)
+    simulation.transport.alive[VICTIM] = killed.handle
     with closing(killed):
-        assert world.program(answering(world)).go()
-    world.close()
+        assert simulation.program(answering(simulation)).go()
+    simulation.close()
 
-    assert read_left(world) == read_left(whole)
-    assert features(world.sites[VICTIM]) == features(whole.sites[VICTIM])
-    n_encoded = 0 if recipe.encoder is None else 2  # its own examples and the test examples
+    assert read_left(simulation) == read_left(whole)
+    assert features(simulation.sites[VICTIM]) == features(whole.sites[VICTIM])
+    n_encoded = 0 if config.encoder is None else 2  # its own examples and the test examples
     assert len(features(whole.sites[VICTIM])) == n_encoded
     return killed.deaths
 

@@ -19,9 +19,9 @@ pytest.importorskip("cryptography")
 def test_the_keys_of_a_coordinator_are_for_its_owner_alone_whatever_the_umask(
     tmp_path: Path,
 ) -> None:
-    recipe = agreement("strategy=entropy").recipe
+    config = agreement("strategy=entropy").config
     plan = coordinator.folder.StudyPlan(
-        "hospitals", recipe, SCHEMA, SITES, 0, Timeouts(), 1
+        "hospitals", config, SCHEMA, SITES, 0, Timeouts(), 1
     )
     before = os.umask(0)
     try:
@@ -33,9 +33,9 @@ def test_the_keys_of_a_coordinator_are_for_its_owner_alone_whatever_the_umask(
 
 
 def test_a_study_that_has_changed_since_a_site_joined_has_no_keys(tmp_path: Path) -> None:
-    recipe = agreement("strategy=entropy").recipe
+    config = agreement("strategy=entropy").config
     plan = coordinator.folder.StudyPlan(
-        "hospitals", recipe, SCHEMA, SITES, 0, Timeouts(), 1
+        "hospitals", config, SCHEMA, SITES, 0, Timeouts(), 1
     )
     made = CoordinatorFolder.create(tmp_path / "study", plan)
     write_json(made.path / "sites.json", {"north": {"name": "north", "study": "another"}})

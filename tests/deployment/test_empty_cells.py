@@ -35,7 +35,7 @@ from fallow.storage.files import load_tree
 from fallow.transport.envelope import Reply
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import Leader, agreement, folder
-from tests.deployment.worlds import TINY, federation, ward
+from tests.deployment.simulations import TINY, federation, ward
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
@@ -120,7 +120,7 @@ def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
 ) -> None:
     agreed = federation(tmp_path, TINY, ward()).agreement
     with pytest.raises(ValueError, match=why):
-        replace(agreed, recipe=replace(agreed.recipe, **change))
+        replace(agreed, config=replace(agreed.config, **change))
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
 def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
     change: dict[str, Any], facts: tuple[str, str, str], tmp_path: Path
 ) -> None:
-    world = federation(tmp_path, replace(TINY, **change), ward())
-    site = world.sites["basel"]
+    simulation = federation(tmp_path, replace(TINY, **change), ward())
+    site = simulation.sites["basel"]
     of_cells = [line for line in list_disclosures(site) if line[1] == "cells"]
-    assert [(part, verb, seen) for part, verb, _, seen, _ in of_cells] == [facts]
+    assert [(part, function, seen) for part, function, _, seen, _ in of_cells] == [facts]
     assert of_cells[0][2] == (
         "aggregates of numbers of examples, of each column and of its non-empty cells"
     )
     (line,) = [
         line
-        for line in describe_agreement(world.agreement, site.settings)
+        for line in describe_agreement(simulation.agreement, site.settings)
         if "may be empty" in line
     ]
     assert line.startswith(
@@ -202,9 +202,9 @@ def test_a_text_among_numbers_is_still_refused(tmp_path: Path) -> None:
 def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
     encoder: Spec | None, tmp_path: Path
 ) -> None:
-    world = federation(tmp_path, replace(TINY, encoder=encoder), ward())
-    assert world.program().go()
-    site = world.sites["basel"]
+    simulation = federation(tmp_path, replace(TINY, encoder=encoder), ward())
+    assert simulation.program().go()
+    site = simulation.sites["basel"]
     tests = site.tests
     assert tests is not None and bool(tests.x.isnan().any())
     values = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
@@ -212,13 +212,13 @@ def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
     words = [
         line.split(",")[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]
     ]
-    true = [world.agreement.schema.words(label or 0.0) for label in tests.labels]
+    true = [simulation.agreement.schema.words(label or 0.0) for label in tests.labels]
     hits = [one == other for one, other in zip(words, true, strict=True)]
-    score = world.records()[-1]["per_site"]["basel"]
+    score = simulation.records()[-1]["per_site"]["basel"]
     assert sum(hits) / len(hits) == pytest.approx(score)
     marks = load_tree(site.path / MODEL, site.path)["example_spec"]["marks"]
     assert marks == [["x1_missing", "x1"], ["kind_missing", "kind"]]
-    world.close()
+    simulation.close()
 
 
 def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
     other = torch.where(data.x_test.isnan(), data.x_test, 5 * data.x_test)
     scores = []
     for name, item in (("one", data), ("two", replace(data, x_test=other))):
-        world = federation(tmp_path / name, TINY, item)
-        assert world.program().go()
-        site = world.sites["basel"]
+        simulation = federation(tmp_path / name, TINY, item)
+        assert simulation.program().go()
+        site = simulation.sites["basel"]
         scores.append(load_tree(site.path / MODEL, site.path)["scale"])
-        world.close()
+        simulation.close()
     one, two = scores
     assert one.keys() == {"mean", "std", "fill"}
     for name, values in one.items():
@@ -239,39 +239,39 @@ def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
 
 
 def test_test_rows_are_filled_by_what_training_rows_taught(tmp_path: Path) -> None:
-    world = federation(tmp_path, replace(TINY, standardize="none"), ward())
-    assert world.program().go()
-    raw = world.sites["basel"].tests
+    simulation = federation(tmp_path, replace(TINY, standardize="none"), ward())
+    assert simulation.program().go()
+    raw = simulation.sites["basel"].tests
     assert raw is not None
-    host = Host(world.sites["basel"], world.ledgers["basel"])
+    host = Host(simulation.sites["basel"], simulation.ledgers["basel"])
     seen = host._local_site().see(raw.x)[:]
     empty = raw.x[:, 1].isnan()
     assert bool(empty.any())
-    ages = world.data.x[:, 1]
+    ages = simulation.data.x[:, 1]
     mean = ages[~ages.isnan()].double().mean().float()
     torch.testing.assert_close(seen[empty, 1], mean.expand(int(empty.sum())))
-    world.close()
+    simulation.close()
 
 
 def test_what_people_label_shows_an_empty_cell_as_empty(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, ward())
-    site = world.sites["davos"]
+    simulation = federation(tmp_path, TINY, ward())
+    site = simulation.sites["davos"]
     asked: list[str] = []
 
     def look(event: Any) -> None:
         if event["event"] == "labels" and not asked:
-            schema = world.agreement.schema
-            lines = list_open_tasks(world.ledgers["davos"], schema, site.rows)
+            schema = simulation.agreement.schema
+            lines = list_open_tasks(simulation.ledgers["davos"], schema, site.rows)
             write_lines(tmp_path / "q.csv", lines)
             asked.append((tmp_path / "q.csv").read_text())
-        world.label(event)
+        simulation.label(event)
 
-    assert world.program(look).go()
+    assert simulation.program(look).go()
     shown = [site.rows.describe(row) for row in range(len(site.rows.x))]
     empty = [cells for cells in shown if ("x1", "", "mg") in cast(Cells, cells)]
     assert len(empty) == int(site.rows.x[:, 1].isnan().sum()) > 0
     assert "nan" not in asked[0]
-    world.close()
+    simulation.close()
 
 
 # -- implausible aggregates ----------------------------------------------------------------
@@ -340,28 +340,28 @@ def test_one_site_with_totals_that_cannot_be_is_named_in_one_sentence(
     lie: Any, why: str, encoder: Spec | None, tmp_path: Path
 ) -> None:
     waits = Timeouts(timeout=1.0, patience=2.0)
-    world = federation(tmp_path, replace(TINY, encoder=encoder), ward(), waits)
-    turn(world, "chur", lie)
+    simulation = federation(tmp_path, replace(TINY, encoder=encoder), ward(), waits)
+    turn(simulation, "chur", lie)
     with pytest.raises(RuntimeError, match=rf"site chur: {why}"):
-        world.program().go()
-    assert {event["site"] for event in world.list_events("refused")} == {"chur"}
-    world.close()
+        simulation.program().go()
+    assert {event["site"] for event in simulation.list_events("refused")} == {"chur"}
+    simulation.close()
 
 
 def test_masked_totals_that_cannot_be_never_count(tmp_path: Path) -> None:
-    world = federation(tmp_path, replace(TINY, privacy=SECURE), ward())
+    simulation = federation(tmp_path, replace(TINY, privacy=SECURE), ward())
 
     def shift(key: str, answer: dict[str, Any]) -> dict[str, Any]:
         if "observed" not in answer:
             return answer
         return {**answer, "observed": answer["observed"] + 2**62}
 
-    turn(world, "chur", shift)
+    turn(simulation, "chur", shift)
     with pytest.raises(
         RuntimeError, match=r"the aggregate of 'cells' over .* is impossible: observed"
     ):
-        world.program().go()
-    world.close()
+        simulation.program().go()
+    simulation.close()
 
 
 # -- rejected instructions -----------------------------------------------------------------
@@ -380,12 +380,12 @@ def leader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Leader]:
 
 
 def send(leader: Leader, key: str, owner: str, step: Step) -> Reply:
-    return leader.send(leader.order(Request(key_of(key), owner, 0, 0, (step,))))
+    return leader.send(leader.instruction(Request(key_of(key), owner, 0, 0, (step,))))
 
 
 def place_of(leader: Leader) -> tuple[str, str]:
     """Return the key and the owner of the exchange about empty cells."""
-    if leader.site.agreement.recipe.encoder is None:
+    if leader.site.agreement.config.encoder is None:
         return "0/initial/features", "scaling"
     return "0/initial/cells", "filling"
 
@@ -393,11 +393,11 @@ def place_of(leader: Leader) -> tuple[str, str]:
 def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
     key, owner = place_of(leader)
     sums = Step("sum", "cells", {})
-    order = leader.order(Request(key_of(f"{key}/0"), owner, 0, 0, (sums,)))
-    reply = leader.send(order)
+    instruction = leader.instruction(Request(key_of(f"{key}/0"), owner, 0, 0, (sums,)))
+    reply = leader.send(instruction)
     assert reply.refused is None
     assert set(reply.answer) == {"rows", "columns", "observed"}
-    leader.count(order)
+    leader.count(instruction)
     again = send(leader, f"{key}/1", owner, sums)
     assert "requests it at most 1 times" in str(again.refused)
     by_each = send(leader, f"{key}/1", owner, Step("each", "cells", {}))
@@ -406,14 +406,16 @@ def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
 
 def test_a_site_takes_nothing_else_for_what_fills_its_cells(leader: Leader) -> None:
     key, owner = place_of(leader)
-    verb = "fill" if owner == "filling" else "features"
-    numbers = {"mean": torch.zeros(5), "std": torch.ones(5)} if verb == "features" else {}
+    function = "fill" if owner == "filling" else "features"
+    numbers = (
+        {"mean": torch.zeros(5), "std": torch.ones(5)} if function == "features" else {}
+    )
     for bad in (torch.zeros(4), torch.tensor(1.0), 3.0):
         args: Answer = {**numbers, "fill": bad}
-        reply = send(leader, f"{key}/0", owner, Step("keep", verb, args))
+        reply = send(leader, f"{key}/0", owner, Step("keep", function, args))
         assert "did not receive the imputed values of its 5" in str(reply.refused)
     good: Answer = {**numbers, "fill": torch.zeros(5)}
-    assert send(leader, f"{key}/0", owner, Step("keep", verb, good)).refused is None
+    assert send(leader, f"{key}/0", owner, Step("keep", function, good)).refused is None
 
 
 def test_units_come_with_what_fills_cells(tmp_path: Path) -> None:

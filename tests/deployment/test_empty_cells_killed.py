@@ -10,11 +10,11 @@ import pytest
 
 from fallow.privacy import Privacy
 from fallow.settings.spec import Spec
-from tests.deployment.test_closed_form_killed import RECIPE, check
-from tests.deployment.worlds import ward
+from tests.deployment.simulations import ward
+from tests.deployment.test_closed_form_killed import EXPERIMENT, check
 
 pytest.importorskip("cryptography")
-UNITS = replace(RECIPE, encoder=None, training=Spec("fedavg"))
+UNITS = replace(EXPERIMENT, encoder=None, training=Spec("fedavg"))
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ UNITS = replace(RECIPE, encoder=None, training=Spec("fedavg"))
 )
 @pytest.mark.long
 def test_before_an_encoder(is_masked: bool, exchanges: int, tmp_path: Path) -> None:
-    training = RECIPE.training if is_masked else Spec("fedavg")
-    recipe = replace(RECIPE, privacy=Privacy(secure_sum=is_masked), training=training)
-    deaths = check(tmp_path, ("0/initial/cells/",), recipe, ward())
+    training = EXPERIMENT.training if is_masked else Spec("fedavg")
+    config = replace(EXPERIMENT, privacy=Privacy(secure_sum=is_masked), training=training)
+    deaths = check(tmp_path, ("0/initial/cells/",), config, ward())
     assert set(deaths) == {f"0/initial/cells/{turn}" for turn in range(exchanges)}
     assert min(deaths.values()) >= 6
 

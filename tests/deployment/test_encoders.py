@@ -33,17 +33,17 @@ from fallow.encoders.encoding import Encoding
 from fallow.encoders.fourier import GAMMAS
 from fallow.encoders.module import encoder_class
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec, name_of
 from fallow.storage.features import DATA
 from fallow.storage.files import load_tree
 from tests.deployment.hosts import Leader, agreement, folder
-from tests.deployment.worlds import Federation, federation, photos, rows
+from tests.deployment.simulations import Federation, federation, photos, rows
 from tests.keys import key_of
 from tests.packages import forget, install
 
 pytest.importorskip("cryptography")
-PICTURES = Recipe(
+PICTURES = ExperimentConfig(
     "photos",
     encoder=Spec("convolution", {"filters": 4, "patch": 3}),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -59,9 +59,9 @@ MODULE = "encoders_sent_to_tests"
 LENGTH = 1.4140625  # of four standardized columns, rounded
 
 
-def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
+def features_of(simulation: Federation, site: str) -> dict[str, tuple[int, int]]:
     """Return the feature files of a site, with modification time and size."""
-    result = world.sites[site].path.glob(f"{FEATURES}/*/{DATA}")
+    result = simulation.sites[site].path.glob(f"{FEATURES}/*/{DATA}")
     return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in result}
 
 
@@ -83,35 +83,37 @@ def next_second() -> float:
 
 @pytest.mark.parametrize("privacy", [Privacy(), Privacy(secure_sum=True)])
 def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -> None:
-    world = federation(tmp_path, replace(PICTURES, privacy=privacy), photos())
-    assert world.program().go()
+    simulation = federation(tmp_path, replace(PICTURES, privacy=privacy), photos())
+    assert simulation.program().go()
     states = [
         load_tree(result.path / MODEL, result.path)["encoder"]["state"]
-        for result in world.sites.values()
+        for result in simulation.sites.values()
     ]
     for state in states:
         assert state["filters"].shape == (4, 27)
         assert torch.equal(state["filters"], states[0]["filters"])
-    revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
+    revealed = {
+        row["function"]: row["what"] for row in simulation.records()[-1]["revealed"]
+    }
     assert "second moments of the patches" in revealed["patches"]
     assert revealed["encode"] == "nothing"
     assert "- Encoder: convolution:filters=4:patch=3, Convolution" in (
-        world.coordinator_folder / CARD
+        simulation.coordinator_folder / CARD
     ).read_text(encoding="utf-8")
-    world.close()
+    simulation.close()
 
 
 def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> None:
-    world = federation(tmp_path, PICTURES, photos())
-    assert world.program().go()
-    before = features_of(world, "basel")
+    simulation = federation(tmp_path, PICTURES, photos())
+    assert simulation.program().go()
+    before = features_of(simulation, "basel")
     width = 4 * 16 * 4  # bytes of the features of an example
     assert sorted(size for _, size in before.values()) == [6 * width, 14 * width]
-    for path in (world.sites["basel"].path / FEATURES).rglob("*"):
+    for path in (simulation.sites["basel"].path / FEATURES).rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    host = world.transport.handlers["basel"]
-    assert host is not world.host("basel")
-    again = world.again(tmp_path.with_name(f"{tmp_path.name}-again"))
+    host = simulation.transport.handlers["basel"]
+    assert host is not simulation.host("basel")
+    again = simulation.again(tmp_path.with_name(f"{tmp_path.name}-again"))
     for name in again.sites:
         for file in features_of(again, name):
             os.utime(file, ns=(1, 1))
@@ -119,14 +121,14 @@ def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> N
     assert again.program(clock=next_second).go()  # another run of the same study
     assert {when for when, _ in features_of(again, "basel").values()} == {1}
     again.close()
-    world.close()
+    simulation.close()
 
 
 def test_a_damaged_file_of_features_is_made_anew(tmp_path: Path) -> None:
-    world = federation(tmp_path, PICTURES, photos())
-    assert world.program().go()
-    scores = [record["accuracy"] for record in world.records()]
-    again = world.again(tmp_path.with_name(f"{tmp_path.name}-again"))
+    simulation = federation(tmp_path, PICTURES, photos())
+    assert simulation.program().go()
+    scores = [record["accuracy"] for record in simulation.records()]
+    again = simulation.again(tmp_path.with_name(f"{tmp_path.name}-again"))
     for name in again.sites:
         for file in features_of(again, name):
             Path(file).write_bytes(b"x" * Path(file).stat().st_size)
@@ -136,16 +138,16 @@ def test_a_damaged_file_of_features_is_made_anew(tmp_path: Path) -> None:
     assert len(again.records()) == len(scores)
     assert b"xxxx" not in Path(next(iter(features_of(again, "basel")))).read_bytes()
     again.close()
-    world.close()
+    simulation.close()
 
 
 def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
-    recipe = replace(PICTURES, encoder=Spec("fourier", {"features": 40}))
+    config = replace(PICTURES, encoder=Spec("fourier", {"features": 40}))
     data = rows()
-    world = federation(tmp_path, recipe, data)
-    assert world.program().go()
-    site = world.sites["basel"]
-    record = world.records()[-1]
+    simulation = federation(tmp_path, config, data)
+    assert simulation.program().go()
+    site = simulation.sites["basel"]
+    record = simulation.records()[-1]
     with open(tmp_path / "basel-test.csv", encoding="utf-8") as file:
         true = [line["y"] for line in csv.DictReader(file)]
     result = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
@@ -153,29 +155,31 @@ def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
         output = [line["prediction"] for line in csv.DictReader(file)]
     hits = np.mean([one == other for one, other in zip(true, output, strict=True)])
     assert hits == pytest.approx(record["per_site"]["basel"])
-    world.close()
+    simulation.close()
 
 
 def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) -> None:
-    recipe = replace(
+    config = replace(
         PICTURES,
         encoder=Spec("fourier", {"features": 20, "gamma": "auto"}),
         privacy=Privacy(secure_sum=True),
     )
-    world = federation(tmp_path, recipe, rows())
-    assert world.program().go()
+    simulation = federation(tmp_path, config, rows())
+    assert simulation.program().go()
     states = [
         load_tree(result.path / MODEL, result.path)["encoder"]["state"]
-        for result in world.sites.values()
+        for result in simulation.sites.values()
     ]
     for state in states:
         assert set(state) == {"gamma", "length", "center", "spread"}
         assert float(state["length"]) == float(states[0]["length"])
         assert float(state["gamma"]) in GAMMAS
-    revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
+    revealed = {
+        row["function"]: row["what"] for row in simulation.records()[-1]["revealed"]
+    }
     assert "for each candidate of the encoder" in revealed["products"]
     assert "for each candidate of the encoder" in revealed["left_out"]
-    world.close()
+    simulation.close()
 
 
 # -- agreement -----------------------------------------------------------------------------
@@ -188,7 +192,7 @@ def test_an_agreement_names_its_encoder_and_has_another_digest(tmp_path: Path) -
     text = (tmp_path / "study.toml").read_text(encoding="utf-8")
     assert "# Encoder of the examples, fitted on aggregates" in text
     back = read_agreement(tmp_path / "study.toml")
-    assert back.recipe.encoder == Spec("fourier", {"features": 8})
+    assert back.config.encoder == Spec("fourier", {"features": 8})
     assert back.digest == encoded.digest
     write_agreement(tmp_path / "plain.toml", plain)
     assert "encoder" not in (tmp_path / "plain.toml").read_text(encoding="utf-8")
@@ -211,16 +215,20 @@ def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
 
 
 def asked(leader: Leader, key: str, owner: str, step: Step) -> str | None:
-    return leader.send(leader.order(Request(key_of(key), owner, 0, 0, (step,)))).refused
+    return leader.send(
+        leader.instruction(Request(key_of(key), owner, 0, 0, (step,)))
+    ).refused
 
 
 def test_totals_are_told_once(leader: Leader) -> None:
     sums = Step("sum", "moments", {})
-    order = leader.order(Request(key_of("0/initial/encoder/0"), "encoder", 0, 0, (sums,)))
-    reply = leader.send(order)
+    instruction = leader.instruction(
+        Request(key_of("0/initial/encoder/0"), "encoder", 0, 0, (sums,))
+    )
+    reply = leader.send(instruction)
     assert reply.refused is None
     assert set(reply.answer) == {"rows", "columns", "squares"}
-    leader.count(order)
+    leader.count(instruction)
     refused = asked(leader, "0/initial/encoder/1", "encoder", sums)
     assert refused is not None
     assert "requests it at most 1 times" in refused

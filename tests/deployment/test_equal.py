@@ -20,10 +20,10 @@ from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.deployment.worlds import Federation, federation, photos, rows, ward
+from tests.deployment.simulations import Federation, federation, photos, rows, ward
 from tests.each import mark_long
 
 CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9))
@@ -296,21 +296,21 @@ def ground(name: str) -> Dataset:
     return rows(classes=0 if "numbers" in name else 3)
 
 
-def recipe_of(name: str) -> Recipe:
-    return Recipe("hospitals", **{**COMMON, **STUDIES[name]})
+def config_of(name: str) -> ExperimentConfig:
+    return ExperimentConfig("hospitals", **{**COMMON, **STUDIES[name]})
 
 
-def simulate(world: Federation, folder: Path) -> tuple[ExperimentRun, list[Record]]:
+def simulate(simulation: Federation, folder: Path) -> tuple[ExperimentRun, list[Record]]:
     """Simulate the study of the agreement as `fallow run` does."""
-    agreed = world.agreement
-    journal = EventLog()
+    agreed = simulation.agreement
+    event_log = EventLog()
     run = ExperimentRun(
-        environment_of(agreed.recipe, agreed.seed, world.data, journal),
-        journal,
+        environment_of(agreed.config, agreed.seed, simulation.data, event_log),
+        event_log,
         folder=folder,
     )
-    one = is_one_pass(agreed.recipe)
-    return run, run.one_pass(agreed.recipe.cycles) if one else run.go()
+    one = is_one_pass(agreed.config)
+    return run, run.one_pass(agreed.config.cycles) if one else run.go()
 
 
 def lines(labels: Any) -> list[tuple[Any, ...]]:
@@ -344,12 +344,12 @@ def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
 def test_real_sites_pick_and_learn_what_the_simulation_does(
     name: str, tmp_path: Path
 ) -> None:
-    world = federation(tmp_path / "real", recipe_of(name), ground(name))
-    program = world.program()
+    simulation = federation(tmp_path / "real", config_of(name), ground(name))
+    program = simulation.program()
     assert program.go()
-    run, records = simulate(world, tmp_path)
-    for site, labels in world.labels().items():
-        assert lines(labels) == lines(run.journal.load_labels(site)), site
+    run, records = simulate(simulation, tmp_path)
+    for site, labels in simulation.labels().items():
+        assert lines(labels) == lines(run.event_log.load_labels(site)), site
         assert labels, "nothing was labeled, so nothing was compared"
     checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert (
@@ -367,9 +367,9 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     # secure aggregation hides a global model from the coordinator
     if ours["state"] is not None:
         assert_alike(ours, theirs)
-    is_common = "A global model" in (world.coordinator_folder / CARD).read_text()
+    is_common = "A global model" in (simulation.coordinator_folder / CARD).read_text()
     assert is_common == (ours["state"] is not None)
-    for site, folder in world.sites.items():
+    for site, folder in simulation.sites.items():
         own = theirs["sites"].get(site) or theirs["state"]
         at_site = tree(folder.path / "model.safetensors")
         assert_alike({"state": own}, at_site)
@@ -382,20 +382,20 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         assert all(f"- {find_metric(metric).title}: " in card for metric in own_metrics)
     values = [record["per_site"] for record in run_records(program.run_folder)]
     for at_sites, record in zip(values, records, strict=True):
-        if world.data.classes and at_sites and record["per_site"]:
+        if simulation.data.classes and at_sites and record["per_site"]:
             assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
     for real, record in zip(run_records(program.run_folder), records, strict=True):
         if "evaluation_set" in record:
             assert_same_evaluation(real["evaluation_set"], record["evaluation_set"])
-            if world.data.classes:
+            if simulation.data.classes:
                 score = record["evaluation_set"]["score"]
                 assert real["evaluation_set"]["score"] == pytest.approx(score, abs=1e-6)
         assert_same_metrics(real, record)
         assert real.get("prediction_sets") == record.get("prediction_sets")
-    card = (world.coordinator_folder / CARD).read_text()
-    for line in list_metrics(records[-1].get("metrics", {}), world.data.classes):
+    card = (simulation.coordinator_folder / CARD).read_text()
+    for line in list_metrics(records[-1].get("metrics", {}), simulation.data.classes):
         assert f"- {line}" in card
-    world.close()
+    simulation.close()
 
 
 def assert_same_metrics(real: dict[str, Any], simulated: Record) -> None:

@@ -33,7 +33,7 @@ from fallow.training.scaling import Scaling
 from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
 from tests.deployment.hosts import SECRET, SITE, Leader, folder, make_request
 from tests.deployment.planted import hidden_in
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
@@ -119,13 +119,13 @@ def method_of(owner: str, name: str) -> Any:
     return builders[owner]()
 
 
-def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
+def assert_silent(leader: Leader, instruction: Instruction, what: str) -> None:
     """Check that the site rejects the instruction by a number and sends no canary."""
-    blob = leader.host.handle(sign_message(SECRET, order))
+    blob = leader.host.handle(sign_message(SECRET, instruction))
     for canary in (*CANARIES, str(leader.site.path), leader.site.path.parent.name):
         assert canary.encode() not in blob
     assert hidden_in(blob) == []
-    refusal = str(leader.send(order).refused)
+    refusal = str(leader.send(instruction).refused)
     assert re.fullmatch(
         rf"site {SITE} could not perform {re.escape(what)} \(error [0-9a-f]{{8}}\); "
         rf"see its {LOG} for details",
@@ -137,17 +137,21 @@ def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
+def build_request(
+    leader: Leader, owner: str, kind: str, function: str, turn: int
+) -> Request:
     """Build a request to a client function, with its owner if the agreement has one."""
     is_people = owner == "annotators"
-    key = key_of(f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}")
+    key = key_of(f"{PLACES[function if is_people else owner]}/{0 if is_people else turn}")
     args: dict[str, Any] = {}
-    if verb in ("ask", "close") and owner == "annotators":
-        args = {"step": "0/query", "cycle": 0} | ({"allowed": 3} if verb == "ask" else {})
-    if verb == "score":
+    if function in ("ask", "close") and owner == "annotators":
+        args = {"step": "0/query", "cycle": 0} | (
+            {"allowed": 3} if function == "ask" else {}
+        )
+    if function == "score":
         args = {"retained": False, **leader.first_model()}
     position = leader.host._limits.schedule.find_position(key)
-    step = Step(kind, verb, args)  # type: ignore[arg-type]
+    step = Step(kind, function, args)  # type: ignore[arg-type]
     return Request(key, owner, position.cycle, key.round, (step,))
 
 
@@ -174,15 +178,17 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     if owner == "annotators":
         monkeypatch.setattr(leader.host, "_annotators", method)
     seen = 0
-    for kind, verbs in method.contract.asked.items():
-        for verb in verbs:
-            if (owner, verb) == ("annotators", "progress"):
+    for kind, functions in method.contract.asked.items():
+        for function in functions:
+            if (owner, function) == ("annotators", "progress"):
                 continue  # tested separately below
             fails = raising(ERRORS["value"])
-            monkeypatch.setattr(type(method), verb, fails, raising=False)
+            monkeypatch.setattr(type(method), function, fails, raising=False)
             seen += 1
-            order = leader.order(build_request(leader, owner, kind, verb, seen))
-            assert_silent(leader, order, f"{type(method).__name__}.{verb}")
+            instruction = leader.instruction(
+                build_request(leader, owner, kind, function, seen)
+            )
+            assert_silent(leader, instruction, f"{type(method).__name__}.{function}")
             monkeypatch.undo()
             monkeypatch.setitem(leader.host._made.methods, owner, method)
             if owner == "annotators":
@@ -200,7 +206,7 @@ def test_no_kind_of_error_carries_its_words_out(
     request = Request(
         key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 1}),)
     )
-    assert_silent(leader, leader.order(request), "Entropy.select")
+    assert_silent(leader, leader.instruction(request), "Entropy.select")
 
 
 @pytest.mark.parametrize("error", [ValueError, Refusal])
@@ -213,12 +219,14 @@ def test_what_a_step_of_training_says_stays_at_the_site(
     if part == "deploy":  # only a query sends a model without training it
         steps = (Step("fit", "global", dict(state)), Step("keep", "select", {"n": 3}))
         request = Request(key_of("0/query/0"), "query", 0, 0, steps)
-        assert_silent(leader, leader.order(request), "Entropy.select")
+        assert_silent(leader, leader.instruction(request), "Entropy.select")
         return
-    training_config = leader.site.agreement.recipe.training_config
+    training_config = leader.site.agreement.config.training_config
     fit = Step("fit", "local", dict(state), training_config)
-    order = leader.order(Request(key_of("0/train/0/0"), "training", 0, 0, (fit,)))
-    assert_silent(leader, order, "training of FedAvg")
+    instruction = leader.instruction(
+        Request(key_of("0/train/0/0"), "training", 0, 0, (fit,))
+    )
+    assert_silent(leader, instruction, "training of FedAvg")
 
 
 @pytest.mark.parametrize(
@@ -229,21 +237,25 @@ def test_what_the_host_itself_says_stays_at_the_site(
 ) -> None:
     """The errors concern labels of the file, the ledger and examples."""
     monkeypatch.setattr(host_module.Host, part, raising(ERRORS["value"]))
-    order = leader.order(make_request("hello", "0/hello"))
-    assert_silent(leader, order, "Annotators.hello")
+    instruction = leader.instruction(make_request("hello", "0/hello"))
+    assert_silent(leader, instruction, "Annotators.hello")
 
 
 def test_a_progress_that_fails_is_silent_too(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Annotators, "progress", raising(ERRORS["value"]))
-    order = leader.order(make_request("hello", "0/hello"), key=key_of("progress/1"))
-    assert_silent(leader, order, "a progress request")
+    instruction = leader.instruction(
+        make_request("hello", "0/hello"), key=key_of("progress/1")
+    )
+    assert_silent(leader, instruction, "a progress request")
 
 
 def test_a_refusal_of_our_own_is_told_in_its_words(leader: Leader) -> None:
-    order = replace(leader.order(make_request("hello", "0/hello")), study="0" * 32)
-    assert "has agreed to study" in str(leader.send(order).refused)
+    instruction = replace(
+        leader.instruction(make_request("hello", "0/hello")), study="0" * 32
+    )
+    assert "has agreed to study" in str(leader.send(instruction).refused)
 
 
 def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
@@ -255,7 +267,7 @@ def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
     request = Request(
         key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 1}),)
     )
-    assert_silent(leader, leader.order(request), "Entropy.select")
+    assert_silent(leader, leader.instruction(request), "Entropy.select")
 
 
 @pytest.mark.parametrize(
@@ -304,10 +316,10 @@ def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Pat
 def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(
     leader: Leader, tmp_path: Path
 ) -> None:
-    order = leader.order(make_request("hello", "0/hello"))
+    instruction = leader.instruction(make_request("hello", "0/hello"))
     long = "\x1b]0;title\x07\u202e<script>" * 100_000
     outputs = [word_for_outside("north", "x", Refusal(long), ErrorLog(tmp_path))]
-    for wrong in (replace(order, version=long), replace(order, study=long)):
+    for wrong in (replace(instruction, version=long), replace(instruction, study=long)):
         outputs.append(str(leader.send(wrong).refused))
     for output in outputs:
         assert len(output) <= SENTENCE
@@ -315,25 +327,27 @@ def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(
 
 
 def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
+    simulation = tiny(tmp_path)
     events: list[Event] = []
     long = "\x1b[2J\u202e<script>alert(1)</script>" * 1_000  # within the size of a reply
 
     def wild(blob: bytes) -> bytes:
-        order = open_instruction(world.agreement.coordinator, blob)
-        reply = Reply(order.run, "basel", order.key, refused=long, life=order.life)
-        return sign_message(world.sites["basel"].keys.sign, reply)
+        instruction = open_instruction(simulation.agreement.coordinator, blob)
+        reply = Reply(
+            instruction.run, "basel", instruction.key, refused=long, life=instruction.life
+        )
+        return sign_message(simulation.sites["basel"].keys.sign, reply)
 
-    world.transport.alive["basel"] = wild
+    simulation.transport.alive["basel"] = wild
     with pytest.raises(RuntimeError) as error:
-        world.program(events.append).go()
+        simulation.program(events.append).go()
     words = [str(error.value), *(str(event.get("why", "")) for event in events)]
-    words.append((world.coordinator_folder / "live.json").read_text())
+    words.append((simulation.coordinator_folder / "live.json").read_text())
     assert any("basel" in text for text in words)
     for text in words:
         assert len(text) < 10_000
         assert "\x1b" not in text and "\\u001b" not in text and "\u202e" not in text
-    world.close()
+    simulation.close()
 
 
 def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:
@@ -343,19 +357,21 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
     from fallow.storage.packing import pack
     from fallow.training.personal import DPFL
     from fallow.transport.peer_messages import (
-        _name_letter,
+        _name_peer_message,
         bytes_to_tensor,
         delivery_body,
         read_delivery,
     )
 
     secret = new_secret()
-    order = Instruction("s", "r", "b", key_of("0/train/0/0/deliver"), 1)
+    instruction = Instruction("s", "r", "b", key_of("0/train/0/0/deliver"), 1)
     contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
     for content in contents:
-        sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
+        sealed = encrypt_for(
+            public_half(secret), content, _name_peer_message(instruction, "a", "b")
+        )
         unreadable = replace(
-            order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)})
+            instruction, body=delivery_body("model", {"a": bytes_to_tensor(sealed)})
         )
         with pytest.raises(Refusal) as error:
             delivery = read_delivery(

@@ -30,7 +30,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.site.serve import connect
 from fallow.deployment.study_file import read_agreement
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.settings.spec import Spec
 from fallow.study.callbacks import load_tracker
 from fallow.study.reading import read_study
@@ -46,7 +46,7 @@ ROWS = [
     f"p{i},{30 + 2 * i},{('male', 'female')[i % 2]},{200 + i},{('no', 'yes')[i % 2]}"
     for i in range(12)
 ]
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     "tiny", cycles=0, rounds=1, encoder=Spec("halves"), strategy=Spec("front-rows")
 )
 
@@ -64,16 +64,18 @@ def allow() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Parties:
-    office: CoordinatorFolder
+    coordinator_folder: CoordinatorFolder
     sites: tuple[SiteFolder, ...]
 
 
 def found_study(folder: Path) -> Parties:
     """Set up a coordinator and two sites that allow the distribution's transport."""
     plan = StudyPlan(
-        "hearts", RECIPE, TABLE, ("north", "south"), smallest=1, transport="mailbag"
+        "hearts", EXPERIMENT, TABLE, ("north", "south"), smallest=1, transport="mailbag"
     )
-    office = CoordinatorFolder.create(folder / "study", plan, None, ["127.0.0.1"])
+    coordinator_folder = CoordinatorFolder.create(
+        folder / "study", plan, None, ["127.0.0.1"]
+    )
     sites = []
     for name in plan.sites:
         (folder / name).mkdir()
@@ -86,7 +88,7 @@ def found_study(folder: Path) -> Parties:
         }
         study = folder / "study" / "study.toml"
         sites.append(SiteFolder.create(folder / name / "SITE", study, **chosen))
-        office.admit(sites[-1].path / "join.json")
+        coordinator_folder.admit(sites[-1].path / "join.json")
     return Parties(CoordinatorFolder.open(folder / "study"), tuple(sites))
 
 
@@ -104,7 +106,7 @@ def test_names_of_a_distribution_work_in_a_simulation(imported: Path) -> None:
 
 
 def test_nothing_is_imported_before_a_name_is_used(imported: Path) -> None:
-    assert named_classes(RECIPE)["encoder"] == f"{MODULE}.encoder:Halves"
+    assert named_classes(EXPERIMENT)["encoder"] == f"{MODULE}.encoder:Halves"
     assert "halves" in extensions.list_extensions("fallow.encoders")
     with pytest.raises(ValueError, match="did you mean 'halves'"):
         find(fl.encoders, "halve")
@@ -115,7 +117,7 @@ def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
     imported: Path, tmp_path: Path
 ) -> None:
     parties = found_study(tmp_path)
-    agreed = parties.office.agreement
+    agreed = parties.coordinator_folder.agreement
     assert agreed.distributions[NAME].version == "2.1"
     assert agreed.distributions[NAME].digest == allow()[NAME]
     nodes = []
@@ -123,12 +125,17 @@ def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
         host = Host(site, site.open_ledger())
         nodes.append(connect(site, host.handle))
         nodes[-1].start()
-    transport = parties.office.open_transport(lambda event: None)
+    transport = parties.coordinator_folder.open_transport(lambda event: None)
     program = Program(
-        parties.office.path, agreed, transport, parties.office.keys, poll=0.0, pages=False
+        parties.coordinator_folder.path,
+        agreed,
+        transport,
+        parties.coordinator_folder.keys,
+        poll=0.0,
+        pages=False,
     )
     assert program.go()
-    (cell,) = read_study(parties.office.path).cells
+    (cell,) = read_study(parties.coordinator_folder.path).cells
     assert cell.records[-1]["accuracy"] is not None
     assert set(imported.read_text().split()) == {"encoder", "strategy", "transport"}
 
@@ -154,16 +161,16 @@ def test_each_name_alone_needs_the_permission_of_the_site(
 ) -> None:
     site = found_study(tmp_path).sites[0]
     plain = {"encoder": None, "strategy": Spec("random")}
-    recipe = replace(site.agreement.recipe, **plain)  # type: ignore[arg-type]
-    details = {"recipe": recipe, "transport": "https", "distributions": {}}
+    config = replace(site.agreement.config, **plain)  # type: ignore[arg-type]
+    details = {"config": config, "transport": "https", "distributions": {}}
     if setting == "encoder":
-        details["recipe"] = replace(recipe, encoder=Spec("halves"))
+        details["config"] = replace(config, encoder=Spec("halves"))
     else:
         details["transport"] = "mailbag"
     with pytest.raises(ValueError, match=f"{setting}: '{MODULE}.*is not part of Fallow"):
         replace(site.agreement, **details, names=BUILT_IN)  # type: ignore[arg-type]
     allowed = replace(site.agreement, **details)  # type: ignore[arg-type]
-    assert named_classes(allowed.recipe)["strategy"] == "random"
+    assert named_classes(allowed.config)["strategy"] == "random"
 
 
 def test_a_study_for_another_version_is_refused_with_both_versions(
@@ -232,7 +239,7 @@ def test_a_labeling_tool_of_a_distribution_writes_tasks_and_reads_labels(
 ) -> None:
     site = found_study(tmp_path).sites[0]
     with closing(site.open_ledger()) as ledger:
-        ledger.orders.begin("0000000001-" + 16 * "a")
+        ledger.instructions.begin("0000000001-" + 16 * "a")
         ledger.requests.ask(
             "0000000001-" + 16 * "a",
             "0/query",
@@ -297,4 +304,7 @@ def test_a_name_of_fallow_is_never_taken_over(
         entries=entries,
     )
     assert find(fl.strategies, "entropy", OWN) is fl.Entropy
-    assert named_classes(Recipe("a", strategy=Spec("entropy")))["strategy"] == "entropy"
+    assert (
+        named_classes(ExperimentConfig("a", strategy=Spec("entropy")))["strategy"]
+        == "entropy"
+    )

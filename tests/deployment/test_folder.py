@@ -183,7 +183,7 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
 
 def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     made = site(tmp_path, agreed("strategy=ahfal"))
-    disclosed = {(part, verb) for part, verb, *_ in list_disclosures(made)}
+    disclosed = {(part, function) for part, function, *_ in list_disclosures(made)}
     assert ("training", "upload") in disclosed
     assert ("standardization", "columns") in disclosed
     assert not any(part == "best model" for part, _ in disclosed)  # no validation set
@@ -220,13 +220,14 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
     agreement = agreed(
         "strategy=ahfal", f"training={training}", sites=("north", "south", "west")
     )
-    recipe = replace(agreement.recipe, privacy=Privacy(secure_sum=is_secure))
+    config = replace(agreement.config, privacy=Privacy(secure_sum=is_secure))
     disclosures = list_disclosures(
-        site(tmp_path, replace(agreement, recipe=recipe, waits=Timeouts()))
+        site(tmp_path, replace(agreement, config=config, waits=Timeouts()))
     )
-    assert len({(part, verb) for part, verb, *_ in disclosures}) == len(disclosures)
+    assert len({(part, function) for part, function, *_ in disclosures}) == len(disclosures)
     assert (
-        seen.items() <= {verb: audience for _, verb, _, audience, _ in disclosures}.items()
+        seen.items()
+        <= {function: audience for _, function, _, audience, _ in disclosures}.items()
     )
 
 

@@ -27,18 +27,18 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 def retry(leader: Leader, request: Request, times: int) -> Instruction:
     """Return the instruction for a request that is retried."""
-    return replace(leader.order(request), key=replace(request.key, retry=times))
+    return replace(leader.instruction(request), key=replace(request.key, retry=times))
 
 
-def send_and_count(leader: Leader, order: Instruction) -> Reply:
-    reply = leader.send(order)
+def send_and_count(leader: Leader, instruction: Instruction) -> Reply:
+    reply = leader.send(instruction)
     assert reply.refused is None, reply.refused
-    leader.count(order)
+    leader.count(instruction)
     return reply
 
 
 def upload(leader: Leader, r: int, state: State, cycle: int = 0) -> Request:
-    training_config = leader.site.agreement.recipe.training_config
+    training_config = leader.site.agreement.config.training_config
     steps = (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {}))
     return Request(key_of(f"{cycle}/train/{r}/0"), "training", cycle, r, steps)
 
@@ -52,7 +52,7 @@ def train_cycle(leader: Leader) -> State:
     """Train both rounds of the first cycle."""
     state = leader.first_model()
     for r in (0, 1):
-        send_and_count(leader, leader.order(upload(leader, r, state)))
+        send_and_count(leader, leader.instruction(upload(leader, r, state)))
     return state
 
 
@@ -68,7 +68,7 @@ def test_one_going_back_reaches_to_all_that_comes_after_it(leader: Leader) -> No
     state = train_cycle(leader)
     for r in (0, 1):
         send_and_count(leader, retry(leader, upload(leader, r, state), 1))
-    assert leader.ledger.orders.times_back(leader.run) == 1
+    assert leader.ledger.instructions.times_back(leader.run) == 1
 
 
 def test_a_run_goes_back_as_often_as_it_has_to(leader: Leader) -> None:
@@ -76,7 +76,7 @@ def test_a_run_goes_back_as_often_as_it_has_to(leader: Leader) -> None:
     for times in range(1, 21):
         send_and_count(leader, retry(leader, upload(leader, 0, state), times))
     leader.again()
-    assert leader.ledger.orders.times_back(leader.run) == 20
+    assert leader.ledger.instructions.times_back(leader.run) == 20
 
 
 def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
@@ -84,10 +84,10 @@ def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
 ) -> None:
     state = train_cycle(leader)
     again = upload(leader, 0, state)
-    over = leader.order(again)
+    over = leader.instruction(again)
     assert "which is completed" in str(leader.send(over).refused)
     send_and_count(leader, retry(leader, again, 1))
-    replay = leader.order(upload(leader, 1, state))
+    replay = leader.instruction(upload(leader, 1, state))
     assert "which is completed" in str(leader.send(replay).refused)
 
 
@@ -95,26 +95,26 @@ def test_a_step_that_was_never_asked_goes_on_under_its_new_key(leader: Leader) -
     """The site was offline when the other sites received the first attempt."""
     state = leader.first_model()
     send_and_count(leader, retry(leader, upload(leader, 0, state), 3))
-    send_and_count(leader, leader.order(upload(leader, 1, state)))
-    assert leader.ledger.orders.times_back(leader.run) == 0
+    send_and_count(leader, leader.instruction(upload(leader, 1, state)))
+    assert leader.ledger.instructions.times_back(leader.run) == 0
 
 
 def test_a_score_that_is_asked_anew_costs_nothing_for_the_same_model_alone(
     leader: Leader,
 ) -> None:
     state = train_cycle(leader)
-    send_and_count(leader, leader.order(score(state)))
+    send_and_count(leader, leader.instruction(score(state)))
     send_and_count(leader, retry(leader, score(state), 1))
-    assert leader.ledger.orders.scores() == 1
+    assert leader.ledger.instructions.scores() == 1
     other = {**state, "w": state["w"] + 1}
     send_and_count(leader, retry(leader, score(other), 2))
-    assert leader.ledger.orders.scores() == 2
+    assert leader.ledger.instructions.scores() == 2
 
 
 def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, brought=range(6), scores=1))
     state = train_cycle(leader)
-    send_and_count(leader, leader.order(score(state)))
+    send_and_count(leader, leader.instruction(score(state)))
     send_and_count(leader, retry(leader, upload(leader, 1, state), 1))
     other = {**state, "w": state["w"] + 1}
     why = leader.send(retry(leader, score(other), 1)).refused
@@ -133,8 +133,8 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
     )
     model = Step("fit", "global", dict(state))
     select = replace(select, steps=(model, *select.steps))
-    send_and_count(leader, leader.order(select))
-    assert send_and_count(leader, leader.order(ask)).answer["asked"] == 3
+    send_and_count(leader, leader.instruction(select))
+    assert send_and_count(leader, leader.instruction(ask)).answer["asked"] == 3
     send_and_count(leader, retry(leader, select, 1))
     assert send_and_count(leader, retry(leader, ask, 1)).answer["asked"] == 3
     assert (leader.ledger.requests.asked, leader.ledger.requests.shown) == (3, 3)
@@ -148,12 +148,12 @@ def test_an_attempt_that_failed_is_over_once_another_was_performed(
     state = leader.first_model()
     failed = retry(leader, upload(leader, 0, {}), 1)
     assert leader.send(failed).refused
-    later = leader.order(upload(leader, 0, state))
+    later = leader.instruction(upload(leader, 0, state))
     if then:
         later = retry(leader, upload(leader, 0, state), then)
     assert leader.send(later).refused is None
     assert "which is completed" in str(leader.send(failed).refused)
-    assert leader.ledger.orders.load_standing_keys(leader.run)[-1] == later.key
+    assert leader.ledger.instructions.load_standing_keys(leader.run)[-1] == later.key
 
 
 def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
@@ -162,8 +162,8 @@ def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
     state = train_cycle(leader)
     send_and_count(leader, retry(leader, upload(leader, 1, state), 1))
     leader.again()
-    assert leader.ledger.orders.times_back(leader.run) == 1
-    assert leader.ledger.orders.is_taken_back(leader.run, key_of("0/train/1/0"))
+    assert leader.ledger.instructions.times_back(leader.run) == 1
+    assert leader.ledger.instructions.is_taken_back(leader.run, key_of("0/train/1/0"))
 
 
 def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
@@ -178,15 +178,15 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
         step = Step("each", KEYS, {}, masked=masked)
         return Request(key_of(f"0/train/0/{turn}"), "training", 0, 0, (step,))
 
-    first = send_and_count(leader, leader.order(keys(0)))
+    first = send_and_count(leader, leader.instruction(keys(0)))
     again = send_and_count(leader, retry(leader, keys(0), 1))
     assert torch.equal(first.answer["key"], again.answer["key"])
-    send_and_count(leader, leader.order(keys(1)))
+    send_and_count(leader, leader.instruction(keys(1)))
     message = "with secure aggregation, only the newest exchange can be repeated"
     assert message in str(leader.send(retry(leader, keys(0), 2)).refused)
     wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))
     # the newest exchange is now rolled back
     assert leader.send(retry(leader, wrong, 2)).refused
-    assert leader.ledger.orders.times_back(leader.run) == 2
+    assert leader.ledger.instructions.times_back(leader.run) == 2
     assert message in str(leader.send(retry(leader, keys(0), 3)).refused)
     leader.ledger.close()

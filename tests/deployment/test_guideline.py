@@ -53,7 +53,7 @@ def test_a_guideline_that_is_not_fit_to_be_shown_is_refused(
     assert why in str(refused.value)
 
     file = tmp_path / "study.toml"
-    quoted = "".join(f"\\u{ord(letter):04x}" for letter in text)
+    quoted = "".join(f"\\u{ord(peer_message):04x}" for peer_message in text)
     line = f'[federation]\nguideline = "{quoted}"\n'
     written = agreement_text(agreed()).replace("[federation]\n", line)
     assert tomllib.loads(written)["federation"]["guideline"] == text

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.configs.find import find_config
 from fallow.core.streams import stream
 from fallow.data import Dataset
 from fallow.data.loaders.open import from_table
@@ -27,10 +28,9 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.recipes.find import find_recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.deployment.worlds import Federation, rows
+from tests.deployment.simulations import Federation, rows
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -70,10 +70,10 @@ def test_without_their_data_four_sites_share_what_comes_along(
     sites, schema = files(tmp_path, monkeypatch)
     tests = [read_tests(tmp_path / f"{site}-test.csv", schema) for site in sites]
     assert [len(part.x) for part in tests] == [35, 35, 35, 35]
-    recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
-    study = build_study(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
-    assert recipe.privacy.secure_sum  # without it, a closed-form classifier is rejected
-    assert recipe.rounds == 1
+    config = at_sites(find_config(str(HEART / "settings.toml")), "heart", 4, schema)
+    study = build_study(Agreement("heart", config, schema, tuple(sites), b"k" * 32))
+    assert config.privacy.secure_sum  # without it, a closed-form classifier is rejected
+    assert config.rounds == 1
     weights = study.fresh(stream(0, "init", 0))["w"]
     assert weights.shape == (2 * (128 + 1),)  # number of features, and a bias
 
@@ -83,9 +83,9 @@ def test_the_script_answers_whatever_is_open(
 ) -> None:
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
     sites, schema = files(tmp_path / "data", monkeypatch)
-    recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
+    config = at_sites(find_config(str(HEART / "settings.toml")), "heart", 4, schema)
     write_agreement(
-        tmp_path / "study.toml", Agreement("heart", recipe, schema, tuple(sites), b"k" * 32)
+        tmp_path / "study.toml", Agreement("heart", config, schema, tuple(sites), b"k" * 32)
     )
     site = SiteFolder.create(
         tmp_path / "east",
@@ -96,7 +96,7 @@ def test_the_script_answers_whatever_is_open(
     script: dict[str, Any] = runpy.run_path(str(HEART / "annotate.py"))
     known = script["answers"](tmp_path / "data" / "east-answers.csv")
     with closing(site.open_ledger()) as ledger:
-        ledger.orders.begin("run")
+        ledger.instructions.begin("run")
         ledger.requests.ask(
             "run",
             "0/query",
@@ -117,12 +117,12 @@ def test_the_script_answers_whatever_is_open(
 def hospitals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> Federation:
-    """Return the sites of the example in one process; settings: overrides of its recipe."""
+    """Return the sites of the example in one process; settings: overrides of its configuration."""
     names, schema = files(tmp_path / "data", monkeypatch)
-    chosen = replace(find_recipe(str(HEART / "settings.toml")), **settings)
-    recipe = at_sites(chosen, "heart", 4, schema)
+    chosen = replace(find_config(str(HEART / "settings.toml")), **settings)
+    config = at_sites(chosen, "heart", 4, schema)
     secret = new_signing_key()
-    agreed = Agreement("heart", recipe, schema, tuple(names), verify_key(secret))
+    agreed = Agreement("heart", config, schema, tuple(names), verify_key(secret))
     write_agreement(tmp_path / "study.toml", agreed)
     sites = {}
     for name in names:
@@ -148,11 +148,11 @@ def test_the_settings_run_at_four_sites_behind_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
-    world = hospitals(tmp_path, monkeypatch)
-    assert world.program().go()
-    assert [len(labels) for labels in world.labels().values()] == [8 + 2 * 6] * 4
-    assert world.records()[-1]["accuracy"] > 0.8
-    world.close()
+    simulation = hospitals(tmp_path, monkeypatch)
+    assert simulation.program().go()
+    assert [len(labels) for labels in simulation.labels().values()] == [8 + 2 * 6] * 4
+    assert simulation.records()[-1]["accuracy"] > 0.8
+    simulation.close()
 
 
 # -- all examples of the four hospitals ----------------------------------------------------
@@ -216,26 +216,26 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FALLOW_DATA", str(data_dir))
-    world = hospitals(tmp_path, monkeypatch, **settings)
-    agreed = world.agreement
-    assert world.program().go()
+    simulation = hospitals(tmp_path, monkeypatch, **settings)
+    agreed = simulation.agreement
+    assert simulation.program().go()
     table = one_table(tmp_path / "data")
     assert len(table.x) + len(table.x_test) == 920
     assert (table.columns, table.missing) == (agreed.schema.features, agreed.schema.missing)
 
-    journal = EventLog()
-    simulated = environment_of(agreed.recipe, agreed.seed, table, journal)
-    run = ExperimentRun(simulated, journal, folder=tmp_path / "simulated")
+    event_log = EventLog()
+    simulated = environment_of(agreed.config, agreed.seed, table, event_log)
+    run = ExperimentRun(simulated, event_log, folder=tmp_path / "simulated")
     records = run.go()
     labeled = {
         site: sorted(label.row for label in labels)
-        for site, labels in world.labels().items()
+        for site, labels in simulation.labels().items()
     }
     assert labeled == {
-        site: sorted(label.row for label in journal.load_labels(site)) for site in labeled
+        site: sorted(label.row for label in event_log.load_labels(site)) for site in labeled
     }
     assert all(labeled.values())
-    program = world.program()
+    program = simulation.program()
     ours = load_tree(program.run_folder / "model.safetensors", program.run_folder)
     theirs = load_tree(tmp_path / "simulated" / "model.safetensors", tmp_path / "simulated")
     for part in ("state", "scale"):
@@ -247,13 +247,13 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     per_site: Any = records[-1]["per_site"]
     expected = records[-1]["accuracy"]
     if (
-        agreed.recipe.privacy.secure_sum
+        agreed.config.privacy.secure_sum
     ):  # the coordinator knows only the sum over all hospitals
         tests = {
-            name: len(site.tests.x) for name, site in world.sites.items() if site.tests
+            name: len(site.tests.x) for name, site in simulation.sites.items() if site.tests
         }
         expected = sum(per_site[name] * n for name, n in tests.items()) / sum(
             tests.values()
         )
-    assert world.records()[-1]["accuracy"] == pytest.approx(expected, abs=1e-9)
-    world.close()
+    assert simulation.records()[-1]["accuracy"] == pytest.approx(expected, abs=1e-9)
+    simulation.close()

@@ -51,7 +51,7 @@ def test_a_site_says_what_it_has(leader: Leader) -> None:
 
 
 def test_orders_that_another_key_signed_are_refused(leader: Leader) -> None:
-    reply = leader.send(leader.order(make_request("hello", "0/hello")), STRANGER)
+    reply = leader.send(leader.instruction(make_request("hello", "0/hello")), STRANGER)
     assert "not signed with its key" in str(reply.refused) and reply.key is None
 
 
@@ -81,7 +81,9 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
     leader: Leader, changed: dict[str, Any], why: str
 ) -> None:
-    reply = leader.send(replace(leader.order(make_request("hello", "0/hello")), **changed))
+    reply = leader.send(
+        replace(leader.instruction(make_request("hello", "0/hello")), **changed)
+    )
     assert reply.refused is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(reply.refused)
@@ -100,11 +102,11 @@ def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
     ],
 )
 def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) -> None:
-    assert leader.send(leader.order(request_)).refused
+    assert leader.send(leader.instruction(request_)).refused
 
 
 @pytest.mark.parametrize(
-    ("owner", "kind", "verb", "why"),
+    ("owner", "kind", "function", "why"),
     [
         ("training", "each", "upload", "FedAvg allows it only by sum"),
         ("query", "each", "select", "Entropy sampling allows it only by keep"),
@@ -115,7 +117,7 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
     ],
 )
 def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(
-    leader: Leader, owner: str, kind: Any, verb: str, why: str
+    leader: Leader, owner: str, kind: Any, function: str, why: str
 ) -> None:
     fit = Step("fit", "local", dict(leader.first_model()), TrainingConfig())
     keys = {
@@ -124,18 +126,20 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
         "annotators": "0/hello/0",
     }
     key = keys.get(owner, "0/train/0/0")
-    order = leader.order(Request(key_of(key), owner, 0, 0, (fit, Step(kind, verb, {}))))
-    assert why in str(leader.send(order).refused)
+    instruction = leader.instruction(
+        Request(key_of(key), owner, 0, 0, (fit, Step(kind, function, {})))
+    )
+    assert why in str(leader.send(instruction).refused)
     assert (
         leader.ledger.store.load_states("north") == {}
-        and leader.ledger.orders.traffic() == []
+        and leader.ledger.instructions.traffic() == []
     )
 
 
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
     for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
         asked = make_request("ask", "0/query", step="0/query", cycle=0, **wrong)
-        assert leader.send(leader.order(asked)).refused
+        assert leader.send(leader.instruction(asked)).refused
     assert leader.ledger.tasks() == []
 
 
@@ -143,55 +147,57 @@ def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
 
 
 def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> None:
-    order = order_picks(leader)
-    first = leader.send(order)
+    instruction = order_picks(leader)
+    first = leader.send(instruction)
     assert (
-        first == leader.send(replace(order, number=order.number + 1))
+        first == leader.send(replace(instruction, number=instruction.number + 1))
         and first.refused is None
     )
     assert (
-        len(leader.ledger.orders.traffic()) == 2
+        len(leader.ledger.instructions.traffic()) == 2
     )  # "select", and the flush that delivered the model
 
 
 def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
-    order = leader.order(make_request("hello", "0/hello"))
-    first = leader.send(order)
+    instruction = leader.instruction(make_request("hello", "0/hello"))
+    first = leader.send(instruction)
     leader.again()
-    again = leader.send(order)
+    again = leader.send(instruction)
     assert first.answer.keys() == again.answer.keys()
     assert torch.equal(first.answer["seal"], again.answer["seal"])
 
 
 def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None:
-    order = leader.order(make_request("hello", "0/hello"))
-    assert leader.send(order).refused is None
+    instruction = leader.instruction(make_request("hello", "0/hello"))
+    assert leader.send(instruction).refused is None
     tables = leader.ledger._tables
     answer = bytearray(tables.read("SELECT answer FROM exchange")[0][0])
     answer[-1] ^= 1
     tables.write("UPDATE exchange SET answer = ?", bytes(answer))
-    refused = str(leader.send(order).refused)
+    refused = str(leader.send(instruction).refused)
     assert "its ledger is damaged" in refused
     log = (leader.site.path / "errors.log").read_text()
     assert "the reply to 0/hello/0 has a wrong checksum" in log
 
 
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
-    order = order_picks(leader)
-    other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
+    instruction = order_picks(leader)
+    other = leader.instruction(
+        keep("0/query/0", "select", n=2), counted=instruction.counted
+    )
     assert "with other content" in str(leader.send(other).refused)
     assert leader.ledger.tasks() == []
 
 
 def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
-    order = order_picks(leader)
+    instruction = order_picks(leader)
     leader.people("ask", "0/query", **ASK)
-    assert "which is completed: this is a replay" in str(leader.send(order).refused)
+    assert "which is completed: this is a replay" in str(leader.send(instruction).refused)
 
 
 def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
     order_picks(leader)
-    late = replace(leader.order(make_request("ask", "0/query", **ASK)), number=0)
+    late = replace(leader.instruction(make_request("ask", "0/query", **ASK)), number=0)
     assert "is number 0: this is a replay" in str(leader.send(late).refused)
 
 
@@ -200,7 +206,7 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     state = leader.first_model()
     training_config = replace(
-        agreed.recipe.training_config, batch_size=8, start="common"
+        agreed.config.training_config, batch_size=8, start="common"
     )  # pairs of batches
     wrong = Request(
         key_of("0/train/0/0"),
@@ -212,12 +218,12 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
             Step("sum", "upload", {}),
         ),
     )
-    refused = str(leader.send(leader.order(wrong)).refused)
+    refused = str(leader.send(leader.instruction(wrong)).refused)
     assert "could not perform PerFedAvg.upload (error " in refused
     assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
     assert (
         leader.ledger.store.load_states("north") == {}
-        and leader.ledger.orders.traffic() == []
+        and leader.ledger.instructions.traffic() == []
     )
     leader.round(1, state)
     assert "local" in leader.ledger.store.load_states("north")
@@ -248,14 +254,14 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
 
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
     order_picks(leader)
-    order = leader.order(make_request("ask", "0/query", **ASK))
-    assert leader.send(order).answer == {"asked": 3}
+    instruction = leader.instruction(make_request("ask", "0/query", **ASK))
+    assert leader.send(instruction).answer == {"asked": 3}
     leader.again()
-    assert leader.send(order).answer == {"asked": 3}
-    leader.count(order)
+    assert leader.send(instruction).answer == {"asked": 3}
+    leader.count(instruction)
     assert len(leader.ledger.tasks()) == 3
     more = make_request("ask", "0/query", **{**ASK, "allowed": 9})
-    later = leader.order(replace(more, key=key_of("0/query/ask/1")))
+    later = leader.instruction(replace(more, key=key_of("0/query/ask/1")))
     assert "but there are at most" in str(leader.send(later).refused)
     assert len(leader.ledger.tasks()) == 3
 
@@ -264,9 +270,9 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    order = leader.order(make_request("close", "0/query", **CLOSE))
-    first = leader.send(order).answer
-    assert leader.send(order).answer == first
+    instruction = leader.instruction(make_request("close", "0/query", **CLOSE))
+    first = leader.send(instruction).answer
+    assert leader.send(instruction).answer == first
     assert (first["asked"], first["answered"], first["labeled"]) == (3, 3, 9)
     assert len(leader.ledger.store.load_labels("north")) == 9
 
@@ -285,13 +291,13 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
                 "w": torch.ones_like(state["w"]),
                 "stats": state["stats"],
             }
-            step = Step("fit", "local", model, leader.site.agreement.recipe.training_config)
+            step = Step("fit", "local", model, leader.site.agreement.config.training_config)
             missed = Request(
                 key_of("0/train/1/0"), "training", 0, 1, (step, Step("sum", "upload", {}))
             )
-            order = leader.order(missed)
-            assert leader.send(order).refused is None  # the reply is not counted
-            leader.miss(order)
+            instruction = leader.instruction(missed)
+            assert leader.send(instruction).refused is None  # the reply is not counted
+            leader.miss(instruction)
         leader.query(state)
         leader.people("ask", "0/query", **ASK)
         memory = leader.ledger.store.load_states("north")
@@ -309,7 +315,7 @@ def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
     leader: Leader,
 ) -> None:
     order_picks(leader)
-    late = leader.order(make_request("ask", "0/query", **ASK))
+    late = leader.instruction(make_request("ask", "0/query", **ASK))
     assert leader.send(late).answer == {"asked": 3}
     leader.miss(late)
     leader.label()
@@ -320,12 +326,12 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    late = leader.order(make_request("close", "0/query", **CLOSE))
+    late = leader.instruction(make_request("close", "0/query", **CLOSE))
     assert leader.send(late).refused is None
     leader.miss(late)
     leader.round(0, leader.first_model(), 1)
     assert len(leader.host._local_site().labeled) == 9
-    assert "picks" not in leader.ledger.store.load_states("north")
+    assert "selected" not in leader.ledger.store.load_states("north")
 
 
 # -- runs ----------------------------------------------------------------------------------
@@ -340,7 +346,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     assert second.people("hello", "0/hello")["labeled"] == 9
     assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}
     assert second.ledger.tasks() == []
-    reply = leader.send(leader.order(make_request("ask", "0/query", **ASK)))
+    reply = leader.send(leader.instruction(make_request("ask", "0/query", **ASK)))
     assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
     second.ledger.close()
 
@@ -348,10 +354,10 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
 def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> None:
     leader.people("hello", "0/hello")
     earlier = "0000000000-" + 16 * "e"
-    order = replace(leader.order(make_request("hello", "0/hello")), run=earlier)
-    reply = leader.send(order)
+    instruction = replace(leader.instruction(make_request("hello", "0/hello")), run=earlier)
+    reply = leader.send(instruction)
     assert f"is in run {RUN}, and run {earlier} started before it" in str(reply.refused)
-    assert leader.ledger.orders.newest_run() == RUN
+    assert leader.ledger.instructions.newest_run() == RUN
 
 
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
@@ -361,7 +367,7 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
     leader.again()
     assert (
         leader.send(
-            leader.order(make_request("hello", "0/hello"), key=key_of("progress/1"))
+            leader.instruction(make_request("hello", "0/hello"), key=key_of("progress/1"))
         ).refused
         is None
     )
@@ -382,16 +388,16 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
     tables.read(f"PRAGMA max_page_count = {pages}")
     model: dict[str, Value] = {**leader.first_model()}
     request = Request(key_of("0/query/0"), "query", 0, 0, (Step("fit", "global", model),))
-    order = leader.order(request)
-    assert "free some space" in str(leader.send(order).refused)
+    instruction = leader.instruction(request)
+    assert "free some space" in str(leader.send(instruction).refused)
     tables.read("PRAGMA max_page_count = 1000000")
-    assert leader.send(order).refused is None
+    assert leader.send(instruction).refused is None
     leader.ledger.close()
 
 
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
     with pytest.raises(StorageError, match=r"another number of rows \(18, not 17\)"):
-        leader.ledger.orders.check_rows(ROWS - 1)
+        leader.ledger.instructions.check_rows(ROWS - 1)
 
 
 def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacked(
@@ -406,7 +412,7 @@ def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacke
     request = Request(
         key_of("0/train/0/0"), "training", 0, 0, (Step("fit", "global", state),)
     )
-    blob = sign_message(SECRET, leader.order(request))
+    blob = sign_message(SECRET, leader.instruction(request))
     tracemalloc.start()  # measures copies of the message, but no memory of torch
     try:
         reply = open_reply(leader.site.keys.verify, leader.host.handle(blob), "north")

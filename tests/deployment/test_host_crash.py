@@ -39,7 +39,10 @@ def describe_end(site: SiteFolder) -> Left:
         ]
         memory = digest_of(ledger.store.load_states("north"))
         return Left(
-            ledger.store.load_labels("north"), questions, memory, ledger.orders.traffic()
+            ledger.store.load_labels("north"),
+            questions,
+            memory,
+            ledger.instructions.traffic(),
         )
     finally:
         ledger.close()
@@ -54,7 +57,7 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
         # in the process that dies
         Database.commit = points.around(Database.commit)  # type: ignore[method-assign]
         Stacked.fit = points.around(Stacked.fit)  # type: ignore[method-assign]
-        leader = Leader(site, journal=EventLog(site.path / "journal.sqlite"))
+        leader = Leader(site, event_log=EventLog(site.path / "event_log.sqlite"))
         state = leader.round(0, leader.first_model())
         leader.query(state)
         details: dict[str, Value] = {"step": "0/query", "cycle": 0}

@@ -64,12 +64,14 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.tasks()[0].row, 1, "ann")
-    sent = leader.ledger.orders.traffic()
-    order = Instruction(leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0)
-    progress = leader.send(order).answer
+    sent = leader.ledger.instructions.traffic()
+    instruction = Instruction(
+        leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0
+    )
+    progress = leader.send(instruction).answer
     assert progress == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
-    assert leader.send(replace(order, run="another")).answer["asked"] == 0
-    assert leader.ledger.orders.traffic() == sent
+    assert leader.send(replace(instruction, run="another")).answer["asked"] == 0
+    assert leader.ledger.instructions.traffic() == sent
 
 
 def test_labels_train_from_the_close_on(leader: Leader) -> None:
@@ -96,7 +98,7 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     leader.people("hello", "0/hello")
     leader.ledger.withdraw(0, "ann")  # has a label
     leader.ledger.withdraw(9, "ann")  # has no label
-    training_config = leader.site.agreement.recipe.training_config
+    training_config = leader.site.agreement.config.training_config
     middle = Request(
         key_of("0/train/0/1"),
         "training",
@@ -110,7 +112,7 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     site = leader.host._local_site()
     assert (len(site.labeled), len(site.pool)) == (5, ROWS - 6 - 1)
     leader.again()
-    assert leader.send(leader.orders[-1]).refused is None
+    assert leader.send(leader.instructions[-1]).refused is None
     assert len(leader.host._local_site().labeled) == 5
 
 
@@ -160,7 +162,7 @@ def test_a_model_that_diverged_is_refused_by_name(leader: Leader) -> None:
     state = leader.first_model()
     huge = {**state, "w": state["w"] + 1e308}
     request = make_request("score", "0/train/0", **huge, retained=False)
-    assert "training diverged" in str(leader.send(leader.order(request)).refused)
+    assert "training diverged" in str(leader.send(leader.instruction(request)).refused)
 
 
 def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -
         (single, "allows it only by sum"),
         (bare, "only masked contributions"),
     ):
-        assert why in str(leader.send(leader.order(request)).refused)
+        assert why in str(leader.send(leader.instruction(request)).refused)
     leader.ledger.close()
 
 

@@ -26,7 +26,7 @@ from fallow.transport.gathering import EPSILON
 from fallow.transport.peer_messages import (
     delivery_body,
     request_body,
-    seal_letters,
+    seal_peer_messages,
     tensor_to_bytes,
 )
 from fallow.transport.sum_keys import join_proofs, sign_seal_key
@@ -79,10 +79,10 @@ def no_connection(*_: Any) -> None:
 
 def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
     leader = noisy(tmp_path)
-    order = leader.order(SHARE)
-    first = leader.send(order).answer
+    instruction = leader.instruction(SHARE)
+    first = leader.send(instruction).answer
     leader.again()
-    again = leader.send(order).answer
+    again = leader.send(instruction).answer
     assert first[EPSILON] == 0.5 and torch.equal(first["share"], again["share"])
     assert leader.ledger.store.sum_spent() == 0.5
     leader.ledger.close()
@@ -90,9 +90,9 @@ def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
 
 def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path) -> None:
     leader = noisy(tmp_path, epsilon=10.0)
-    first = leader.send(leader.order(SHARE)).answer
+    first = leader.send(leader.instruction(SHARE)).answer
     second = Leader(leader.site, run=SECOND)
-    other = second.send(second.order(SHARE)).answer
+    other = second.send(second.instruction(SHARE)).answer
     assert other[EPSILON] == 0.5
     assert second.ledger.store.sum_spent() == 1.0
     shares = {tuple(answer["share"].tolist()) for answer in (first, other)}
@@ -101,16 +101,16 @@ def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path)
         assert len(leaders) < 20
         another = Leader(leader.site, run=f"{len(leaders) + 1:010}-" + 16 * "c")
         leaders.append(another)
-        shares.add(tuple(another.send(another.order(SHARE)).answer["share"].tolist()))
+        shares.add(tuple(another.send(another.instruction(SHARE)).answer["share"].tolist()))
     for one in leaders:
         one.ledger.close()
 
 
 def test_a_site_spends_no_more_than_it_allows_and_says_so(tmp_path: Path) -> None:
     leader = noisy(tmp_path, epsilon=0.6)
-    assert leader.send(leader.order(SHARE)).refused is None
+    assert leader.send(leader.instruction(SHARE)).refused is None
     second = Leader(leader.site, run=SECOND)
-    refused = second.send(second.order(SHARE)).refused
+    refused = second.send(second.instruction(SHARE)).refused
     assert "has spent epsilon 0.5 of the 0.6 that it allows over all runs" in str(refused)
     assert second.ledger.store.sum_spent() == 0.5
     for one in (leader, second):
@@ -119,7 +119,7 @@ def test_a_site_spends_no_more_than_it_allows_and_says_so(tmp_path: Path) -> Non
 
 def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     leader = noisy(tmp_path)
-    late = leader.order(SHARE)
+    late = leader.instruction(SHARE)
     leader.send(late)
     leader.miss(late)
     assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
@@ -148,9 +148,9 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
         # without the site's own key, so that it always fails
         share = Step("sum", "share", {}, masked=shown)
         failing = Request(key_of(f"0/query/{turn + 1}"), "query", 0, 0, (share,))
-        order = leader.order(failing)
+        instruction = leader.instruction(failing)
         for _ in range(2):  # repeating the same instruction costs nothing
-            why.append(str(leader.send(order).refused))
+            why.append(str(leader.send(instruction).refused))
         spent.append(leader.ledger.store.sum_spent())
     assert spent == [0.5, 1.0, 1.0], why
     assert "adds nothing to an aggregation" in why[0]
@@ -169,7 +169,7 @@ def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
     training_config = replace(
-        leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+        leader.site.agreement.config.training_config, stages=(TrainingStage(4),)
     )  # the first instruction
     secret = new_secret()
     signing = new_signing_key()
@@ -181,47 +181,55 @@ def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
         key_of("0/train/0/0"), "training", 0, 0, (fit, Step("relay", "model", {}))
     )
     body = request_body(request, {"south": seal}, proofs=proofs)
-    return leader, leader.order(request, body=body), secret
+    return leader, leader.instruction(request, body=body), secret
 
 
 def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None:
-    leader, order, secret = relaying(tmp_path)
-    answer = leader.send(order).answer
+    leader, instruction, secret = relaying(tmp_path)
+    answer = leader.send(instruction).answer
     assert set(answer) == {"letter/south", "bytes"}
-    letter = tensor_to_bytes(answer["letter/south"], "a letter")
-    model = unpack(decrypt(secret, letter, repr((RUN, str(order.key), "north", "south"))))
+    peer_message = tensor_to_bytes(answer["letter/south"], "a letter")
+    model = unpack(
+        decrypt(secret, peer_message, repr((RUN, str(instruction.key), "north", "south")))
+    )
     assert torch.equal(model["w"], leader.ledger.store.load_states("north")["local"]["w"])
     with pytest.raises(ValueError, match="it cannot be decrypted"):
         decrypt(
-            leader.site.keys.seal, letter, repr((RUN, str(order.key), "north", "south"))
+            leader.site.keys.seal,
+            peer_message,
+            repr((RUN, str(instruction.key), "north", "south")),
         )
     leader.ledger.close()
 
 
 def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
-    leader, order, _ = relaying(tmp_path)
-    first = leader.send(order).answer
+    leader, instruction, _ = relaying(tmp_path)
+    first = leader.send(instruction).answer
     brought = {"w": leader.first_model()["w"] + 1}
-    sealed = seal_letters(
-        Instruction(order.study, order.run, "south", order.key, order.number),
+    sealed = seal_peer_messages(
+        Instruction(
+            instruction.study, instruction.run, "south", instruction.key, instruction.number
+        ),
         {**brought, "labels": 2.0},
         {"north": leader.site.keys.seal_public},
     )
     body = delivery_body("model", {"south": torch.as_tensor(sealed["letter/north"])})
     second = Instruction(
-        order.study,
-        order.run,
+        instruction.study,
+        instruction.run,
         "north",
-        replace(order.key, is_delivery=True),
-        order.number + 1,
-        str(order.key),
+        replace(instruction.key, is_delivery=True),
+        instruction.number + 1,
+        str(instruction.key),
         body,
     )
     assert leader.send(second).answer == {"refused": ""}
     kept = leader.ledger.store.load_states("north")
     assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
     leader.again()  # no leg has counted: a restarted coordinator asks both again
-    assert torch.equal(leader.send(order).answer["letter/south"], first["letter/south"])
+    assert torch.equal(
+        leader.send(instruction).answer["letter/south"], first["letter/south"]
+    )
     assert leader.send(second).answer == {"refused": ""}
     leader.miss(second)  # it never counts
     leader.people("score", "0/train/0", retained=True, **leader.first_model())
@@ -230,16 +238,16 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
 
 
 def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) -> None:
-    leader, order, _ = relaying(tmp_path)
-    leader.send(order)
+    leader, instruction, _ = relaying(tmp_path)
+    leader.send(instruction)
     body = delivery_body("model", {"south": torch.zeros(60, dtype=torch.uint8)})
     second = Instruction(
-        order.study,
-        order.run,
+        instruction.study,
+        instruction.run,
         "north",
-        replace(order.key, is_delivery=True),
-        order.number + 1,
-        str(order.key),
+        replace(instruction.key, is_delivery=True),
+        instruction.number + 1,
+        str(instruction.key),
         body,
     )
     assert "message of site south for 'model'" in str(leader.send(second).refused)
@@ -253,7 +261,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     leader.send(first)  # of a cycle whose end the site does not learn of
     leader.count(first)
     key = key_of("1/train/0/0/deliver")
-    sealed = seal_letters(
+    sealed = seal_peer_messages(
         Instruction(first.study, first.run, "south", key, 2),
         {"w": leader.first_model()["w"], "labels": 2.0},
         {"north": leader.site.keys.seal_public},
@@ -261,7 +269,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     body = delivery_body(
         "model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1
     )
-    brought = leader.order(make_request("hello", "0/hello"), key=key, body=body)
+    brought = leader.instruction(make_request("hello", "0/hello"), key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
     leader.count(brought)
     training = leader.host._made.methods["training"]
@@ -290,7 +298,7 @@ def test_a_damaged_ledger_is_a_refusal_with_the_way_out(tmp_path: Path) -> None:
     db.close()
     leader.start()
     for _ in range(2):
-        reply = leader.send(leader.order(keep("0/query/0", "select", n=1)))
+        reply = leader.send(leader.instruction(keep("0/query/0", "select", n=1)))
         assert "is damaged" in str(reply.refused)
         log = (leader.site.path / "errors.log").read_text()
         assert "copy ledger-backup.sqlite" in log
@@ -309,7 +317,7 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     leader.start()
     upload = (Step("sum", "upload", {}),)
     reply = leader.send(
-        leader.order(Request(key_of("1/train/1/0"), "training", 1, 1, upload))
+        leader.instruction(Request(key_of("1/train/1/0"), "training", 1, 1, upload))
     )
     assert "it is older, perhaps from a backup" in str(reply.refused)
     second = Leader(leader.site, run=SECOND)
@@ -331,7 +339,7 @@ def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_o
     first.round(0, first.first_model())
     second = Leader(first.site, run=SECOND)
     second.host, second.ledger = first.host, first.ledger
-    hello = second.order(make_request("hello", "0/hello"))
+    hello = second.instruction(make_request("hello", "0/hello"))
     assert "it is older, perhaps from a backup" in str(
         second.send(replace(hello, counted="0/train/0/0")).refused
     )

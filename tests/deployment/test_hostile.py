@@ -31,10 +31,10 @@ from fallow.transport.envelope import Instruction
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import agreement
 from tests.deployment.remotes import Federation, Timeouts, federation
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.keys import key_of
 from tests.privacy.federation import Asker
-from tests.worlds import tables
+from tests.simulations import tables
 
 FOUR = tables(sites=4)
 QUORUM = Timeouts(10.0, quorum=3, patience=100.0)
@@ -43,17 +43,17 @@ ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
 
 def train_round(there: Federation) -> Any:
     """Return the state after a round of FedAvg."""
-    site = there.world.members["a"]
+    site = there.simulation.members["a"]
     state = site.memory["global"]
     return site.parts.methods["training"].round(state, there.ask("0/train/0", "training"))
 
 
 def says(there: Federation, site: str, **changes: Any) -> None:
-    there.signing[site].change = lambda order, answer: {**answer, **changes}
+    there.signing[site].change = lambda instruction, answer: {**answer, **changes}
 
 
 def model_of(there: Federation, size: float) -> torch.Tensor:
-    d = there.world.members["a"].parts.layout.d
+    d = there.simulation.members["a"].parts.layout.d
     return torch.full((d,), size, dtype=torch.float64)
 
 
@@ -77,8 +77,8 @@ def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two
 ) -> None:
     """If two forms are equally frequent, the form of the first site is used. The honest
     reply was rejected, and the algorithm stopped on the missing statistics."""
-    recipe = replace(tiny(tmp_path / "x").agreement.recipe, training=Spec("ditto"))
-    world = tiny(tmp_path / "y", recipe, waits=ONE_AWAY)
+    config = replace(tiny(tmp_path / "x").agreement.config, training=Spec("ditto"))
+    simulation = tiny(tmp_path / "y", config, waits=ONE_AWAY)
 
     def halve(key: str, answer: dict[str, Any]) -> dict[str, Any]:
         if key.startswith("0/train/"):
@@ -86,12 +86,12 @@ def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two
         return answer
 
     for site in ("basel", "chur"):
-        turn(world, site, halve)
+        turn(simulation, site, halve)
     with pytest.raises(RuntimeError) as stopped:
-        world.program().go()
+        simulation.program().go()
     for site in ("basel", "chur"):
         assert f"site {site}: stats is missing beside w" in str(stopped.value)
-    refused = {event["site"] for event in world.list_events("refused")}
+    refused = {event["site"] for event in simulation.list_events("refused")}
     assert refused == {"basel", "chur"}
 
 
@@ -154,8 +154,8 @@ def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
 UPLOAD = declared(FedAvg(bn="local"))["upload"]
 
 
-def of_sum(verb: str = "upload", **args: Any) -> Request:
-    steps = (Step("fit", "local", args), Step("sum", verb, {}))
+def of_sum(function: str = "upload", **args: Any) -> Request:
+    steps = (Step("fit", "local", args), Step("sum", function, {}))
     return Request(key_of("0/train/0/0"), "training", 0, 0, steps)
 
 
@@ -196,7 +196,7 @@ def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> 
 
 def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
-    there.remote.border.labels = dict.fromkeys(FOUR, 8)
+    there.remote.response_check.labels = dict.fromkeys(FOUR, 8)
     says(there, "c", n=9.0)
     train_round(there)
     assert there.refusals == {"c": "n is 9, and the site sent or was asked for 8 labels"}
@@ -205,7 +205,7 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
 def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
 
-    def claim(order: Instruction, answer: Any) -> Answer:
+    def claim(instruction: Instruction, answer: Any) -> Answer:
         mean = answer["w"] / answer["n"]
         return {**answer, "n": 1e6, "w": mean * 1e6}
 
@@ -217,7 +217,7 @@ def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "verb", "fields"),
+    ("owner", "function", "fields"),
     [
         ("scaling", "columns", ("rows", "columns")),
         ("scaling", "spread", ("squares", "varies")),
@@ -226,19 +226,19 @@ def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     ],
 )
 def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
-    owner: str, verb: str, fields: tuple[str, ...]
+    owner: str, function: str, fields: tuple[str, ...]
 ) -> None:
-    step = Step("sum", verb, {})
+    step = Step("sum", function, {})
     details = {site: Request(key_of("0/query/0"), owner, 0, 0, (step,)) for site in "abc"}
     many = {"a": 10, "b": 10, "c": 10_000}
     method: Any = ServerSolve() if owner == "training" else Scaling(True, True)
-    border = ResponseCheck(
+    response_check = ResponseCheck(
         dict(many), labels=dict(many), declared={owner: declared(method)}
     )
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    capped, words = SiteWeights(border).limit(details, answers)
+    capped, words = SiteWeights(response_check).limit(details, answers)
     counted = {name: float(torch.as_tensor(value)) for name, value in capped["c"].items()}
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert capped["a"] is answers["a"]
@@ -266,8 +266,10 @@ PEOPLE = {
 }
 
 
-def people(verb: str) -> Request:
-    return Request(key_of(PEOPLE[verb]), "annotators", 0, 0, (Step("each", verb, {}),))
+def people(function: str) -> Request:
+    return Request(
+        key_of(PEOPLE[function]), "annotators", 0, 0, (Step("each", function, {}),)
+    )
 
 
 KNOWN = ResponseCheck(
@@ -280,14 +282,14 @@ KNOWN.note(ALLOWED, {"a": 3})
 
 
 @pytest.mark.parametrize(
-    ("verb", "answer"), [("hello", HELLO), ("close", CLOSE), ("score", SCORE)]
+    ("function", "answer"), [("hello", HELLO), ("close", CLOSE), ("score", SCORE)]
 )
-def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
-    assert KNOWN.check("a", people(verb), answer).keys() == answer.keys()
+def test_honest_counts_are_taken(function: str, answer: dict[str, Any]) -> None:
+    assert KNOWN.check("a", people(function), answer).keys() == answer.keys()
 
 
 @pytest.mark.parametrize(
-    ("verb", "answer", "why"),
+    ("function", "answer", "why"),
     [
         ("hello", {**HELLO, "schema": "other"}, "schema is 'other' and not 'digest'"),
         ("ask", {"asked": 4}, "asked is 4, but 3 labeling tasks are permitted"),
@@ -300,10 +302,10 @@ def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
     ],
 )
 def test_counts_are_compared_with_what_a_site_registered_and_was_asked_for(
-    verb: str, answer: dict[str, Any], why: str
+    function: str, answer: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        KNOWN.check("a", people(verb), answer)
+        KNOWN.check("a", people(function), answer)
 
 
 def test_more_answers_than_questions_are_no_progress() -> None:
@@ -360,12 +362,12 @@ def test_bounds_that_cannot_be_are_refused_by_name(wrong: dict[str, float]) -> N
 def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
     tmp_path: Path,
 ) -> None:
-    world = tiny(tmp_path, waits=ONE_AWAY)
+    simulation = tiny(tmp_path, waits=ONE_AWAY)
 
     def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
         return {**answer, "w": answer["w"] * 0 + 5e40} if "w" in answer else answer
 
-    turn(world, "chur", poison)
-    assert world.program().go()
-    assert world.records()[-1]["accuracy"] is not None
-    assert {event["site"] for event in world.list_events("refused")} == {"chur"}
+    turn(simulation, "chur", poison)
+    assert simulation.program().go()
+    assert simulation.records()[-1]["accuracy"] is not None
+    assert {event["site"] for event in simulation.list_events("refused")} == {"chur"}

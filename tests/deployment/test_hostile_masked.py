@@ -26,10 +26,10 @@ from fallow.transport.peer_messages import bytes_to_tensor, read_request
 from fallow.transport.sum_keys import SIGNED, find_shown, sign_sum_key
 from tests.deployment.hostile import turn
 from tests.deployment.remotes import RUN, STUDY, Federation, Timeouts, federation
-from tests.deployment.worlds import TINY, tiny
+from tests.deployment.simulations import TINY, tiny
 from tests.keys import key_of
 from tests.privacy.federation import SECURE
-from tests.worlds import tables
+from tests.simulations import tables
 
 FOUR = tables(sites=4)
 FAR = 2**62  # added to a masked number: a quarter of the range
@@ -42,7 +42,7 @@ def asking(there: Federation) -> Ask:
 
 
 def train_round(there: Federation) -> Any:
-    site = there.world.members["a"]
+    site = there.simulation.members["a"]
     return site.parts.methods["training"].round(site.memory["global"], asking(there))
 
 
@@ -50,7 +50,7 @@ def adds(there: Federation, site: str, times: int, **more: int) -> None:
     """Change the next ``times`` contributions of a site."""
     left = [times]
 
-    def change(order: Any, answer: Any) -> Any:
+    def change(instruction: Any, answer: Any) -> Any:
         if not answer.keys() >= more.keys() or left[0] == 0:
             return answer
         left[0] -= 1
@@ -65,7 +65,7 @@ def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
 ) -> None:
     honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
     there = federation(AHFAL(), FOUR, privacy=SECURE)
-    there.remote.border.labels = dict.fromkeys(FOUR, 8)
+    there.remote.response_check.labels = dict.fromkeys(FOUR, 8)
     adds(there, "c", 1, **more)
     torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
     (event,) = [event for event in there.events if event["event"] == "implausible"]
@@ -76,7 +76,7 @@ def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on
     """Otherwise all other sites would fail to mask and be excluded instead."""
     there = federation(AHFAL(), FOUR, Timeouts(2.0, quorum=3), privacy=SECURE)
 
-    def change(order: Any, answer: Any) -> Any:
+    def change(instruction: Any, answer: Any) -> Any:
         if "key" not in answer:
             return answer
         return {"key": torch.zeros(32, dtype=torch.uint8)}
@@ -95,16 +95,16 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
     there = federation(AHFAL(), FOUR, Timeouts(2.0, quorum=3), privacy=SECURE)
     hostile = there.signing["c"]
 
-    def change(order: Any, answer: Any) -> Any:
+    def change(instruction: Any, answer: Any) -> Any:
         if SIGNED not in answer:
             return answer
         if wrong == "none":
             return {"key": answer["key"]}
         masked = Masked(key_of("0/train/9/0"), 0, None)
-        signed = sign_sum_key(hostile.secret, order, "c", masked, answer["key"])
+        signed = sign_sum_key(hostile.secret, instruction, "c", masked, answer["key"])
         if wrong == "longer":
             # signed in decoded form, with an additional first byte
-            shown = find_shown(read_request(order)[0])
+            shown = find_shown(read_request(instruction)[0])
             assert shown is not None
             statement = sum_keys._state(STUDY, RUN, "c", shown, answer["key"])
             signed = bytes_to_tensor(sign(hostile.secret, b"x" + statement)[:65])
@@ -121,7 +121,7 @@ def test_signatures_outlive_the_process_that_collected_them() -> None:
     there = federation(AHFAL(), FOUR, Timeouts(2.0, patience=3.0), privacy=SECURE)
     away = there.signing["c"]
 
-    def change(order: Any, answer: Any) -> Any:
+    def change(instruction: Any, answer: Any) -> Any:
         if SIGNED in answer:
             return answer
         return {}
@@ -175,21 +175,21 @@ def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
         "training": declared(FedAvg(bn="local")),
         "annotators": declared(Annotators(secure_sum=True, classes=False)),
     }
-    border = ResponseCheck(labels={"a": 4, "b": 4}, declared=declarations)
-    weights = SiteWeights(border, last={"w": 2.0})
+    response_check = ResponseCheck(labels={"a": 4, "b": 4}, declared=declarations)
+    weights = SiteWeights(response_check, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), weights, lambda event: None)
     bound = 3.0 if "x" in total else None
     owner = "training" if "n" in total else "annotators"
-    verb = "score" if owner == "annotators" else "upload"
-    fault = sums.find_fault(total, ["a", "b"], owner, verb, bound)
+    function = "score" if owner == "annotators" else "upload"
+    fault = sums.find_fault(total, ["a", "b"], owner, function, bound)
     assert fault is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(fault)
 
 
 def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> None:
-    recipe = replace(TINY, rounds=2, privacy=Privacy(secure_sum=True))
-    world = tiny(tmp_path, recipe)
+    config = replace(TINY, rounds=2, privacy=Privacy(secure_sum=True))
+    simulation = tiny(tmp_path, config)
     spoiled: list[str] = []
 
     def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> 
             return {**answer, "w": answer["w"] + FAR}
         return answer
 
-    turn(world, "chur", poison)
-    assert world.program().go()
-    assert len(world.list_events("implausible")) == 1
-    assert world.records()[-1]["accuracy"] is not None
+    turn(simulation, "chur", poison)
+    assert simulation.program().go()
+    assert len(simulation.list_events("implausible")) == 1
+    assert simulation.records()[-1]["accuracy"] is not None

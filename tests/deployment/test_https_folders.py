@@ -40,7 +40,7 @@ def init(folder: Path, *more: object, transport: str = "https") -> tuple[object,
     if not example.exists():
         folder.mkdir(parents=True, exist_ok=True)
         example.write_text("age,ill\n1,no\n2,yes\n3,no\n4,yes\n")
-    details = ("--recipe", "demo", "--sites", "north,south", "--example", example)
+    details = ("--config", "demo", "--sites", "north,south", "--example", example)
     return (
         "coordinate",
         "init",
@@ -70,8 +70,8 @@ def made(folder: Path) -> Tls:
 def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> None:
     over_https = run(*init(tmp_path / "a", "--host", "fallow.example.org"))
     assert "--address fallow.example.org:9092" in over_https
-    office = CoordinatorFolder.open(tmp_path / "a" / "office")
-    assert 'transport = "https"' in (office.path / "study.toml").read_text()
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "a" / "office")
+    assert 'transport = "https"' in (coordinator_folder.path / "study.toml").read_text()
     run(*join(tmp_path / "a", "--address", "fallow.example.org:443"))
     site = SiteFolder.open(tmp_path / "a" / "north")
     assert "transport: HTTPS; all connections start at this site" in describe_study(site)
@@ -132,20 +132,23 @@ def test_a_coordinator_with_a_certificate_of_its_own_pins_its_authority(
     run(
         *init(tmp_path / "pinned", *pair, "--ca", own.authority, "--clients", own.authority)
     )
-    office = CoordinatorFolder.open(tmp_path / "pinned" / "office")
-    assert office.agreement.authority == own.authority.read_text().strip()
-    assert (office.tls.certificate, office.tls.key) == (own.certificate, own.key)
-    assert office.server.clients == own.authority
-    assert not (office.path / "keys" / "server.key").exists()
-    office.check_machine()
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "pinned" / "office")
+    assert coordinator_folder.agreement.authority == own.authority.read_text().strip()
+    assert (coordinator_folder.tls.certificate, coordinator_folder.tls.key) == (
+        own.certificate,
+        own.key,
+    )
+    assert coordinator_folder.server.clients == own.authority
+    assert not (coordinator_folder.path / "keys" / "server.key").exists()
+    coordinator_folder.check_machine()
 
     run(*init(tmp_path / "trusted", *pair))
-    office = CoordinatorFolder.open(tmp_path / "trusted" / "office")
-    assert office.agreement.authority is None
-    office.check_machine()
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "trusted" / "office")
+    assert coordinator_folder.agreement.authority is None
+    coordinator_folder.check_machine()
     shutil.rmtree(tmp_path / "own")
     with pytest.raises(Exception, match="is missing: restore it from a backup"):
-        office.check_machine()
+        coordinator_folder.check_machine()
 
 
 def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
@@ -156,13 +159,13 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     run(*init(tmp_path, "--behind-proxy", "--address", "127.0.0.1:9092"))
     details = json.loads((tmp_path / "office" / "coordinator.json").read_text())
     assert details["behind_proxy"] is True
-    office = CoordinatorFolder.open(tmp_path / "office")
-    assert office.agreement.authority is None
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "office")
+    assert coordinator_folder.agreement.authority is None
     details["address"] = "0.0.0.0:9092"  # edited by hand later
     (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
 
     with pytest.raises(ValueError, match="requires a certificate"):
-        office.open_transport(lambda event: None)
+        coordinator_folder.open_transport(lambda event: None)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.deployment.hosts import SECRET, Leader, folder, make_request, order_p
 from tests.deployment.remotes import RUN, Timeouts, federation
 from tests.keys import key_of
 from tests.privacy.federation import Asker
-from tests.worlds import tables
+from tests.simulations import tables
 
 pytest.importorskip("cryptography")
 
@@ -57,35 +57,37 @@ def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lo
     leader: Leader, wrong: dict[str, Any], sentence: str
 ) -> None:
     order_picks(leader)
-    before = leader.ledger.orders.traffic()
+    before = leader.ledger.instructions.traffic()
     kept = leader.ledger.store.load_states("north").keys()
-    order = leader.order(make_request("ask", "0/query", step="0/query", cycle=0, allowed=3))
-    reply = send_tree(leader, {**asdict(order), "key": {**FIELDS, **wrong}})
+    instruction = leader.instruction(
+        make_request("ask", "0/query", step="0/query", cycle=0, allowed=3)
+    )
+    reply = send_tree(leader, {**asdict(instruction), "key": {**FIELDS, **wrong}})
     assert str(reply.refused).startswith("a message from the coordinator is invalid: ")
     assert sentence in str(reply.refused)
     assert reply.key is None
-    assert leader.ledger.orders.traffic() == before
+    assert leader.ledger.instructions.traffic() == before
     assert leader.ledger.store.load_states("north").keys() == kept
-    assert leader.send(order).answer == {"asked": 3}
+    assert leader.send(instruction).answer == {"asked": 3}
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), WIRED, ids=name_case)
 def test_a_request_with_hostile_fields_is_refused_in_a_sentence(
     leader: Leader, wrong: dict[str, Any], sentence: str
 ) -> None:
-    order = leader.order(make_request("hello", "0/hello"))
-    request = unpack(tensor_to_bytes(order.body["request"], "a request"))
+    instruction = leader.instruction(make_request("hello", "0/hello"))
+    request = unpack(tensor_to_bytes(instruction.body["request"], "a request"))
     request["key"] = {**FIELDS, **wrong}
-    body = {**order.body, "request": bytes_to_tensor(pack(request))}
-    reply = leader.send(replace(order, body=body))
+    body = {**instruction.body, "request": bytes_to_tensor(pack(request))}
+    reply = leader.send(replace(instruction, body=body))
     assert sentence in str(reply.refused)
-    assert leader.ledger.orders.traffic() == []
-    assert leader.send(order).refused is None
+    assert leader.ledger.instructions.traffic() == []
+    assert leader.send(instruction).refused is None
 
 
 def test_a_key_as_text_is_refused(leader: Leader) -> None:
-    order = leader.order(make_request("hello", "0/hello"))
-    reply = send_tree(leader, {**asdict(order), "key": "0/hello/0"})
+    instruction = leader.instruction(make_request("hello", "0/hello"))
+    reply = send_tree(leader, {**asdict(instruction), "key": "0/hello/0"})
     assert "the key of an exchange is '0/hello/0' and has no fields" in str(reply.refused)
 
 
@@ -94,9 +96,9 @@ def test_a_site_whose_replies_have_hostile_fields_does_not_stop_the_others() -> 
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:
-        order = open_instruction(liar.public, blob)
-        reply = Reply(RUN, "d", order.key, liar.answer(order))
-        tree = {**asdict(reply), "key": {**order.key.to_dict(), "cycle": -1}}
+        instruction = open_instruction(liar.public, blob)
+        reply = Reply(RUN, "d", instruction.key, liar.answer(instruction))
+        tree = {**asdict(reply), "key": {**instruction.key.to_dict(), "cycle": -1}}
         return sign(liar.secret, pack(tree))
 
     there.transport.alive["d"] = handle

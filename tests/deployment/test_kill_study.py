@@ -33,7 +33,7 @@ from fallow.storage.files import load_tree
 from tests.deployment.children import REPOSITORY, wait_until
 from tests.deployment.labeler import GIVEN, TRUTH
 from tests.deployment.real import LEADER, SHORT, Real, asked, real, records
-from tests.deployment.worlds import NAMES
+from tests.deployment.simulations import NAMES
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("opendp")
@@ -165,13 +165,13 @@ def hospitals(folder: Path) -> Iterator[Real]:
         yield study
 
 
-def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
+def run_through(study: Real, kills: list[Kill], instruction: list[str]) -> Told:
     """Run a study from beginning to end and kill processes according to the timetable.
 
     order: the exchanges of an undisturbed run, which define the moments.
     """
     output = Told()
-    position = {key: at for at, key in enumerate(order)}
+    position = {key: at for at, key in enumerate(instruction)}
     for name in (LEADER, *SITES, PEOPLE):
         start(study, name)
 
@@ -191,7 +191,7 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
             f"kill {number} after {kill.after} exchanges: {study.read_logs()}",
         )
         time.sleep(kill.late)
-        going_on = phase(order[min(reached(), len(order) - 1)])
+        going_on = phase(instruction[min(reached(), len(instruction) - 1)])
         output.phases[going_on] += 1
         output.kind[kill.kind] += 1
         output.processes += len(kill.victims)
@@ -229,7 +229,7 @@ class Left:
 
 
 def left(study: Real) -> Left:
-    run_folder = study.office.path / study.alike.program().cell.folder(Path())
+    run_folder = study.coordinator_folder.path / study.alike.program().cell.folder(Path())
     files = {
         str(file.relative_to(run_folder)): file
         for file in run_folder.rglob("*.safetensors")
@@ -300,15 +300,15 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     begun = time.monotonic()
     with hospitals(tmp_path / "whole") as whole:
         run_through(whole, [], [])
-        order = answered(whole)
+        instruction = answered(whole)
         expected = left(whole)
     undisturbed = time.monotonic() - begun
-    print(f"undisturbed: {len(order)} exchanges, {undisturbed:.0f} s", flush=True)
-    print(*order, flush=True)
+    print(f"undisturbed: {len(instruction)} exchanges, {undisturbed:.0f} s", flush=True)
+    print(*instruction, flush=True)
 
     begun = time.monotonic()
     with hospitals(tmp_path / "killed") as killed:
-        through = run_through(killed, timetable(len(order), KILLS, SEED), order)
+        through = run_through(killed, timetable(len(instruction), KILLS, SEED), instruction)
         result = left(killed)
         lost = missing(killed)
         value = len(acknowledged(killed))

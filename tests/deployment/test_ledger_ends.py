@@ -151,14 +151,14 @@ def test_labels_enter_in_the_order_in_which_rows_were_chosen(open_ledger: Open) 
     ledger = open_ledger()
     for row in (9, 4, 2):
         ledger.answer(row, 1, "ann")
-    order: list[int] = []
+    instruction: list[int] = []
 
     def hold(labels: list[Label]) -> list[Label]:
-        order.extend(label.row for label in labels)
+        instruction.extend(label.row for label in labels)
         return labels
 
     ledger.requests.close(RUN, STEP, hold)
-    assert order == [4, 2, 9]
+    assert instruction == [4, 2, 9]
 
 
 def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(

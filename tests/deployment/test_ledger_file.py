@@ -27,8 +27,8 @@ RUN, STEP = "run", "0/query"
 def make_ledger(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
     """Create a ledger with this number of labeling tasks."""
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, limit)
-    if ledger.orders.newest_run() is None:
-        ledger.orders.begin(RUN)
+    if ledger.instructions.newest_run() is None:
+        ledger.instructions.begin(RUN)
         ledger.requests.ask(
             RUN,
             STEP,

@@ -20,8 +20,8 @@ RUN, STEP = "run", "0/query"
 def fill_ledger(folder: Path) -> Ledger:
     """Return a ledger with a line in every table that has checksums."""
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
-    if ledger.orders.newest_run() is None:
-        ledger.orders.begin(RUN)
+    if ledger.instructions.newest_run() is None:
+        ledger.instructions.begin(RUN)
         ledger.requests.ask(
             RUN,
             STEP,
@@ -36,8 +36,8 @@ def fill_ledger(folder: Path) -> Ledger:
         ledger.withdraw(2, "ann", "consent")
         ledger.store.run = RUN
         ledger.store.spend("north", "0/query/0", Released(0.5, "laplace", {}))
-        ledger.orders.note_score(RUN, "0/train/0", "digest")
-        ledger.orders.leave("an earlier one")
+        ledger.instructions.note_score(RUN, "0/train/0", "digest")
+        ledger.instructions.leave("an earlier one")
     return ledger
 
 

@@ -43,10 +43,10 @@ def share(cycle: int) -> Request:
 
 def release(leader: Leader, cycle: int) -> torch.Tensor:
     """Make one release that counts."""
-    order = leader.order(share(cycle))
-    reply = leader.send(order)
+    instruction = leader.instruction(share(cycle))
+    reply = leader.send(instruction)
     assert reply.refused is None, reply.refused
-    leader.count(order)
+    leader.count(instruction)
     return torch.as_tensor(reply.answer["share"])
 
 
@@ -91,7 +91,7 @@ def test_four_releases_since_the_copy_are_charged_all_four(
     second = Leader(leader.site, run=SECOND)  # the first run continues without this site
     release(second, 0)
     assert second.ledger.store.sum_spent() == LIMIT
-    refused = str(second.send(second.order(share(1))).refused)
+    refused = str(second.send(second.instruction(share(1))).refused)
     assert "has spent epsilon 3 of the 3" in refused
     for one in (leader, second):
         one.ledger.close()
@@ -103,11 +103,13 @@ def test_the_same_question_has_the_same_answer_after_a_ledger_was_put_back(
 ) -> None:
     leader = noisy(tmp_path)
     file = copied(leader)
-    order = leader.order(share(0))  # the instruction is performed and the reply is lost
-    first = leader.send(order).answer["share"]
+    instruction = leader.instruction(
+        share(0)
+    )  # the instruction is performed and the reply is lost
+    first = leader.send(instruction).answer["share"]
     put_in_place(leader, file)
     assert torch.equal(
-        torch.as_tensor(leader.send(order).answer["share"]), torch.as_tensor(first)
+        torch.as_tensor(leader.send(instruction).answer["share"]), torch.as_tensor(first)
     )
     assert leader.ledger.store.sum_spent() == EACH
     leader.ledger.close()
@@ -133,7 +135,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
     assert "ε 2.5, the rest of its limit of 3, counts as spent" in output
     assert "raise the limit under [privacy] in site.toml" in output
     second = Leader(leader.site, run=SECOND)
-    refused = str(second.send(second.order(share(0))).refused)
+    refused = str(second.send(second.instruction(share(0))).refused)
     assert "(2.5 of it because its ledger was restored from a backup)" in refused
     for one in (leader, second):
         one.ledger.close()
@@ -198,7 +200,7 @@ def test_a_ledger_that_is_put_back_twice_is_charged_no_less(
     shutil.copyfile(copied(leader), file)
     spent = []
     for cycle in range(3):
-        reply = leader.send(leader.order(share(cycle), counted=None))
+        reply = leader.send(leader.instruction(share(cycle), counted=None))
         assert reply.refused is None
         put_in_place(leader, file)
         spent.append(leader.ledger.store.sum_spent())
@@ -218,7 +220,7 @@ def test_an_older_ledger_in_the_place_of_one_that_is_open_lets_nothing_out(
     release(leader, 0)
     os.replace(file, leader.site.ledger_path)  # while the process runs
     for _ in range(2):
-        refused = str(leader.send(leader.order(share(1))).refused)
+        refused = str(leader.send(leader.instruction(share(1))).refused)
         assert "was moved or replaced while the site was running" in refused
     leader.again()
     assert leader.ledger.store.sum_spent() == EACH
@@ -231,7 +233,7 @@ def test_an_older_ledger_written_over_one_that_is_open_is_charged(tmp_path: Path
     release(leader, 0)
     leader.ledger._tables.read("PRAGMA wal_checkpoint(TRUNCATE)")
     leader.site.ledger_path.write_bytes(file.read_bytes())  # while the process runs
-    reply = leader.send(leader.order(share(1), counted=None))
+    reply = leader.send(leader.instruction(share(1), counted=None))
     left = 1 if reply.refused else 2
     put_in_place(leader, file)
     assert leader.ledger.store.sum_spent() == left * EACH
@@ -274,7 +276,7 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
     counts as spent. Otherwise the release is spent, and its instruction always gets the
     same reply."""
     leader = noisy(tmp_path)
-    order = leader.order(share(0))
+    instruction = leader.instruction(share(0))
     leader.ledger.close()
 
     def act() -> None:
@@ -288,17 +290,17 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
             os.kill(os.getpid(), signal.SIGKILL)
 
         object.__setattr__(books, "add", deadly)
-        leader.send(order)
+        leader.send(instruction)
 
     assert wait_for_child(start_child(act)) == KILLED
     leader.start()
     assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
     assert leader.ledger.store.describe_restored_ledger() is None  # no file was restored
-    first = leader.send(order).answer["share"]
+    first = leader.send(instruction).answer["share"]
     assert leader.ledger.store.sum_spent() == EACH
     leader.again()
     assert torch.equal(
-        torch.as_tensor(first), torch.as_tensor(leader.send(order).answer["share"])
+        torch.as_tensor(first), torch.as_tensor(leader.send(instruction).answer["share"])
     )
     leader.ledger.close()
 
@@ -342,7 +344,7 @@ def test_a_coordinator_that_counted_what_the_site_forgot_proves_that_it_is_older
     leader = roll_back(tmp_path)
     assert leader.ledger.store.sum_spent() == EACH
     for _ in range(2):
-        refused = str(leader.send(leader.order(share(2))).refused)
+        refused = str(leader.send(leader.instruction(share(2))).refused)
         assert "it is older, perhaps from a backup" in refused
     assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
@@ -355,7 +357,7 @@ def test_a_site_whose_loss_is_known_is_not_charged_for_it_again(tmp_path: Path) 
     release(leader, 1)
     put_in_place(leader, file)
     assert "it is older, perhaps from a backup" in str(
-        leader.send(leader.order(share(2))).refused
+        leader.send(leader.instruction(share(2))).refused
     )
     assert leader.ledger.store.sum_spent() == 2 * EACH
     leader.ledger.close()
@@ -367,12 +369,12 @@ def test_what_a_coordinator_keeps_silent_about_is_charged_all_the_same(
     """It says that nothing counted and repeats the instruction."""
     leader = noisy(tmp_path)
     file = own_copy(leader)
-    lying = [leader.order(share(cycle), counted=None) for cycle in range(4)]
-    for order in lying:
-        assert leader.send(order).refused is None
+    lying = [leader.instruction(share(cycle), counted=None) for cycle in range(4)]
+    for instruction in lying:
+        assert leader.send(instruction).refused is None
     put_in_place(leader, file)
     assert leader.ledger.store.sum_spent() == 4 * EACH
-    answers = [leader.send(replace(order, counted=None)) for order in lying]
+    answers = [leader.send(replace(instruction, counted=None)) for instruction in lying]
     assert all(reply.refused is None for reply in answers)
     assert leader.ledger.store.sum_spent() == 4 * EACH  # same replies as before
     leader.ledger.close()
@@ -404,7 +406,7 @@ def test_a_second_book_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -
 def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     earlier = Ledger(path, "north", 3, None)  # without a second book
-    earlier.orders.begin(RUN)
+    earlier.instructions.begin(RUN)
     earlier.store.run = RUN
     earlier.store.spend("north", "0/query/0", Released(0.5, "d", {}))
     earlier.close()

@@ -41,10 +41,10 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 def expect_refusal(leader: Leader, request: Request) -> str:
     """Send an instruction that the site must reject without effects; return the reason."""
-    before = leader.ledger.orders.traffic()
-    reply = leader.send(leader.order(request))
+    before = leader.ledger.instructions.traffic()
+    reply = leader.send(leader.instruction(request))
     assert reply.refused is not None, request
-    assert leader.ledger.orders.traffic() == before
+    assert leader.ledger.instructions.traffic() == before
     return reply.refused
 
 
@@ -86,7 +86,7 @@ def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen
     steps = (fit("global", state), Step("keep", "select", {"n": 4}))
     why = expect_refusal(leader, Request(key_of("0/query/0"), "query", 0, 0, steps))
     assert "requests 4 labels from site north, but the agreement allows 3" in why
-    assert "picks" not in leader.ledger.store.load_states("north")
+    assert "selected" not in leader.ledger.store.load_states("north")
 
 
 def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
@@ -215,7 +215,17 @@ def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "name",
-    ["picks", "picked in", "cycle", "features", "targets", "best", "own/w", "average", ""],
+    [
+        "selected",
+        "picked in",
+        "cycle",
+        "features",
+        "targets",
+        "best",
+        "own/w",
+        "average",
+        "",
+    ],
 )
 def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
     leader: Leader, name: str
@@ -227,12 +237,14 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
         step = Step("fit", name, dict(args))
         upload = Step("sum", "upload", {})
         steps = (step, Step("keep", "select", {"n": 3}))
-        orders = (
+        instructions = (
             training(step, upload, r=1),
             Request(key_of("0/query/0"), "query", 0, 0, steps),
         )
-        for order in orders:
-            assert f"would store {name!r} at site north" in expect_refusal(leader, order)
+        for instruction in instructions:
+            assert f"would store {name!r} at site north" in expect_refusal(
+                leader, instruction
+            )
     assert leader.ledger.store.load_states("north").keys() == before
 
 
@@ -248,7 +260,7 @@ def test_a_model_is_stored_without_training_only_where_the_algorithm_does(
 def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
     state = {**leader.first_model(), "a/b": torch.zeros(3)}
     steps = (
-        fit("local", state, leader.site.agreement.recipe.training_config),
+        fit("local", state, leader.site.agreement.config.training_config),
         Step("sum", "upload", {}),
     )
     assert "no name of a part" in expect_refusal(leader, training(*steps))
@@ -274,7 +286,7 @@ def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
 def test_a_site_trains_by_the_agreed_training_config_alone(
     leader: Leader, changed: dict[str, Any]
 ) -> None:
-    training_config = replace(leader.site.agreement.recipe.training_config, **changed)
+    training_config = replace(leader.site.agreement.config.training_config, **changed)
     steps = (fit("local", leader.first_model(), training_config), Step("sum", "upload", {}))
     assert (
         "with a training configuration that differs from the agreed one"
@@ -286,19 +298,19 @@ def test_a_site_trains_by_the_agreed_training_config_alone(
 @pytest.mark.parametrize("wrong", [3.0, torch.zeros(3)])
 def test_a_site_takes_no_model_of_another_size(leader: Leader, wrong: Any) -> None:
     model = {**leader.first_model(), "w": wrong}
-    config = leader.site.agreement.recipe.training_config
+    config = leader.site.agreement.config.training_config
     steps = (fit("local", model, config), Step("sum", "upload", {}))
     why = expect_refusal(leader, training(*steps))
     assert "brings a wrong part of a model: w has the shape" in why
 
 
 def test_an_order_brings_few_models(leader: Leader) -> None:
-    one = fit("local", leader.first_model(), leader.site.agreement.recipe.training_config)
+    one = fit("local", leader.first_model(), leader.site.agreement.config.training_config)
     steps = (*[one] * 7, Step("sum", "upload", {}))
     assert "has 7 models; a site accepts 6" in expect_refusal(leader, training(*steps))
 
 
-# -- consequences of the recipe ------------------------------------------------------------
+# -- consequences of the configuration ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -314,7 +326,7 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
         (keep("0/query/7", "select", n=3), "but there are at most"),
         (
             keep("0/query/0/deliver", "select", n=3),
-            "does not have the fields ['cycle', 'letters', 'verb']",
+            "does not have the fields ['cycle', 'function', 'messages']",
         ),
         (
             replace(keep("0/query/0", "select", n=3), cycle=1),
@@ -345,7 +357,7 @@ def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
     state = leader.first_model()
     leader.round(0, state)
     again = training(
-        fit("local", state, leader.site.agreement.recipe.training_config),
+        fit("local", state, leader.site.agreement.config.training_config),
         Step("sum", "upload", {}),
         turn=1,
     )
@@ -382,8 +394,10 @@ def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> Non
 
     key = key_of("0/train/0/0/deliver")
     body = delivery_body("own", {})
-    order = leader.order(make_request("hello", "0/hello"), key=key, body=body)
-    assert "but FedAvg declares relays of nothing only" in str(leader.send(order).refused)
+    instruction = leader.instruction(make_request("hello", "0/hello"), key=key, body=body)
+    assert "but FedAvg declares relays of nothing only" in str(
+        leader.send(instruction).refused
+    )
 
 
 # -- scores --------------------------------------------------------------------------------
@@ -391,15 +405,15 @@ def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> Non
 
 def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
     state = leader.first_model()
-    order = leader.order(score(leader, state))
-    output = leader.send(order)
-    again = leader.send(order)
+    instruction = leader.instruction(score(leader, state))
+    output = leader.send(instruction)
+    again = leader.send(instruction)
     assert output.refused is None and output.answer["hits"] == again.answer["hits"]
     other = {**state, "w": state["w"] + 1}
     assert "with other content" in str(
-        leader.send(leader.order(score(leader, other))).refused
+        leader.send(leader.instruction(score(leader, other))).refused
     )
-    leader.count(order)
+    leader.count(instruction)
     assert "there are at most 1" in expect_refusal(leader, score(leader, other, turn=1))
 
 
@@ -417,7 +431,7 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
     state = leader.first_model()
     rest = {name: part for name, part in state.items() if name != missing}
     output = f"sends site north a model without {missing!r}"
-    training_config = leader.site.agreement.recipe.training_config
+    training_config = leader.site.agreement.config.training_config
     upload = Step("sum", "upload", {})
     assert output in expect_refusal(
         leader, training(fit("local", rest, training_config), upload)
@@ -471,7 +485,7 @@ def test_scores_are_counted_over_all_runs(tmp_path: Path) -> None:
         for cycle in range(3):
             for r in range(2):
                 crafted = {**state, "w": state["w"] + len(output)}
-                reply = leader.send(leader.order(score(leader, crafted, r, cycle)))
+                reply = leader.send(leader.instruction(score(leader, crafted, r, cycle)))
                 output.append(reply.refused)
         leader.ledger.close()
     assert output[:12] == [None] * 12 and None not in output[12:]
@@ -514,15 +528,15 @@ def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None
     leader.again()
     other = {**state, "w": state["w"] + 1e307}
     assert expect_refusal(leader, score(leader, other))
-    assert leader.ledger.orders.scores() == 1
+    assert leader.ledger.instructions.scores() == 1
     steps = (
-        fit("local", {}, leader.site.agreement.recipe.training_config),
+        fit("local", {}, leader.site.agreement.config.training_config),
         Step("sum", "upload", {}),
     )
     first = training(*steps, r=0, cycle=1)
     expect_refusal(leader, first)
     second = training(
-        fit("local", state, leader.site.agreement.recipe.training_config),
+        fit("local", state, leader.site.agreement.config.training_config),
         *steps[1:],
         r=0,
         cycle=1,
@@ -539,14 +553,14 @@ def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
         folder(tmp_path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
     training_config = replace(
-        leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+        leader.site.agreement.config.training_config, stages=(TrainingStage(4),)
     )
     steps = (
         fit("local", leader.first_model(), training_config),
         Step("relay", "model", {}),
     )
     body = request_body(training(*steps), {"mallory": bytes(32)})
-    reply = leader.send(leader.order(training(*steps), body=body))
+    reply = leader.send(leader.instruction(training(*steps), body=body))
     assert "relays to 'mallory', which is not a site of this study" in str(reply.refused)
     leader.ledger.close()
 
@@ -593,9 +607,9 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
 @pytest.mark.parametrize("run", ["zzz", "", "9" * 10, "0000000001-" + 16 * "A", "x" * 500])
 def test_a_run_with_a_name_that_says_no_time_is_refused(leader: Leader, run: str) -> None:
     """The name would sort after all others and block later runs."""
-    reply = leader.send(leader.order(make_request("hello", "0/hello"), run=run))
+    reply = leader.send(leader.instruction(make_request("hello", "0/hello"), run=run))
     assert "is not a valid run name" in str(reply.refused)
-    assert leader.ledger.orders.newest_run() is None
+    assert leader.ledger.instructions.newest_run() is None
 
 
 def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -> None:
@@ -605,11 +619,11 @@ def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -
     leader.host = host
     for ahead, is_taken in ((90_000, False), (80_000, True)):
         run = f"{int(1e9) + ahead:010x}-" + 16 * "a"
-        reply = leader.send(leader.order(make_request("hello", "0/hello"), run=run))
+        reply = leader.send(leader.instruction(make_request("hello", "0/hello"), run=run))
         assert (reply.refused is None) is is_taken
         if not is_taken:
             assert "wrong by more than a day" in str(reply.refused)
-            assert leader.ledger.orders.newest_run() is None
+            assert leader.ledger.instructions.newest_run() is None
 
 
 def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
@@ -617,7 +631,9 @@ def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
     site, output = folder(tmp_path, runs=2), []
     for run in (RUN, SECOND, LATER[0]):
         leader = Leader(site, run=run)
-        output.append(leader.send(leader.order(make_request("hello", "0/hello"))).refused)
+        output.append(
+            leader.send(leader.instruction(make_request("hello", "0/hello"))).refused
+        )
         leader.ledger.close()
     assert output[:2] == [None, None]
     assert "has taken part in 2 runs of this study, and its limit is 2" in str(output[2])

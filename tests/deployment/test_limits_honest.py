@@ -9,9 +9,9 @@ import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from tests.deployment.worlds import federation, photos, rows
+from tests.deployment.simulations import federation, photos, rows
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -153,12 +153,14 @@ LONG = (
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) -> None:
     classes = 0 if "leverage" in name else 3
-    recipe = Recipe("hospitals", **{**SMALL, **STUDIES[name]})
-    world = federation(tmp_path, recipe, rows(classes=classes, per_site=16))
-    assert world.program().go()
-    assert [event for event in world.events if event["event"] == "refused"] == []
-    assert all(ledger.requests.asked for ledger in world.ledgers.values()) or classes == 0
-    world.close()
+    config = ExperimentConfig("hospitals", **{**SMALL, **STUDIES[name]})
+    simulation = federation(tmp_path, config, rows(classes=classes, per_site=16))
+    assert simulation.program().go()
+    assert [event for event in simulation.events if event["event"] == "refused"] == []
+    assert (
+        all(ledger.requests.asked for ledger in simulation.ledgers.values()) or classes == 0
+    )
+    simulation.close()
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,8 @@ def test_no_site_refuses_a_model_with_batch_norm(training: str, tmp_path: Path) 
     """Statistics are sent like parameters and must return with the same length."""
     fields = {"lam": 0.1} if training == "pfedgraph" else {}
     changed = {"model": Spec("resnet8"), "training": Spec(training, fields), **TWICE}
-    recipe = Recipe("hospitals", **{**SMALL, **changed})
-    world = federation(tmp_path, recipe, photos())
-    assert world.program().go()
-    assert [event for event in world.events if event["event"] == "refused"] == []
-    world.close()
+    config = ExperimentConfig("hospitals", **{**SMALL, **changed})
+    simulation = federation(tmp_path, config, photos())
+    assert simulation.program().go()
+    assert [event for event in simulation.events if event["event"] == "refused"] == []
+    simulation.close()

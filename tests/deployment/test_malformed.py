@@ -23,7 +23,7 @@ from tests.deployment.hosts import ROWS, SECOND, SECRET, SITE, Leader, folder
 from tests.deployment.messages import broken, change_one, malformed, nest_deeply, odd_value
 from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.privacy.federation import Asker
-from tests.worlds import tables
+from tests.simulations import tables
 
 MANY = 10_000 if os.environ.get("FALLOW_SOAK") else 300
 THREE = tables(sites=3, rows=4, labels=4)
@@ -43,15 +43,15 @@ def ask_all(there: Federation) -> dict[str, bytes]:
 def state_of(there: Federation) -> dict[str, Any]:
     return {
         name: (dict(site.memory), site.bought.clone())
-        for name, site in there.world.members.items()
+        for name, site in there.simulation.members.items()
     }
 
 
 def test_a_message_is_read_or_refused_with_a_sentence(draw: np.random.Generator) -> None:
     there = federation(Asker(), THREE)
     blob = pack({"tree": odd_value(draw), "w": torch.zeros(9)})
-    orders = ask_all(there)
-    request = unpack(orders["a"][64:])["body"]["request"].numpy().tobytes()
+    instructions = ask_all(there)
+    request = unpack(instructions["a"][64:])["body"]["request"].numpy().tobytes()
     for _ in range(MANY):
         for valid, read in ((blob, unpack), (request, unpack_request)):
             bad = broken(valid, draw) if draw.random() < 0.9 else nest_deeply(draw)
@@ -100,10 +100,12 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
     leader.initial()
     state = leader.first_model()
     leader.round(0, state)
-    orders = [sign_message(SECRET, order) for order in leader.orders]
+    instructions = [
+        sign_message(SECRET, instruction) for instruction in leader.instructions
+    ]
     refused = 0
     for _ in range(MANY):
-        valid = orders[draw.integers(len(orders))]
+        valid = instructions[draw.integers(len(instructions))]
         blob = leader.host.handle(malformed(valid, SECRET, draw))
         refused += open_reply(leader.site.keys.verify, blob, SITE).refused is not None
     assert refused > MANY // 2
@@ -141,10 +143,10 @@ def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
     """An unexpected error of a check discards one reply; the other sites continue."""
     there = federation(Asker(), THREE, Timeouts(2.0, quorum=2))
     fields = Fields({"x": Real("columns"), "n": Count(of="rows")})
-    there.remote.border.declared = {
+    there.remote.response_check.declared = {
         "query": {"plain": Declaration("plain", "sum", "", returns=fields)}
     }
-    there.remote.border.labels = {"b": None}  # type: ignore[dict-item]  # no number
+    there.remote.response_check.labels = {"b": None}  # type: ignore[dict-item]  # no number
     total = there.ask("0/train/0").sum(Asker().plain)
     assert int(total["sites"]) == 2
     assert "does not have the format of this version" in there.refusals["b"]
@@ -156,9 +158,10 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
     b = there.signing["b"]
 
     def as_a(blob: bytes) -> bytes:
-        order = open_instruction(b.public, blob)
+        instruction = open_instruction(b.public, blob)
         return sign_message(
-            b.secret, Reply(order.run, "a", order.key, {"x": torch.zeros(6), "n": 1.0})
+            b.secret,
+            Reply(instruction.run, "a", instruction.key, {"x": torch.zeros(6), "n": 1.0}),
         )
 
     there.transport.alive["b"] = as_a

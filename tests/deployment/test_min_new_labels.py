@@ -19,13 +19,13 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Contribution, Label, MemoryStore
 from tests.deployment.loopback import Faults
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_closed_form import CLOSED, add_up, listen
-from tests.deployment.test_closed_form_killed import RECIPE, check
-from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.deployment.test_closed_form_killed import EXPERIMENT, check
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -37,10 +37,10 @@ def study(
 ) -> Federation:
     """Return three hospitals with a closed-form classifier; ``more``: for `federation`."""
     faults = settings.pop("faults", Faults())
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hospitals", **{**CLOSED, **settings}, training=training, privacy=privacy
     )
-    return federation(folder, recipe, rows(NAMES[:3], classes=3), faults=faults)
+    return federation(folder, config, rows(NAMES[:3], classes=3), faults=faults)
 
 
 def sent(
@@ -65,29 +65,29 @@ def check_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) 
 
 
 def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
-    world = study(tmp_path, Privacy(min_new_labels=10), initial=10, budget=4, cycles=4)
-    messages = listen(world)
-    assert world.program().go()
+    simulation = study(tmp_path, Privacy(min_new_labels=10), initial=10, budget=4, cycles=4)
+    messages = listen(simulation)
+    assert simulation.program().go()
     parts = sent(messages, "basel", 5)
     assert count_rows(parts) == [10, 10, 10, 22, 22]
     check_same(parts[0], parts[1])
     check_same(parts[0], parts[2])
     check_same(parts[3], parts[4])
-    assert world.bought(0) == {
+    assert simulation.bought(0) == {
         "basel": 4,
         "chur": 4,
         "davos": 4,
     }  # they are charged to the budget nevertheless
-    world.close()
+    simulation.close()
 
 
 def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) -> None:
-    world = study(tmp_path, Privacy(min_new_labels=10), initial=5, budget=4)
-    messages = listen(world)
-    assert world.program().go()
+    simulation = study(tmp_path, Privacy(min_new_labels=10), initial=5, budget=4)
+    messages = listen(simulation)
+    assert simulation.program().go()
     assert count_rows(sent(messages, "basel", 2)) == [0, 0]
     assert not bool(sent(messages, "basel", 1)[0]["features"].any())
-    world.close()
+    simulation.close()
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     """Twelve new labels of three sites are enough; nine wait for the next cycle."""
     privacy = Privacy(secure_sum=True, min_new_labels=10)
     training = Spec("closed-form")
-    world = study(tmp_path, privacy, training, budget=budget, cycles=2)
-    messages = listen(world)
-    assert world.program().go()
+    simulation = study(tmp_path, privacy, training, budget=budget, cycles=2)
+    messages = listen(simulation)
+    assert simulation.program().go()
     totals = [add_up(messages[f"{cycle}/train/0/1"]) for cycle in range(3)]
     assert [round(float(total["rows"])) for total in totals] == expected
     counted = add_up(messages["1/train/new/1"])  # by a secure sum, before any contribution
     assert round(float(counted["labels"])) == 3 * budget
 
-    simulated = environment_of(world.agreement.recipe, 0, world.data, EventLog())
+    simulated = environment_of(simulation.agreement.config, 0, simulation.data, EventLog())
     theirs = ExperimentRun(simulated, EventLog()).go()
-    scores = [record["accuracy"] for record in world.records()]
+    scores = [record["accuracy"] for record in simulation.records()]
     # here over all test examples together, there the mean over sites
     assert [record["accuracy"] for record in theirs] == pytest.approx(scores, abs=0.01)
-    world.close()
+    simulation.close()
 
 
 def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
     faults = Faults(lost=0.05, twice=0.05, dies_before=0.05, dies_after=0.05)
     contributed = []
     for name, kind in (("calm", Faults()), ("disturbed", faults)):
-        world = study(
+        simulation = study(
             tmp_path / name,
             privacy,
             Spec("closed-form"),
@@ -129,25 +129,25 @@ def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
             cycles=2,
             faults=kind,
         )
-        assert world.program().go()
-        stores = [world.ledgers[site].store for site in sorted(world.ledgers)]
+        assert simulation.program().go()
+        stores = [simulation.ledgers[site].store for site in sorted(simulation.ledgers)]
         contributed.append(
             (
                 [store.load_contribution("").labels for store in stores],
-                [record["accuracy"] for record in world.records()],
+                [record["accuracy"] for record in simulation.records()],
             )
         )
         if kind is faults:
-            assert world.transport.deaths > 3
-        world.close()
+            assert simulation.transport.deaths > 3
+        simulation.close()
     assert contributed[0] == contributed[1]
     assert sum(len(labels) for labels in contributed[0][0]) == 33
 
 
 @pytest.mark.long
 def test_a_site_killed_while_it_decides_ends_with_the_same_bits(tmp_path: Path) -> None:
-    recipe = replace(RECIPE, privacy=Privacy(secure_sum=True, min_new_labels=10))
-    deaths = check(tmp_path, ("0/train/new", "1/train/new"), recipe)
+    config = replace(EXPERIMENT, privacy=Privacy(secure_sum=True, min_new_labels=10))
+    deaths = check(tmp_path, ("0/train/new", "1/train/new"), config)
     assert {"0/train/new/1", "0/train/new/2", "1/train/new/2"} <= set(deaths)
 
 
@@ -155,14 +155,14 @@ def test_a_withdrawal_between_two_attempts_at_one_decision_waits() -> None:
     """Otherwise a repeated instruction would contribute all but the withdrawn example."""
     labels = [Label(row, 1.0, -1) for row in range(4)]
     store = MemoryStore(labels={"basel": labels})
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hospitals",
         model=Spec("linear"),
         partition=Spec("natural"),
         sites=3,
         privacy=Privacy(secure_sum=True, min_new_labels=2),
     )
-    site = environment_of(recipe, 0, rows(NAMES[:3]), store).members["basel"]
+    site = environment_of(config, 0, rows(NAMES[:3]), store).members["basel"]
     assert site.count_new_labels() == 4
     site.contribute("0/train/new", 4)
     site.leave([2])
@@ -178,36 +178,39 @@ def test_a_withdrawal_between_two_attempts_at_one_decision_waits() -> None:
 
 
 def test_a_new_run_does_not_forget_what_was_contributed(tmp_path: Path) -> None:
-    world = study(tmp_path, Privacy(min_new_labels=2))
-    store = world.ledgers["basel"].store
+    simulation = study(tmp_path, Privacy(min_new_labels=2))
+    store = simulation.ledgers["basel"].store
     labels = (Label(0, 1.0, 0), Label(3, 2.0, 0, 1.5, 0.25, is_validation=True))
     store.run = "first"
     store.contribute("basel", Contribution("2/train/new", labels))
     store.clear()
     store.run = "second"
     assert store.load_contribution("basel") == Contribution("", labels)
-    world.close()
+    simulation.close()
 
 
 def test_the_terms_state_the_minimum(tmp_path: Path) -> None:
-    world = study(tmp_path, Privacy(min_new_labels=7))
-    shown = describe_study(world.sites["basel"])
+    simulation = study(tmp_path, Privacy(min_new_labels=7))
+    shown = describe_study(simulation.sites["basel"])
     assert any("after 7 new labels of a site" in line for line in shown)
-    listed = {verb: what for _, verb, what, *_ in list_disclosures(world.sites["basel"])}
+    listed = {
+        function: what
+        for _, function, what, *_ in list_disclosures(simulation.sites["basel"])
+    }
     assert listed["totals"].endswith("; updated after 7 new labels")
     assert "new labels" not in listed["columns"]  # of all examples
-    parts = {part for part, *_ in list_disclosures(world.sites["basel"])}
+    parts = {part for part, *_ in list_disclosures(simulation.sites["basel"])}
     assert "minimum number of new labels" not in parts  # each site counts separately
-    world.close()
+    simulation.close()
 
 
 def test_a_study_agreement_has_ten_where_nothing_is_given(tmp_path: Path) -> None:
     from fallow.deployment.agreement import at_sites
 
-    recipe = Recipe("a", strategy=Spec("ahfal"))
-    real = at_sites(recipe, "a", 3, study(tmp_path, Privacy()).agreement.schema)
+    config = ExperimentConfig("a", strategy=Spec("ahfal"))
+    real = at_sites(config, "a", 3, study(tmp_path, Privacy()).agreement.schema)
     assert real.privacy.min_new_labels == 10
-    assert recipe.privacy.waits_for == 1
+    assert config.privacy.waits_for == 1
     assert "min_new_labels = 1" in (tmp_path / "study.toml").read_text()
 
 

@@ -20,7 +20,7 @@ INIT = (
     "coordinate",
     "init",
     "new",
-    "--recipe",
+    "--config",
     "demo",
     "--sites",
     "south,north",

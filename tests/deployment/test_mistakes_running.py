@@ -25,7 +25,7 @@ from fallow.transport.address import find_bind_problem
 from tests.deployment.agreed import TABLE
 from tests.deployment.label_queues import RUN, ask
 from tests.deployment.mistakes import Said, edited, full_disk, read_only, refused
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -122,7 +122,7 @@ def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
             "coordinate",
             "init",
             "new",
-            "--recipe",
+            "--config",
             "demo",
             "--sites",
             "a,b",
@@ -160,18 +160,18 @@ def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) 
 def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_space(
     when: str, size: int, tmp_path: Path
 ) -> None:
-    world = tiny(tmp_path / "a", seed=3)
+    simulation = tiny(tmp_path / "a", seed=3)
     whole = tiny(tmp_path / "b", seed=3)
     assert whole.program().go()
     full = full_disk(size)
 
     def notify(event: Event) -> None:
-        world.label(event)
-        if event["event"] == when and len(world.list_events(when)) == 1:
+        simulation.label(event)
+        if event["event"] == when and len(simulation.list_events(when)) == 1:
             full.__enter__()
 
     try:
-        world.program(notify).go()
+        simulation.program(notify).go()
     except (StorageError, RuntimeError) as error:
         assert "cannot be written" in str(error) or "cannot be read or written" in str(
             error
@@ -179,8 +179,10 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
         assert "free some space" in str(error)
     finally:
         full.__exit__(None, None, None)
-    world.close()
-    again = world.again(tmp_path / "again")  # new processes, whose disks have free space
+    simulation.close()
+    again = simulation.again(
+        tmp_path / "again"
+    )  # new processes, whose disks have free space
     assert again.program().go()
     assert again.labels() == whole.labels()
     model = again.program().run_folder / "model.safetensors"
@@ -233,7 +235,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
                 "coordinate",
                 "init",
                 "new",
-                "--recipe",
+                "--config",
                 "demo",
                 "--sites",
                 "a,b",
@@ -278,9 +280,11 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
     address = json.loads(Path("study/coordinator.json").read_text())["address"]
     host, _, port = address.rpartition(":")
     with only_one(Path("study/coordinator.lock")), socket.create_server((host, int(port))):
-        for verb in ("start", "describe"):
+        for function in ("start", "describe"):
             refused(
-                command("coordinate", verb, "study"), "is already running in study", code=1
+                command("coordinate", function, "study"),
+                "is already running in study",
+                code=1,
             )
         assert "Current phase: starting" in command("coordinate", "status", "study")[1]
     assert not Path("study/flower").exists()
@@ -323,17 +327,17 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
     tmp_path: Path,
 ) -> None:
     now = [1e9]
-    world = tiny(tmp_path, away={"davos"})
+    simulation = tiny(tmp_path, away={"davos"})
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if event["event"] == "labels":
-            Control(world.coordinator_folder / "control").tell("stop")
+            Control(simulation.coordinator_folder / "control").tell("stop")
 
-    while not world.program(notify, clock=lambda: now[0]).go():
+    while not simulation.program(notify, clock=lambda: now[0]).go():
         now[0] += 86400.0 * 30
-    assert {event["why"] for event in world.list_events("labeled")} == {"deadline"}
-    assert world.records()[0]["labeled_per_site"] == {
+    assert {event["why"] for event in simulation.list_events("labeled")} == {"deadline"}
+    assert simulation.records()[0]["labeled_per_site"] == {
         "basel": [4],
         "chur": [4],
         "davos": [0],

@@ -16,15 +16,15 @@ from fallow.deployment.model_card import CARD
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.privacy import Privacy
-from tests.deployment.worlds import TINY, federation, photos, ward
+from tests.deployment.simulations import TINY, federation, photos, ward
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 
 
 def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, ward())
-    site = world.sites["chur"]
+    simulation = federation(tmp_path, TINY, ward())
+    site = simulation.sites["chur"]
     assert site.tests is not None
     n_rows, n_tests = len(site.rows.x), len(site.tests.x)
     facts = describe_own_data(site)
@@ -43,11 +43,11 @@ def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
     assert text.startswith("Your data: chur-rows.csv and chur-test.csv")
     assert f"chur: {n_rows} training and {n_tests} test examples" in text
     assert "categories: kind (a, b and c)" in text
-    world.close()
+    simulation.close()
 
 
 def test_rows_that_were_left_out_are_counted(tmp_path: Path) -> None:
-    world = federation(tmp_path, replace(TINY, drop_rows=True))
+    simulation = federation(tmp_path, replace(TINY, drop_rows=True))
     file = tmp_path / "basel-rows.csv"
     text = file.read_text(encoding="utf-8").splitlines()
     first = text[1].split(",")
@@ -69,14 +69,14 @@ def test_rows_that_were_left_out_are_counted(tmp_path: Path) -> None:
         {"why": "a feature is missing or infinite", "rows": {"basel": 1}}
     ]
     assert facts["duplicates"] == 1 and facts["crossing"] == 0
-    world.close()
+    simulation.close()
 
 
 def test_pictures_have_no_columns_and_are_counted_all_the_same(tmp_path: Path) -> None:
-    world = federation(tmp_path, TINY, photos())
-    facts = describe_own_data(world.sites["basel"])
+    simulation = federation(tmp_path, TINY, photos())
+    facts = describe_own_data(simulation.sites["basel"])
     assert (facts["kept"], facts["columns"], facts["duplicates"]) == (20, [], 0)
-    world.close()
+    simulation.close()
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def status(
 def test_status_shows_the_box_and_why_where_there_is_none(
     status: Callable[..., str], tmp_path: Path
 ) -> None:
-    world = federation(tmp_path, TINY, ward())
-    world.close()
-    folder = str(world.sites["chur"].path)
+    simulation = federation(tmp_path, TINY, ward())
+    simulation.close()
+    folder = str(simulation.sites["chur"].path)
     output = status(folder)
     assert "Your data: chur-rows.csv and chur-test.csv" in output
     assert "missing cells: " in output
@@ -115,12 +115,12 @@ def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
     is_masked: bool, tmp_path: Path
 ) -> None:
     """The coordinator has numbers of examples and the disclosed statistics of cells."""
-    recipe = replace(TINY, privacy=Privacy(secure_sum=is_masked))
-    world = federation(tmp_path, recipe, ward())
-    assert world.program(pages=True).go()
-    facts = describe_own_data(world.sites["chur"])
+    config = replace(TINY, privacy=Privacy(secure_sum=is_masked))
+    simulation = federation(tmp_path, config, ward())
+    assert simulation.program(pages=True).go()
+    facts = describe_own_data(simulation.sites["chur"])
     assert facts["columns"][1]["missing"] > 0
-    kept = [file for file in world.coordinator_folder.rglob("*") if file.is_file()]
+    kept = [file for file in simulation.coordinator_folder.rglob("*") if file.is_file()]
     assert {"report.html", "study.json"} <= {file.name for file in kept}
     assert not {"data.json"} & {file.name for file in kept}
     for file in kept:
@@ -128,7 +128,7 @@ def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
         assert b"chur-rows" not in content, file
         assert b"missing_at" not in content, file
         assert b"duplicates" not in content, file
-    assert "x1 (mg, cells may be empty)" in (world.coordinator_folder / CARD).read_text(
-        encoding="utf-8"
-    )
-    world.close()
+    assert "x1 (mg, cells may be empty)" in (
+        simulation.coordinator_folder / CARD
+    ).read_text(encoding="utf-8")
+    simulation.close()

@@ -19,13 +19,13 @@ from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply, sign_message
 from fallow.transport.https import ConnectionSettings, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
 from tests.deployment.planted import SITES, people, planted
-from tests.deployment.worlds import Federation
+from tests.deployment.simulations import Federation
 from tests.packages import install
 
 pytest.importorskip("httpx")
@@ -83,7 +83,7 @@ UNDECLARED = STRATEGY.replace(
     'Contract("Tides")',
     'Contract("Tides", keep={"select": "number of selected examples"})',
 )
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     "alps",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -149,14 +149,16 @@ def install_strategy(folder: Path, source: str, patch: pytest.MonkeyPatch) -> Na
 
 @contextmanager
 def over_https(
-    world: Federation, processes: dict[str, Process]
+    simulation: Federation, processes: dict[str, Process]
 ) -> Iterator[HttpsTransport]:
     """Yield the coordinator's transport, with a connected node for each site."""
-    tls = new_tls(world.folder / "tls")
-    study = world.agreement.digest
+    tls = new_tls(simulation.folder / "tls")
+    study = simulation.agreement.digest
     events: list[Event] = []
     listening = Listening("127.0.0.1:0", tls, None)
-    transport = HttpsTransport(listening, study, world.keys.sites, events.append).start()
+    transport = HttpsTransport(
+        listening, study, simulation.keys.sites, events.append
+    ).start()
     with ExitStack() as stack:
         stack.callback(transport.close)
         assert transport.wait_until_there(20.0)
@@ -169,35 +171,37 @@ def over_https(
         yield transport
 
 
-def run_study(world: Federation, hostile: list[Changes]) -> None:
-    processes = {name: Process(folder, []) for name, folder in world.sites.items()}
+def run_study(simulation: Federation, hostile: list[Changes]) -> None:
+    processes = {name: Process(folder, []) for name, folder in simulation.sites.items()}
     processes[SITES[2]].hostile = hostile
     program: list[bool] = []
-    with over_https(world, processes) as transport:
+    with over_https(simulation, processes) as transport:
         coordinator = Program(
-            world.coordinator_folder,
-            world.agreement,
+            simulation.coordinator_folder,
+            simulation.agreement,
             transport,
-            world.keys,
-            people(world),
+            simulation.keys,
+            people(simulation),
             poll=0.05,
             pages=False,
         )
         program.append(coordinator.go())
     assert program == [True]
-    assert [record["cycle"] for record in world.records()][
+    assert [record["cycle"] for record in simulation.records()][
         -1
-    ] == world.agreement.recipe.cycles
+    ] == simulation.agreement.config.cycles
 
 
 def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = install_strategy(tmp_path / "installed", STRATEGY, monkeypatch)
-    with closing(planted(tmp_path, RECIPE, waits=WAITS, policy=policy)) as world:
-        run_study(world, HOSTILE)
-        refusals = [(event["key"], event["why"]) for event in world.list_events("refused")]
-        assert {event["site"] for event in world.list_events("refused")} == {SITES[2]}
+    with closing(planted(tmp_path, EXPERIMENT, waits=WAITS, policy=policy)) as simulation:
+        run_study(simulation, HOSTILE)
+        refusals = [
+            (event["key"], event["why"]) for event in simulation.list_events("refused")
+        ]
+        assert {event["site"] for event in simulation.list_events("refused")} == {SITES[2]}
     assert refusals == [
         ("0/query/0", "swell is above 1, which is impossible for a fraction"),
         ("1/query/0", "boats is 1000000, and the site has 27 rows"),
@@ -213,16 +217,16 @@ def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = install_strategy(tmp_path / "installed", STRATEGY, monkeypatch)
-    recipe = replace(RECIPE, privacy=Privacy(secure_sum=True), cycles=3)
+    config = replace(EXPERIMENT, privacy=Privacy(secure_sum=True), cycles=3)
     hostile: list[Changes] = [
         {"swell": lambda value: value + FAR},
         {"boats": lambda value: value + FAR},
         {"keel": lambda value: value - FAR},
     ]
-    with closing(planted(tmp_path, recipe, policy=policy)) as world:
-        run_study(world, hostile)
-        reasons = [event["why"] for event in world.list_events("implausible")]
-        assert world.list_events("refused") == []
+    with closing(planted(tmp_path, config, policy=policy)) as simulation:
+        run_study(simulation, hostile)
+        reasons = [event["why"] for event in simulation.list_events("implausible")]
+        assert simulation.list_events("refused") == []
     for field, why in zip(("swell", "boats", "keel"), reasons, strict=True):
         assert f"is impossible: {field} is " in why
         assert why.endswith("it is requested again")
@@ -238,4 +242,4 @@ def test_a_function_whose_arguments_are_not_declared_is_refused_at_real_sites(
         r"@client.keep\('number of selected examples', takes=\{...\}\)"
     )
     with pytest.raises(ValueError, match=why):
-        planted(tmp_path, RECIPE, policy=policy)
+        planted(tmp_path, EXPERIMENT, policy=policy)

@@ -39,7 +39,7 @@ def make_site(folder: Path) -> SiteFolder:
         folder / "SITE", folder / "study.toml", name="north", data=data
     )
     ledger = site.open_ledger()
-    ledger.orders.begin(RUN)
+    ledger.instructions.begin(RUN)
     ask(ledger, (2,))
     ledger.close()
     return site

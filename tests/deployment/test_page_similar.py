@@ -18,8 +18,8 @@ from fallow.settings.spec import Spec
 from tests.deployment.browser import NEEDS, chromium
 from tests.deployment.hosts import agreement, folder
 from tests.deployment.label_queues import enter, running
+from tests.deployment.simulations import NAMES, Federation, federation, photos, rows
 from tests.deployment.test_encoders import PICTURES
-from tests.deployment.worlds import NAMES, Federation, federation, photos, rows
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -37,9 +37,9 @@ class Asked(Exception):
     """Signal that annotators are asked for the labels of the first query."""
 
 
-def until_asked(folder: Path, **world: Any) -> Federation:
+def until_asked(folder: Path, **simulation: Any) -> Federation:
     """Return a federation with a trained model that waits for labels in cycle 0."""
-    study = federation(folder, **world)
+    study = federation(folder, **simulation)
 
     def notify(event: Event) -> None:
         cycles = study.ledgers[SITE].cycles()
@@ -52,9 +52,9 @@ def until_asked(folder: Path, **world: Any) -> Federation:
     return study
 
 
-def queue_of(world: Federation) -> LabelQueue:
-    site = world.sites[SITE]
-    ledger = world.ledgers[SITE]
+def queue_of(simulation: Federation) -> LabelQueue:
+    site = simulation.sites[SITE]
+    ledger = simulation.ledgers[SITE]
     return LabelQueue(
         study="hospitals",
         site=SITE,
@@ -67,13 +67,13 @@ def queue_of(world: Federation) -> LabelQueue:
 
 @pytest.fixture(params=mark_long(["pictures", "a table"], ["pictures"]))
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LabelQueue]:
-    recipe, data = CLOSED, photos()
+    config, data = CLOSED, photos()
     if request.param == "a table":
-        recipe = replace(CLOSED, encoder=Spec("fourier", {"features": 24}))
+        config = replace(CLOSED, encoder=Spec("fourier", {"features": 24}))
         data = rows(NAMES[:3])
-    world = until_asked(tmp_path, recipe=recipe, data=data)
-    yield queue_of(world)
-    world.close()
+    simulation = until_asked(tmp_path, config=config, data=data)
+    yield queue_of(simulation)
+    simulation.close()
 
 
 def test_the_nearest_labeled_rows_stand_beside_a_row(queue: LabelQueue) -> None:

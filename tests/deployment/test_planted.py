@@ -13,7 +13,7 @@ import torch
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.packing import pack
 from tests.deployment.planted import (
@@ -34,7 +34,7 @@ from tests.deployment.planted import (
     planted,
     rows_of,
 )
-from tests.deployment.worlds import Federation
+from tests.deployment.simulations import Federation
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -80,16 +80,16 @@ def tap_study(
     folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
 ) -> tuple[Federation, Wire]:
     """Return a federation and a recorder of all its messages."""
-    recipe = Recipe("alps", **{**COMMON, **study})
-    world = planted(folder, recipe, "initial_by" not in study, policy=policy)
-    return world, tap_sites(world)
+    config = ExperimentConfig("alps", **{**COMMON, **study})
+    simulation = planted(folder, config, "initial_by" not in study, policy=policy)
+    return simulation, tap_sites(simulation)
 
 
-def tap_sites(world: Federation) -> Wire:
+def tap_sites(simulation: Federation) -> Wire:
     """Record every message of a federation from now on."""
     wire = Wire()
-    for site, handle in world.transport.alive.items():
-        world.transport.alive[site] = wire.tap(site, handle)
+    for site, handle in simulation.transport.alive.items():
+        simulation.transport.alive[site] = wire.tap(site, handle)
     return wire
 
 
@@ -97,9 +97,9 @@ def run_study(
     folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
 ) -> tuple[Federation, Wire]:
     """Run a study from beginning to end."""
-    world, wire = tap_study(folder, study, policy)
-    assert world.program(people(world)).go()
-    return world, wire
+    simulation, wire = tap_study(folder, study, policy)
+    assert simulation.program(people(simulation)).go()
+    return simulation, wire
 
 
 LONG = (
@@ -113,30 +113,32 @@ LONG = (
 """Studies whose kinds of messages occur in other studies too."""
 
 
-def find_traces(world: Federation, wire: Wire) -> list[str]:
+def find_traces(simulation: Federation, wire: Wire) -> list[str]:
     """Return the planted values that occur in any message."""
-    ledger = world.ledgers[PLANTED]
-    return wire.find_traces(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
+    ledger = simulation.ledgers[PLANTED]
+    return wire.find_traces(rows_of(simulation.sites[PLANTED], ledger), labels_of(ledger))
 
 
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
-    world, wire = run_study(tmp_path, STUDIES[name])
-    assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"
-    assert find_traces(world, wire) == []
-    world.close()
+    simulation, wire = run_study(tmp_path, STUDIES[name])
+    assert AT in {label.row for label in simulation.labels()[PLANTED]}, (
+        "the row took no part"
+    )
+    assert find_traces(simulation, wire) == []
+    simulation.close()
 
 
 def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     tmp_path: Path,
 ) -> None:
     """The attack succeeds: only sums over sites hide the effect of one example."""
-    recipe = Recipe("alps", **{**COMMON, "initial": 0, "budget": 8})
-    world = planted(tmp_path, recipe, names=SITES[1:])
-    wire = tap_sites(world)
-    assert world.program(people(world)).go()
-    assert find_traces(world, wire) == ["row in (18,) of 0/train/0/0"]
-    world.close()
+    config = ExperimentConfig("alps", **{**COMMON, "initial": 0, "budget": 8})
+    simulation = planted(tmp_path, config, names=SITES[1:])
+    wire = tap_sites(simulation)
+    assert simulation.program(people(simulation)).go()
+    assert find_traces(simulation, wire) == ["row in (18,) of 0/train/0/0"]
+    simulation.close()
 
 
 @pytest.mark.parametrize("what", ["rows", "columns", "labels"])
@@ -145,13 +147,13 @@ def test_what_a_method_should_not_send_is_found(
 ) -> None:
     policy = install_leaky(tmp_path / "installed", monkeypatch)
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
-    world, wire = run_study(tmp_path, {"strategy": leaky}, policy)
-    seen = find_traces(world, wire)
+    simulation, wire = run_study(tmp_path, {"strategy": leaky}, policy)
+    seen = find_traces(simulation, wire)
     assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
     assert not any(
         line.startswith("row" if what == "labels" else "labels") for line in seen
     )
-    world.close()
+    simulation.close()
 
 
 @pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", ">f8"])
@@ -170,14 +172,14 @@ def test_planted_texts_are_found_plain_and_in_base64(text: str) -> None:
 
 
 def test_a_refusal_tells_nothing_of_folders(tmp_path: Path) -> None:
-    world, wire = tap_study(tmp_path, {"model": Spec("mlp", {"hidden": [400]})})
-    tables = world.ledgers[PLANTED]._tables
+    simulation, wire = tap_study(tmp_path, {"model": Spec("mlp", {"hidden": [400]})})
+    tables = simulation.ledgers[PLANTED]._tables
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(RuntimeError, match=f"{PLANTED} .*free some space"):
-        world.program(people(world)).go()
-    refusals = [e["why"] for e in world.list_events("refused") if e["site"] == PLANTED]
+        simulation.program(people(simulation)).go()
+    refusals = [e["why"] for e in simulation.list_events("refused") if e["site"] == PLANTED]
     assert refusals
     assert not any(FOLDER in why or str(tmp_path) in why for why in refusals)
     assert wire.find_traces([], []) == []
-    world.close()
+    simulation.close()

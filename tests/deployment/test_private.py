@@ -19,8 +19,8 @@ from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.serve import serve
 from tests.deployment.agreed import table
 from tests.deployment.mistakes import Said
+from tests.deployment.simulations import TINY, schema_for, tiny
 from tests.deployment.test_serve import Wire, north
-from tests.deployment.worlds import TINY, schema_for, tiny
 
 pytest.importorskip("cryptography")
 
@@ -54,9 +54,11 @@ def loosen(folder: Path) -> None:
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> CoordinatorFolder:
-    world = tiny(tmp_path / "world")
-    world.close()
-    plan = StudyPlan("hospitals", TINY, schema_for(world.data), world.agreement.sites)
+    simulation = tiny(tmp_path / "simulation")
+    simulation.close()
+    plan = StudyPlan(
+        "hospitals", TINY, schema_for(simulation.data), simulation.agreement.sites
+    )
     return CoordinatorFolder.create(tmp_path / "office", plan)
 
 
@@ -67,14 +69,14 @@ def test_a_new_folder_of_a_coordinator_is_its_owners_alone(
 
 
 def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    Control(world.coordinator_folder / "control").tell("advance")
-    assert world.program(pages=True).go()
-    for ledger in world.ledgers.values():
+    simulation = tiny(tmp_path)
+    Control(simulation.coordinator_folder / "control").tell("advance")
+    assert simulation.program(pages=True).go()
+    for ledger in simulation.ledgers.values():
         ledger.backup()
     written = {path.name for path in tmp_path.rglob("*")}
     assert {
-        "journal.sqlite",
+        "event_log.sqlite",
         "ledger.sqlite",
         "ledger.sqlite-wal",
         copy_of(Path("ledger.sqlite")).name,
@@ -84,18 +86,21 @@ def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> No
         "live.json",
         "coordinator.lock",
     } <= written
-    for folder in (world.coordinator_folder, *(site.path for site in world.sites.values())):
+    for folder in (
+        simulation.coordinator_folder,
+        *(site.path for site in simulation.sites.values()),
+    ):
         assert open_to_others(folder) == {}, folder.name
-    world.close()
+    simulation.close()
 
 
 def test_a_coordinator_starts_by_tightening_an_open_folder(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    assert world.program().go()
-    loosen(world.coordinator_folder)
-    assert world.program().go()
-    assert open_to_others(world.coordinator_folder) == {}
-    world.close()
+    simulation = tiny(tmp_path)
+    assert simulation.program().go()
+    loosen(simulation.coordinator_folder)
+    assert simulation.program().go()
+    assert open_to_others(simulation.coordinator_folder) == {}
+    simulation.close()
 
 
 def test_tightening_says_how_many_were_open_and_keeps_the_owners_own_rights(

@@ -19,13 +19,13 @@ from fallow.deployment.site.folder import SiteFolder, check_delta_of
 from fallow.privacy import Privacy
 from fallow.privacy.gaussian import costs_of
 from fallow.privacy.ledger import Released
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training.parts.adassp import SENSITIVITY, ZEROS
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_closed_form import listen
 from tests.deployment.test_closed_form_killed import VICTIM, Killed, answering
 from tests.deployment.test_serve import run_site_command
-from tests.deployment.worlds import NAMES, Federation, federation, rows
 
 pytest.importorskip("opendp")
 
@@ -48,58 +48,62 @@ OF_TWO = sum(costs_of(2, 1.0, DELTA))
 
 
 def hospitals(folder: Path, **changed: Any) -> Federation:
-    recipe = Recipe("hospitals", **{**PRIVATE, **changed})
-    return federation(folder, recipe, rows(NAMES[:3], classes=3))
+    config = ExperimentConfig("hospitals", **{**PRIVATE, **changed})
+    return federation(folder, config, rows(NAMES[:3], classes=3))
 
 
 def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -> None:
-    world = hospitals(tmp_path)
-    study = describe_study(world.sites["basel"])
+    simulation = hospitals(tmp_path)
+    study = describe_study(simulation.sites["basel"])
     privacy = next(line for line in study if line.startswith("privacy:"))
     assert "noise on counts and aggregates (δ 1e-05), ε 1 per release" in privacy
     assert not any("without secure aggregation" in line for line in study)
     assert not any("two closes" in line for line in study)
     training = [
-        verb for part, verb, *_ in list_disclosures(world.sites["basel"]) if "train" in part
+        function
+        for part, function, *_ in list_disclosures(simulation.sites["basel"])
+        if "train" in part
     ]
     assert training == ["noisy_totals"]
-    world.close()
+    simulation.close()
 
 
 def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
-    world = hospitals(tmp_path)
-    assert world.program().go()
-    for name in world.sites:
-        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
-        assert world.ledgers[name].store.sum_spent_delta() == DELTA
-    records = world.records()
+    simulation = hospitals(tmp_path)
+    assert simulation.program().go()
+    for name in simulation.sites:
+        assert simulation.ledgers[name].store.sum_spent() == pytest.approx(
+            OF_TWO, rel=1e-12
+        )
+        assert simulation.ledgers[name].store.sum_spent_delta() == DELTA
+    records = simulation.records()
     assert records[-1]["penalty"] > 0
-    noisy = [row for row in records[-1]["revealed"] if row["verb"] == "noisy_totals"]
+    noisy = [row for row in records[-1]["revealed"] if row["function"] == "noisy_totals"]
     assert noisy[0]["epsilon"] == pytest.approx(OF_TWO)
-    world.close()
+    simulation.close()
 
 
 def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
-    world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, total=1.2))
+    simulation = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, total=1.2))
     with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|replied to 'noisy"):
-        world.program().go()
-    for name in world.sites:
-        assert world.ledgers[name].store.sum_spent() == 1.0
-    world.close()
+        simulation.program().go()
+    for name in simulation.sites:
+        assert simulation.ledgers[name].store.sum_spent() == 1.0
+    simulation.close()
 
 
 @pytest.mark.long
 def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -> None:
     """Repeating the same instruction gives the same release: one cost and one reply."""
-    world = hospitals(tmp_path)
-    world.ledgers.pop(VICTIM).close()
-    killed = Killed(world.sites[VICTIM], ("0/train/0/",))
-    world.transport.alive[VICTIM] = killed.handle
+    simulation = hospitals(tmp_path)
+    simulation.ledgers.pop(VICTIM).close()
+    killed = Killed(simulation.sites[VICTIM], ("0/train/0/",))
+    simulation.transport.alive[VICTIM] = killed.handle
     with closing(killed):
-        assert world.program(answering(world)).go()
+        assert simulation.program(answering(simulation)).go()
     assert sum(killed.deaths.values()) >= 4
-    world.close()
-    with closing(SiteFolder.open(world.sites[VICTIM].path).open_ledger()) as ledger:
+    simulation.close()
+    with closing(SiteFolder.open(simulation.sites[VICTIM].path).open_ledger()) as ledger:
         assert ledger.store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
         assert ledger.store.sum_spent_delta() == DELTA
 
@@ -147,14 +151,14 @@ def test_a_site_refuses_a_delta_above_one_divided_by_its_examples(tmp_path: Path
     with pytest.raises(ValueError, match=r"delta is 0\.01, above 1/1?\d\d"):
         federation(
             tmp_path,
-            Recipe("hospitals", **{**PRIVATE, "training": loose}),
+            ExperimentConfig("hospitals", **{**PRIVATE, "training": loose}),
             rows(NAMES[:3], classes=3, per_site=200),
         )
 
 
 def test_a_site_states_its_limit_of_delta(tmp_path: Path) -> None:
-    world = hospitals(tmp_path)
-    folder = world.sites["basel"]
+    simulation = hospitals(tmp_path)
+    folder = simulation.sites["basel"]
     assert folder.delta == DELTA
     text = (folder.path / "site.toml").read_text()
     (folder.path / "site.toml").write_text(text.replace("# delta = 1e-05", "delta = 3e-5"))
@@ -165,42 +169,44 @@ def test_a_site_states_its_limit_of_delta(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"a run of this study costs delta 1e-05, but site basel"
     ):
-        check_delta_of(small, world.agreement, 24)
-    world.close()
+        check_delta_of(small, simulation.agreement, 24)
+    simulation.close()
 
 
 def test_a_site_promised_noise_answers_no_order_for_exact_totals(tmp_path: Path) -> None:
-    world = hospitals(tmp_path)
-    methods = build_study(world.agreement).methods
+    simulation = hospitals(tmp_path)
+    methods = build_study(simulation.agreement).methods
     contract = methods["training"].contract
-    for verb in ("totals", "left_out", "fitted", "class_counts", "center", "local"):
-        assert contract.refusal(verb, "sum") is not None
-    world.close()
+    for function in ("totals", "left_out", "fitted", "class_counts", "center", "local"):
+        assert contract.refusal(function, "sum") is not None
+    simulation.close()
 
 
 def test_without_delta_the_agreement_is_refused(tmp_path: Path) -> None:
     agreed = hospitals(tmp_path).agreement
-    plain = replace(agreed, recipe=replace(agreed.recipe, training=Spec("closed-form")))
+    plain = replace(agreed, config=replace(agreed.config, training=Spec("closed-form")))
     with pytest.raises(ValueError, match="set its delta"):
         build_study(plain)
 
 
 def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, secure_sum=True))
-    assert world.program().go()
-    for name in world.sites:
-        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
-    world.close()
+    simulation = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, secure_sum=True))
+    assert simulation.program().go()
+    for name in simulation.sites:
+        assert simulation.ledgers[name].store.sum_spent() == pytest.approx(
+            OF_TWO, rel=1e-12
+        )
+    simulation.close()
 
 
 def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
     """Each release ends with zeros, which are sent as pure noise. Their spread is the scale
     of the noise, from which OpenDP derives the epsilon in the ledger."""
     dp = pytest.importorskip("opendp.prelude")
-    world = hospitals(tmp_path)
-    messages = listen(world)
-    assert world.program().go()
+    simulation = hospitals(tmp_path)
+    messages = listen(simulation)
+    assert simulation.program().go()
     noise = []
     for key in ("0/train/0/0", "1/train/0/0"):
         noise += [reply["noisy"][-ZEROS:] for reply in messages[key].values()]
@@ -214,6 +220,6 @@ def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
         profile = dp.c.make_zCDP_to_approxDP(measured).map(SENSITIVITY)
         booked = sum(costs_of(cycles, 1.0, DELTA))
         assert profile.epsilon(DELTA) == pytest.approx(booked, rel=0.08)
-    for name in world.sites:
-        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-9)
-    world.close()
+    for name in simulation.sites:
+        assert simulation.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-9)
+    simulation.close()

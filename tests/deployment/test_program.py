@@ -15,7 +15,7 @@ from fallow.deployment.coordinator.program import is_running
 from fallow.report.live import read_live
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
-from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+from tests.deployment.simulations import NAMES, TINY, Federation, tiny
 from tests.each import mark_long
 
 # -- annotators ----------------------------------------------------------------------------
@@ -25,39 +25,41 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
     tmp_path: Path,
 ) -> None:
     now = [1e9]
-    world = tiny(
+    simulation = tiny(
         tmp_path, away={"chur"}, waits=Timeouts(timeout=9.0, patience=9.0, deadline=100.0)
     )
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         now[0] += 30.0 if event["event"] == "labels" else 0.0
 
-    assert world.program(notify, clock=lambda: now[0]).go()
-    assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
-    assert [event["why"] for event in world.list_events("labeled")] == [
+    assert simulation.program(notify, clock=lambda: now[0]).go()
+    assert simulation.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
+    assert [event["why"] for event in simulation.list_events("labeled")] == [
         "deadline",
         "deadline",
     ]
-    assert len(world.list_events("labels")) == 8  # 0, 30, 60 and 90 seconds are below 100
-    assert world.records()[-1]["labeled_per_site"]["chur"] == [0]
+    assert (
+        len(simulation.list_events("labels")) == 8
+    )  # 0, 30, 60 and 90 seconds are below 100
+    assert simulation.records()[-1]["labeled_per_site"]["chur"] == [0]
 
 
 def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Path) -> None:
-    world = tiny(tmp_path, replace(TINY, cycles=2), away={"chur"})
+    simulation = tiny(tmp_path, replace(TINY, cycles=2), away={"chur"})
     answered = [0]
 
     def notify(event: Event) -> None:
         if event["event"] == "labels":
-            world.away = {"chur"} if event["step"] != "1/query" else set()
-            Control(world.coordinator_folder / "control").tell(
+            simulation.away = {"chur"} if event["step"] != "1/query" else set()
+            Control(simulation.coordinator_folder / "control").tell(
                 "advance"
-            ) if world.away else None
+            ) if simulation.away else None
             answered[0] += 1
-        world.label(event)
+        simulation.label(event)
 
-    assert world.program(notify).go()
-    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
+    assert simulation.program(notify).go()
+    assert {cycle: simulation.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
         -1: 0,
         0: 0,
         1: 3,
@@ -65,49 +67,49 @@ def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Pa
 
 
 def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
-    world = tiny(tmp_path, away={"davos"})
+    simulation = tiny(tmp_path, away={"davos"})
 
     def notify(event: Event) -> None:
-        world.label(event)
-        if len(world.list_events("labels")) in (3, 6):
-            Control(world.coordinator_folder / "control").tell("advance")
+        simulation.label(event)
+        if len(simulation.list_events("labels")) in (3, 6):
+            Control(simulation.coordinator_folder / "control").tell("advance")
 
-    assert world.program(notify).go()
-    assert [event["why"] for event in world.list_events("labeled")] == [
+    assert simulation.program(notify).go()
+    assert [event["why"] for event in simulation.list_events("labeled")] == [
         "advance",
         "advance",
     ]
-    assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
+    assert simulation.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
 
 
 def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
+    simulation = tiny(tmp_path)
     first: dict[str, int] = {}
 
     def annotate(site: str, row: int) -> float | None:
         is_hard = first.setdefault(site, row) == row
-        return None if is_hard else world.truth(site, row)
+        return None if is_hard else simulation.truth(site, row)
 
-    world.annotate = annotate
-    assert world.program().go()
-    assert world.bought(-1) == dict.fromkeys(NAMES[:3], 3)
-    assert world.records()[0]["labeled"] == 9
+    simulation.annotate = annotate
+    assert simulation.program().go()
+    assert simulation.bought(-1) == dict.fromkeys(NAMES[:3], 3)
+    assert simulation.records()[0]["labeled"] == 9
     for site, row in first.items():
-        questions = world.ledgers[site].tasks()
+        questions = simulation.ledgers[site].tasks()
         assert [q.cycle for q in questions if q.row == row] == [
             -1
         ]  # and is not asked again
 
 
 def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
-    world = tiny(tmp_path, labeled={"basel": 5})
-    assert world.program().go()
-    assert world.records()[0]["labeled_per_site"] == {
+    simulation = tiny(tmp_path, labeled={"basel": 5})
+    assert simulation.program().go()
+    assert simulation.records()[0]["labeled_per_site"] == {
         "basel": [9],
         "chur": [4],
         "davos": [4],
     }
-    assert len(world.ledgers["basel"].tasks()) == 7
+    assert len(simulation.ledgers["basel"].tasks()) == 7
 
 
 # -- sites ---------------------------------------------------------------------------------
@@ -115,55 +117,57 @@ def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) ->
 
 def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
     waits = Timeouts(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
-    world = tiny(tmp_path, replace(TINY, cycles=2), waits=waits)
+    simulation = tiny(tmp_path, replace(TINY, cycles=2), waits=waits)
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if event["event"] == "query":
-            world.transport.down = {"chur"} if event["cycle"] == 0 else set()
-        if event["event"] == "labels" and world.transport.down:
-            world.transport.down.clear()
+            simulation.transport.down = {"chur"} if event["cycle"] == 0 else set()
+        if event["event"] == "labels" and simulation.transport.down:
+            simulation.transport.down.clear()
 
-    assert world.program(notify).go()
-    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
+    assert simulation.program(notify).go()
+    assert {cycle: simulation.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
         -1: 4,
         0: 0,
         1: 3,
     }
-    assert {cycle: world.bought(cycle)["basel"] for cycle in (-1, 0, 1)} == {
+    assert {cycle: simulation.bought(cycle)["basel"] for cycle in (-1, 0, 1)} == {
         -1: 4,
         0: 3,
         1: 3,
     }
-    assert any("chur" in event["sites"] for event in world.list_events("missing"))
+    assert any("chur" in event["sites"] for event in simulation.list_events("missing"))
 
 
 def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
     tmp_path: Path,
 ) -> None:
-    world = tiny(tmp_path, waits=Timeouts(timeout=5.0, patience=20.0, deadline=3600.0))
+    simulation = tiny(tmp_path, waits=Timeouts(timeout=5.0, patience=20.0, deadline=3600.0))
 
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if event["event"] == "query":
-            world.transport.down = {"davos"}
+            simulation.transport.down = {"davos"}
 
     with pytest.raises(RuntimeError, match=r"missing: davos.*start again"):
-        world.program(notify).go()
-    live = read_live(world.coordinator_folder)
+        simulation.program(notify).go()
+    live = read_live(simulation.coordinator_folder)
     assert live is not None and live["state"] == "failed"
     assert "davos" in str(live["why"])
-    world.transport.down.clear()
-    assert world.program().go()
-    assert world.bought(0) == dict.fromkeys(NAMES[:3], 3)
+    simulation.transport.down.clear()
+    assert simulation.program().go()
+    assert simulation.bought(0) == dict.fromkeys(NAMES[:3], 3)
 
 
 def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    world.agreement = replace(world.agreement, seed=5)  # sites have another agreement
+    simulation = tiny(tmp_path)
+    simulation.agreement = replace(
+        simulation.agreement, seed=5
+    )  # sites have another agreement
     with pytest.raises(RuntimeError, match="has agreed to study"):
-        world.program().go()
-    live = read_live(world.coordinator_folder)
+        simulation.program().go()
+    live = read_live(simulation.coordinator_folder)
     assert live is not None and live["refusals"]
     assert {line["site"] for line in live["refusals"]} <= set(NAMES[:3])
 
@@ -171,11 +175,13 @@ def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
 # -- folder --------------------------------------------------------------------------------
 
 
-def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
+def run_until(
+    simulation: Federation, when: Callable[[Event], bool]
+) -> Callable[[Event], None]:
     def notify(event: Event) -> None:
-        world.label(event)
+        simulation.label(event)
         if when(event):
-            Control(world.coordinator_folder / "control").tell("stop")
+            Control(simulation.coordinator_folder / "control").tell("stop")
 
     return notify
 
@@ -184,41 +190,45 @@ def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Eve
     "kind", mark_long(["met", "labels", "round", "query"], ["met", "query"])
 )
 def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None:
-    world = tiny(tmp_path / "a", seed=3)
+    simulation = tiny(tmp_path / "a", seed=3)
     whole = tiny(tmp_path / "b", seed=3)
-    assert not world.program(run_until(world, lambda event: event["event"] == kind)).go()
-    live = read_live(world.coordinator_folder)
+    assert not simulation.program(
+        run_until(simulation, lambda event: event["event"] == kind)
+    ).go()
+    live = read_live(simulation.coordinator_folder)
     assert live is not None and live["state"] == "stopped"
-    assert world.program().go()
+    assert simulation.program().go()
     assert whole.program().go()
-    assert world.labels() == whole.labels()
+    assert simulation.labels() == whole.labels()
     for file in ("model.safetensors", "checkpoints/cycle-1.safetensors"):
-        assert (world.program().run_folder / file).read_bytes() == (
+        assert (simulation.program().run_folder / file).read_bytes() == (
             whole.program().run_folder / file
         ).read_bytes()
 
 
 def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    assert not is_running(world.coordinator_folder)
-    with only_one(world.coordinator_folder / "coordinator.lock"):
-        assert is_running(world.coordinator_folder)
+    simulation = tiny(tmp_path)
+    assert not is_running(simulation.coordinator_folder)
+    with only_one(simulation.coordinator_folder / "coordinator.lock"):
+        assert is_running(simulation.coordinator_folder)
         with pytest.raises(StorageError, match="coordinator is already running"):
-            world.program().go()
+            simulation.program().go()
 
 
 def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    assert not world.program(run_until(world, lambda event: event["event"] == "round")).go()
-    agreed = world.agreement
-    world.agreement = replace(agreed, recipe=replace(agreed.recipe, budget=5))
+    simulation = tiny(tmp_path)
+    assert not simulation.program(
+        run_until(simulation, lambda event: event["event"] == "round")
+    ).go()
+    agreed = simulation.agreement
+    simulation.agreement = replace(agreed, config=replace(agreed.config, budget=5))
     with pytest.raises(ValueError, match=r"study.toml has changed"):
-        world.program().go()
-    world.agreement = replace(agreed, waits=replace(agreed.waits, timeout=7.0))
-    assert world.program().go()
+        simulation.program().go()
+    simulation.agreement = replace(agreed, waits=replace(agreed.waits, timeout=7.0))
+    assert simulation.program().go()
 
 
 def test_a_study_without_a_query_is_trained_and_finished(tmp_path: Path) -> None:
-    world = tiny(tmp_path, replace(TINY, cycles=0))
-    assert world.program().go()
-    assert [record["cycle"] for record in world.records()] == [0]
+    simulation = tiny(tmp_path, replace(TINY, cycles=0))
+    assert simulation.program().go()
+    assert [record["cycle"] for record in simulation.records()] == [0]

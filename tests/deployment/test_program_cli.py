@@ -29,7 +29,7 @@ from tests.report.conftest import write_study
 
 Said = Callable[..., tuple[int, str, str]]
 INIT = (
-    "--recipe",
+    "--config",
     "demo",
     "--sites",
     "south,north",
@@ -80,7 +80,7 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
 ) -> None:
     table(tmp_path / "example.csv")
     (tmp_path / "real.toml").write_text('strategy = "margin"\n')
-    options = ["--recipe", "real.toml", "--example", "example.csv", "--label", "disease"]
+    options = ["--config", "real.toml", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south"]
     code, out, err = fallow("coordinate", "init", "study", *options, *sites)
     assert (code, err) == (0, "")
@@ -94,9 +94,9 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
         in (" ".join(out.split()))
     )
     assert "--set privacy.secure_sum=false turns it off" in out
-    recipe = read_agreement(tmp_path / "study" / "study.toml").recipe
-    assert recipe.training.name == "closed-form"
-    assert recipe.privacy.secure_sum
+    config = read_agreement(tmp_path / "study" / "study.toml").config
+    assert config.training.name == "closed-form"
+    assert config.privacy.secure_sum
 
     plain = ["--set", "privacy.secure_sum=false"]
     code, _, err = fallow("coordinate", "init", "plain", *options, *sites, *plain)
@@ -112,7 +112,7 @@ def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
     fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    options = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    options = ["--config", "demo", "--example", "example.csv", "--label", "disease"]
     options += ["--sites", "east,north,south", "--set", "training=robust"]
     code, _, err = fallow("coordinate", "init", "study", *options)
     assert code == 2
@@ -124,7 +124,7 @@ def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
     )
     assert code == 0
     assert "Secure aggregation" not in out
-    assert not read_agreement(tmp_path / "s" / "study.toml").recipe.privacy.secure_sum
+    assert not read_agreement(tmp_path / "s" / "study.toml").config.privacy.secure_sum
 
 
 def test_a_file_that_says_no_to_secure_sums_is_followed(
@@ -134,19 +134,19 @@ def test_a_file_that_says_no_to_secure_sums_is_followed(
     (tmp_path / "plain.toml").write_text(
         'training = "fedavg"\nstrategy = "margin"\n[privacy]\nsecure_sum = false\n'
     )
-    details = ["--recipe", "plain.toml", "--example", "example.csv", "--label", "disease"]
+    details = ["--config", "plain.toml", "--example", "example.csv", "--label", "disease"]
     code, _, err = fallow(
         "coordinate", "init", "study", *details, "--sites", "east,north,south"
     )
     assert (code, err) == (0, "")
-    assert not read_agreement(tmp_path / "study" / "study.toml").recipe.privacy.secure_sum
+    assert not read_agreement(tmp_path / "study" / "study.toml").config.privacy.secure_sum
 
 
 def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
     fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    details = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    details = ["--config", "demo", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south", "--quorum", "2"]
     code, _, err = fallow("coordinate", "init", "study", *details, *sites)
     assert code == 2
@@ -160,10 +160,10 @@ def test_init_writes_an_agreement_that_names_this_coordinator(
     begun: Said, tmp_path: Path
 ) -> None:
     agreed = read_agreement(tmp_path / "study" / "study.toml")
-    office = CoordinatorFolder.open(tmp_path / "study")
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "study")
     assert agreed.sites == ("north", "south")
     assert agreed.schema.features == ("age", "sex=female", "sex=male", "chol")
-    assert agreed.coordinator == verify_key(office.secret)
+    assert agreed.coordinator == verify_key(coordinator_folder.secret)
     for secret in ("coordinator.key", "server.key"):
         mode = stat.S_IMODE((tmp_path / "study" / "keys" / secret).stat().st_mode)
         assert mode == 0o600, secret
@@ -199,7 +199,7 @@ def test_a_study_that_cannot_be_leaves_no_folder(
     words: tuple[str, ...], message: str, fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    details = ("--recipe", "demo", "--example", "example.csv", "--label", "disease", *words)
+    details = ("--config", "demo", "--example", "example.csv", "--label", "disease", *words)
     code, _, err = fallow("coordinate", "init", "study", *details)
     assert code == 2
     assert message in err
@@ -280,7 +280,7 @@ def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
 ) -> None:
     names = np.array(["\ud800", "b"] * 2)
     np.savez(tmp_path / "example.npz", x=np.ones((4, 2)), y=names)
-    options = ("--recipe", "demo", "--sites", "a,b", "--example", "example.npz")
+    options = ("--config", "demo", "--sites", "a,b", "--example", "example.npz")
     code, _, err = fallow("coordinate", "init", "study", *options)
     assert code == 2
     assert "schema.classes" in err and "leave it out" in err
@@ -291,12 +291,12 @@ def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
     "options",
     [
         ("--guideline", "FILE"),
-        ("--recipe", "FILE"),
+        ("--config", "FILE"),
         ("--clients", "FILE"),
         ("--certificate", "FILE", "--certificate-key", "FILE"),
         ("--certificate", "FILE", "--certificate-key", "FILE", "--ca", "FILE"),
     ],
-    ids=["guideline", "recipe", "clients", "certificate", "authority"],
+    ids=["guideline", "config", "clients", "certificate", "authority"],
 )
 def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
     options: tuple[str, ...], fallow: Said, tmp_path: Path

@@ -21,15 +21,15 @@ from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree
 from fallow.study.predict import predict_file, predict_with
 from fallow.study.trained import choose_state
-from tests.deployment.worlds import NAMES, Federation, tiny
+from tests.deployment.simulations import NAMES, Federation, tiny
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     """Run an undisturbed study, including its page."""
-    world = tiny(tmp_path_factory.mktemp("finished"))
-    assert world.program(pages=True).go()
-    return world
+    simulation = tiny(tmp_path_factory.mktemp("finished"))
+    assert simulation.program(pages=True).go()
+    return simulation
 
 
 def test_a_finished_study_is_a_study_like_any_other(
@@ -93,7 +93,7 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
     model = finished.folder / "basel" / "model.safetensors"
     saved = load_tree(model, finished.folder)
     assert saved["example_spec"]["ids"] == finished.agreement.schema.ids
-    agreed = finished.agreement.recipe
+    agreed = finished.agreement.config
     saved["example_spec"]["ids"] = "patient"
     model_of_study = choose_state(saved, agreed, finished.folder)
     path = predict_with(model_of_study, named).path
@@ -110,15 +110,15 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
 
 
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
+    simulation = tiny(tmp_path)
     with pytest.raises(
         StorageError, match="basel has no model: it is sent at the end of the study"
     ):
-        predict_at(world.folder / "basel", tmp_path / "rows.csv")
+        predict_at(simulation.folder / "basel", tmp_path / "rows.csv")
 
 
 def test_what_people_told_is_among_what_left_each_site(finished: Federation) -> None:
-    left = {(row["kind"], row["verb"]) for row in finished.records()[-1]["revealed"]}
+    left = {(row["kind"], row["function"]) for row in finished.records()[-1]["revealed"]}
     assert {
         ("each", "hello"),
         ("each", "ask"),

@@ -14,9 +14,9 @@ import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.deployment.model_card import CARD
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.each import mark_long
 from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 
@@ -25,7 +25,7 @@ KILLS = {"tiny": 4, "personal": 2, "stopped": 1}
 """Number of points at which a study is killed; `make soak` uses strides instead."""
 
 STRIDES = {"tiny": 1, "personal": 2, "stopped": 10}
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     "tiny",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -37,7 +37,7 @@ RECIPE = Recipe(
     score_rounds=1,
     dtype="float64",
 )
-PERSONAL = Recipe(
+PERSONAL = ExperimentConfig(
     "personal",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -53,7 +53,7 @@ PERSONAL = Recipe(
 )
 
 
-STOPPED = Recipe(
+STOPPED = ExperimentConfig(
     "stopped",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -79,63 +79,71 @@ class Left:
     steps: list[str]
 
 
-def read_left(world: Federation) -> Left:
-    run_folder = world.program().run_folder
+def read_left(simulation: Federation) -> Left:
+    run_folder = simulation.program().run_folder
     files = [
-        *world.coordinator_folder.rglob("*.safetensors"),
-        *world.folder.glob("*/model.safetensors"),
+        *simulation.coordinator_folder.rglob("*.safetensors"),
+        *simulation.folder.glob("*/model.safetensors"),
     ]
-    weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
+    weights = {str(p.relative_to(simulation.folder)): p.read_bytes() for p in sorted(files)}
     left = [
         json.loads(row) for row in (run_folder / "records.jsonl").read_text().splitlines()
     ]
     kept = [{k: v for k, v in row.items() if k != "seconds"} for row in left]
-    assert (world.coordinator_folder / CARD).exists()
-    assert not list(world.coordinator_folder.rglob("*.part"))
-    with sqlite3.connect(run_folder / "journal.sqlite") as db:
+    assert (simulation.coordinator_folder / CARD).exists()
+    assert not list(simulation.coordinator_folder.rglob("*.part"))
+    with sqlite3.connect(run_folder / "event_log.sqlite") as db:
         steps = [step for (step,) in db.execute("SELECT step FROM finished ORDER BY step")]
         assert db.execute("SELECT count(*) FROM exchange").fetchone() == (0,)
     db.close()
     reopened = Federation(
-        world.folder, world.agreement, world.data, world.secret, world.sites
+        simulation.folder,
+        simulation.agreement,
+        simulation.data,
+        simulation.secret,
+        simulation.sites,
     )
     labels = reopened.labels()
     reopened.close()
     return Left(labels, weights, kept, steps)
 
 
-def work(world: Federation, deadly: int | None = None) -> int:
+def work(simulation: Federation, deadly: int | None = None) -> int:
     """Run the study in a child that dies at a point; return its exit status."""
 
     def act() -> None:
-        points = Points(world.folder, deadly)
+        points = Points(simulation.folder, deadly)
         points.install()
         live = Federation(
-            world.folder, world.agreement, world.data, world.secret, world.sites
+            simulation.folder,
+            simulation.agreement,
+            simulation.data,
+            simulation.secret,
+            simulation.sites,
         )
         live.program().go()
-        (world.folder / "points").write_text(str(points.seen))
+        (simulation.folder / "points").write_text(str(points.seen))
 
     return wait_for_child(start_child(act))
 
 
-def choose_points(recipe: Recipe, points: int) -> Iterable[int]:
+def choose_points(config: ExperimentConfig, points: int) -> Iterable[int]:
     """Return the points to kill at: the centers of equal parts of the run."""
     if IS_LONG:
-        return range(0, points, STRIDES[recipe.name])
-    kills = KILLS[recipe.name]
+        return range(0, points, STRIDES[config.name])
+    kills = KILLS[config.name]
     return [points * (2 * part + 1) // (2 * kills) for part in range(kills)]
 
 
 @pytest.mark.parametrize(
-    "recipe",
-    mark_long([RECIPE, PERSONAL, STOPPED], [PERSONAL, STOPPED]),
-    ids=lambda recipe: recipe.name,
+    "config",
+    mark_long([EXPERIMENT, PERSONAL, STOPPED], [PERSONAL, STOPPED]),
+    ids=lambda config: config.name,
 )
 def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    fresh = federation(tmp_path / "fresh", recipe, rows(NAMES[:3]))
+    fresh = federation(tmp_path / "fresh", config, rows(NAMES[:3]))
     fresh.close()
     untouched = fresh.again(tmp_path / "untouched")
     untouched.close()
@@ -143,12 +151,12 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     whole = read_left(untouched)
     points = int((untouched.folder / "points").read_text())
     assert points > 100
-    for deadly in choose_points(recipe, points):
-        world = fresh.again(tmp_path / f"killed-{deadly}")
-        world.close()
-        assert work(world, deadly) == KILLED
-        assert work(world) == WELL
-        assert read_left(world) == whole, f"killed at point {deadly}"
-    if recipe.stop is not None:
+    for deadly in choose_points(config, points):
+        simulation = fresh.again(tmp_path / f"killed-{deadly}")
+        simulation.close()
+        assert work(simulation, deadly) == KILLED
+        assert work(simulation) == WELL
+        assert read_left(simulation) == whole, f"killed at point {deadly}"
+    if config.stop is not None:
         assert "stopped" in whole.records[-1]
-        assert whole.records[-1]["cycle"] < recipe.cycles
+        assert whole.records[-1]["cycle"] < config.cycles

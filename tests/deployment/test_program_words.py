@@ -15,20 +15,20 @@ from fallow.core.events import Event
 from fallow.deployment.coordinator.labels import read_progress
 from fallow.deployment.coordinator.live import utc
 from fallow.deployment.coordinator.scores import UNSCORED, score_counts, score_totals
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.keys import key_of
 
 
 def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
+    simulation = tiny(tmp_path)
     paper = StringIO()
-    lines = CoordinatorLines(Console(file=paper, width=200), world.agreement)
+    lines = CoordinatorLines(Console(file=paper, width=200), simulation.agreement)
 
     def notify(event: Event) -> None:
         lines(event)
-        world.label(event)
+        simulation.label(event)
 
-    assert world.program(notify).go()
+    assert simulation.program(notify).go()
     output = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
     waiting = "waiting for basel, chur, davos: they connect automatically, usually within a minute"
     assert output[0] == waiting

@@ -24,7 +24,7 @@ from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.site.folder import SiteFolder, check_digest
 from fallow.deployment.site.host import Host
 from fallow.deployment.study_file import agreement_text, read_agreement, write_agreement
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
 from tests.deployment.agreed import TABLE, agreed, table
@@ -53,9 +53,9 @@ def policy() -> NamePolicy:
 def write_sent(folder: Path, **specs: Spec) -> Path:
     """Write a study.toml with these classes, as someone who allows all of them."""
     details = agreed()
-    recipe = replace(details.recipe, **specs)  # type: ignore[arg-type]
+    config = replace(details.config, **specs)  # type: ignore[arg-type]
     file = folder / "study.toml"
-    write_agreement(file, replace(details, recipe=recipe, names=OWN))
+    write_agreement(file, replace(details, config=config, names=OWN))
     if "partition" in specs:
         line = f'partition = {{name = "{specs["partition"].name}"}}\n'
         file.write_text(line + file.read_text())
@@ -83,7 +83,7 @@ def test_nothing_that_a_received_file_names_is_run(
         assert init(tmp_path).exit_code != 0
         assert not (tmp_path / "SITE").exists()
     else:
-        assert read_agreement(file).recipe.partition == Spec("natural")
+        assert read_agreement(file).config.partition == Spec("natural")
     assert not ran.exists()
     assert not mark.exists()
 
@@ -104,7 +104,7 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
     monkeypatch.setattr(
         importlib.import_module("fallow.experiment.rows"), "build_model", never
     )
-    assert read_agreement(file, policy()).recipe.strategy.name == f"{MODULE}:Fancy"
+    assert read_agreement(file, policy()).config.strategy.name == f"{MODULE}:Fancy"
     asked = init(tmp_path, "--allow", f"sent-methods={digest}", typed="0" * 32 + "\n")
     assert f"code of another distribution: strategy = {MODULE}:Fancy" in asked.output
     assert isinstance(asked.exception, ValueError)
@@ -199,11 +199,11 @@ def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) ->
 def test_a_coordinator_may_name_her_own_code_and_it_stays_that_code(
     mark: Path, tmp_path: Path
 ) -> None:
-    recipe = Recipe("tiny", cycles=1, rounds=1, strategy=Spec(f"{MODULE}:Fancy"))
-    plan = StudyPlan("hearts", recipe, TABLE, ("north", "south"))
+    config = ExperimentConfig("tiny", cycles=1, rounds=1, strategy=Spec(f"{MODULE}:Fancy"))
+    plan = StudyPlan("hearts", config, TABLE, ("north", "south"))
     CoordinatorFolder.create(tmp_path / "study", plan, "127.0.0.1:9", ["127.0.0.1"])
-    office = CoordinatorFolder.open(tmp_path / "study")
-    assert office.agreement.names == policy()
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "study")
+    assert coordinator_folder.agreement.names == policy()
     with (tmp_path / "installed" / f"{MODULE}.py").open("a") as source:
         source.write("# more\n")
     with pytest.raises(ValueError, match="its code has changed"):
@@ -211,10 +211,10 @@ def test_a_coordinator_may_name_her_own_code_and_it_stays_that_code(
 
 
 def test_a_coordinator_cannot_name_what_no_site_could_install(tmp_path: Path) -> None:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "tiny", cycles=1, rounds=1, strategy=Spec("tests.experiment.crash:Nothing")
     )
-    plan = StudyPlan("hearts", recipe, TABLE, ("north", "south"))
+    plan = StudyPlan("hearts", config, TABLE, ("north", "south"))
     with pytest.raises(ValueError, match="no installed distribution"):
         CoordinatorFolder.create(tmp_path / "study", plan, "127.0.0.1:9", ["127.0.0.1"])
     assert not (tmp_path / "study").exists()
@@ -306,9 +306,9 @@ def test_a_device_is_no_agreement() -> None:
 
 def test_an_agreement_cannot_be_made_with_a_name_that_is_not_allowed() -> None:
     details: Agreement = agreed()
-    recipe = replace(details.recipe, model=Spec("subprocess:Popen"))
+    config = replace(details.config, model=Spec("subprocess:Popen"))
     with pytest.raises(ValueError, match="model: 'subprocess:Popen' names code"):
-        replace(details, recipe=recipe)
+        replace(details, config=config)
 
 
 def test_no_name_reaches_pythons_import_but_through_the_gate(

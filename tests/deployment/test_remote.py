@@ -18,13 +18,15 @@ from tests.deployment.loopback import Faults
 from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.keys import key_of
 from tests.privacy.federation import Asker
-from tests.worlds import tables, world
+from tests.simulations import simulation, tables
 
 FOUR = tables(sites=4)
 
 
-def picks(members: Any) -> dict[str, list[int]]:
-    return {name: site.memory["picks"]["rows"].tolist() for name, site in members.items()}
+def selected(members: Any) -> dict[str, list[int]]:
+    return {
+        name: site.memory["selected"]["rows"].tolist() for name, site in members.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -32,18 +34,18 @@ def picks(members: Any) -> dict[str, list[int]]:
 )
 def test_a_query_over_a_link_picks_what_the_simulator_picks(strategy: Any) -> None:
     there = federation(strategy, FOUR)
-    here = world(FOUR, strategy)
+    here = simulation(FOUR, strategy)
     budget = dict.fromkeys(FOUR, 3)
     strategy.query(there.ask(), budget, {})
     strategy.query(here.ask(), budget, {})
-    assert picks(there.world.members) == picks(here.members)
-    assert there.world.shown.bytes_up == here.shown.bytes_up
-    assert there.world.shown.bytes_down == here.shown.bytes_down
+    assert selected(there.simulation.members) == selected(here.members)
+    assert there.simulation.shown.bytes_up == here.shown.bytes_up
+    assert there.simulation.shown.bytes_down == here.shown.bytes_down
 
 
 def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
     there = federation(Asker(), FOUR)
-    here = world(FOUR, Asker())
+    here = simulation(FOUR, Asker())
     training = here.members["a"].parts.methods["training"]
     state = here.members["a"].memory["global"]
     result = training.round(state, there.ask("0/train/0", "training"))
@@ -57,10 +59,10 @@ def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: in
     there = federation(
         AHFAL(), FOUR, Timeouts(500.0), transport={"faults": faults, "seed": seed}
     )
-    here = world(FOUR, AHFAL())
+    here = simulation(FOUR, AHFAL())
     AHFAL().query(there.ask(), dict.fromkeys(FOUR, 3), {})
     here.query(3)
-    assert picks(there.world.members) == picks(here.members)
+    assert selected(there.simulation.members) == selected(here.members)
 
 
 def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_from_it() -> (
@@ -78,8 +80,8 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
             "exchange": key_of("0/query/0"),
         }
     ]
-    assert there.journal.read_note("counted/b") is None
-    assert there.journal.read_note("counted/a") == "0/query/0"
+    assert there.event_log.read_note("counted/b") is None
+    assert there.event_log.read_note("counted/a") == "0/query/0"
 
 
 def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() -> None:
@@ -90,7 +92,7 @@ def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() 
     assert there.transport.seconds < 15.0
     there.transport.down.clear()
     assert float(ask.sum(Asker().plain)["sites"]) == 4
-    assert there.journal.read_note("counted/b") == "0/query/3"
+    assert there.event_log.read_note("counted/b") == "0/query/3"
     assert there.remote.absent == set()
 
 
@@ -102,7 +104,7 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
     ):
         there.ask().sum(Asker().plain)
     assert 60.0 <= there.transport.seconds < 65.0
-    assert there.journal.read_note("place") is None  # none of it counts
+    assert there.event_log.read_note("place") is None  # none of it counts
     there.transport.down.clear()
     assert float(there.ask().sum(Asker().plain)["sites"]) == 4
 
@@ -162,7 +164,7 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
         before = there.transport.seconds
         counted.append(int(there.ask(f"0/train/{r}").sum(Asker().plain)["sites"]))
         assert there.transport.seconds - before < 20.0
-    assert there.journal.read_note("place") == "50"
+    assert there.event_log.read_note("place") == "50"
     assert set(counted) == {2, 3, 4}
 
 
@@ -171,7 +173,7 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
 
 def one_is(there: Federation, site: str, **changes: Any) -> None:
     """Replace the replies of a site."""
-    there.signing[site].change = lambda order, answer: {**answer, **changes}
+    there.signing[site].change = lambda instruction, answer: {**answer, **changes}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     changes: dict[str, Any], why: str
 ) -> None:
     there = federation(Asker(), FOUR, Timeouts(quorum=3))
-    there.remote.border.rows = dict.fromkeys(FOUR, 20)
+    there.remote.response_check.rows = dict.fromkeys(FOUR, 20)
     one_is(there, "c", **changes)
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert there.refusals.keys() == {"c"}
@@ -243,8 +245,8 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:
-        order = open_instruction(liar.public, blob)
-        answer = liar.answer(order)  # a valid reply to another instruction
+        instruction = open_instruction(liar.public, blob)
+        answer = liar.answer(instruction)  # a valid reply to another instruction
         return sign_message(liar.secret, Reply(run, "d", key_of(key), answer))
 
     there.transport.alive["d"] = handle
@@ -277,17 +279,17 @@ def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
 
 def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() -> None:
     there = federation(Asker(), FOUR)
-    with pytest.raises(ZeroDivisionError), there.journal.transaction():
+    with pytest.raises(ZeroDivisionError), there.event_log.transaction():
         there.ask().sum(Asker().plain)
         raise ZeroDivisionError
-    assert there.journal.read_note("place") is None
-    assert there.journal.read_note("counted/a") is None
+    assert there.event_log.read_note("place") is None
+    assert there.event_log.read_note("counted/a") is None
     there.ask().sum(Asker().plain)
     ask = there.ask()
     ask.sum(Asker().plain)  # replayed
-    assert there.journal.read_note("place") == "1"
+    assert there.event_log.read_note("place") == "1"
     ask.sum(Asker().plain)
-    assert (there.journal.read_note("place"), there.journal.read_note("counted/a")) == (
+    assert (there.event_log.read_note("place"), there.event_log.read_note("counted/a")) == (
         "2",
         "0/query/1",
     )
@@ -302,12 +304,12 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
     there.transport.down = set()
     ask.sum(Asker().plain)
     public = there.signing["b"].public
-    orders = [
+    instructions = [
         open_instruction(public, blob)
         for site, blob in there.transport.delivered
         if site == "b"
     ]
-    assert [(str(o.key), o.number, o.counted) for o in orders] == [
+    assert [(str(o.key), o.number, o.counted) for o in instructions] == [
         ("0/query/0", 1, None),
         ("0/query/2", 3, "0/query/0"),
     ]
@@ -318,19 +320,19 @@ def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> N
     values = there.remote.progress()
     assert values == {site: {"asked": 3, "open": 1} for site in "abd"}
     assert GLANCE <= there.transport.seconds < GLANCE + 5.0
-    assert there.journal.read_note("place") is None
+    assert there.event_log.read_note("place") is None
     there.remote.progress()
     assert there.transport.seconds < GLANCE + 6.0
 
 
 def test_a_journal_forgets_no_note_and_keeps_the_newest() -> None:
     there = federation(Asker(), FOUR)
-    assert there.journal.read_note("a") is None
-    there.journal.note("a", "1")
-    there.journal.note("a", "2")
-    assert there.journal.read_note("a") == "2"
+    assert there.event_log.read_note("a") is None
+    there.event_log.note("a", "1")
+    there.event_log.note("a", "2")
+    assert there.event_log.read_note("a") == "2"
 
 
 def test_in_process_and_remote_are_the_same_kind_of_carrier() -> None:
     there = federation(Asker(), FOUR)
-    assert there.remote.sites == InProcessChannel(there.world.members, None).sites  # type: ignore[arg-type]
+    assert there.remote.sites == InProcessChannel(there.simulation.members, None).sites  # type: ignore[arg-type]

@@ -24,12 +24,12 @@ from fallow.transport.peer_messages import (
     delivery_body,
     limit_claims,
     read_delivery,
-    seal_letters,
+    seal_peer_messages,
     tensor_to_bytes,
 )
 from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.keys import key_of
-from tests.worlds import tables, world
+from tests.simulations import simulation, tables
 
 THREE = tables(sites=3)
 ALL = {to: [site for site in THREE if site != to] for to in THREE}
@@ -71,12 +71,12 @@ def test_receivers_hold_what_those_of_the_simulator_hold(
     routes: dict[str, list[str]],
 ) -> None:
     there = federation(Passing(), THREE)
-    here = world(THREE, Passing())
+    here = simulation(THREE, Passing())
     sizes = [federated.ask().relay(Passing().model, routes) for federated in (there, here)]
     assert sizes[0] == sizes[1]
-    torch.testing.assert_close(brought(there.world), brought(here), rtol=0, atol=0)
-    assert there.world.shown.bytes_up == here.shown.bytes_up
-    assert there.world.shown.bytes_down == here.shown.bytes_down
+    torch.testing.assert_close(brought(there.simulation), brought(here), rtol=0, atol=0)
+    assert there.simulation.shown.bytes_up == here.shown.bytes_up
+    assert there.simulation.shown.bytes_down == here.shown.bytes_down
 
 
 def list_passing(there: Federation) -> Iterator[bytes]:
@@ -84,9 +84,9 @@ def list_passing(there: Federation) -> Iterator[bytes]:
     public = there.signing["a"].public
     for site, blob in there.transport.delivered:
         signing = there.signing[site]
-        order = open_instruction(public, blob)
+        instruction = open_instruction(public, blob)
         reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
-        yield repr(order.body).encode()
+        yield repr(instruction.body).encode()
         for value in reply.answer.values():
             yield (
                 tensor_to_bytes(value, "")
@@ -98,7 +98,9 @@ def list_passing(there: Federation) -> Iterator[bytes]:
 def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
     there = federation(Passing(), THREE)
     there.ask().relay(Passing().model, ALL)
-    models = [there.world.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"]
+    models = [
+        there.simulation.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"
+    ]
     crossed = b"".join(list_passing(there))
     assert len(crossed) > 1000
     assert not any(model[:16] in crossed for model in models)
@@ -106,15 +108,15 @@ def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
 
 def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() -> None:
     there = federation(Passing(), THREE, Timeouts(10.0, patience=20.0))
-    there.signing["b"].change = lambda order, answer: {"late": 1.0, "n": -1.0}
+    there.signing["b"].change = lambda instruction, answer: {"late": 1.0, "n": -1.0}
     with pytest.raises(RuntimeError, match="site b"):
         there.ask().relay(Passing().model, {"a": ["b"]})
-    assert there.journal.read_note("place") is None
+    assert there.event_log.read_note("place") is None
     there.signing["b"].change = None
     there.ask().relay(Passing().model, {"a": ["b"], "b": ["c"]})
-    noted = {site: there.journal.read_note(f"counted/{site}") for site in "abc"}
+    noted = {site: there.event_log.read_note(f"counted/{site}") for site in "abc"}
     assert noted == {"a": "0/query/0/deliver", "b": "0/query/0/deliver", "c": "0/query/0"}
-    assert there.journal.read_note("place") == "2"
+    assert there.event_log.read_note("place") == "2"
 
 
 def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
@@ -126,13 +128,13 @@ def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
 
 def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
     there = federation(Passing(), THREE, privacy=Privacy(secure_sum=True))
-    plain = world(THREE, Passing())
+    plain = simulation(THREE, Passing())
     totals = []
     for ask in (there.ask(), plain.ask()):
         ask.relay(Passing().model, {to: ["a"] for to in THREE})
         totals.append(float(ask.sum(Passing().total)["x"]))
     assert totals[0] == pytest.approx(totals[1], abs=1e-5)
-    assert there.world.shown.entries["sum", "total"]["masked"]
+    assert there.simulation.shown.entries["sum", "total"]["masked"]
     with pytest.raises(ValueError, match=r"was given model: .* allows it only by relay"):
         there.ask("1/query").each(Passing().model)
 
@@ -151,12 +153,12 @@ TO_B = {"b": public_half(SECRET)}
 KNOWN = SenderFacts({"weights": 3})
 
 
-def letter(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:
-    order = Instruction("s", RUN, sender, key_of(key), 1)
-    return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
+def peer_message(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:
+    instruction = Instruction("s", RUN, sender, key_of(key), 1)
+    return torch.as_tensor(seal_peer_messages(instruction, state, TO_B)["letter/b"])
 
 
-def order_to_b(**peer_messages: Any) -> Instruction:
+def instruction_to_b(**peer_messages: Any) -> Instruction:
     return Instruction(
         "s",
         RUN,
@@ -175,12 +177,15 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
     ("bad", "why"),
     [
         (
-            letter("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0),
+            peer_message("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0),
             "w is NaN or infinite",
         ),
-        (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
-        (letter("c", w=GOOD, labels=1.0), "it cannot be decrypted"),
-        (letter("a", key="0/query/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
+        (
+            peer_message("a", w=GOOD[:2], labels=1.0),
+            r"w has the shape \(2,\) and not \(3,\)",
+        ),
+        (peer_message("c", w=GOOD, labels=1.0), "it cannot be decrypted"),
+        (peer_message("a", key="0/query/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
         (bytes_to_tensor(b"short"), "it cannot be decrypted"),
         (3.0, "it cannot be decrypted"),
     ],
@@ -189,7 +194,10 @@ def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
     bad: Any, why: str
 ) -> None:
     delivery = read_delivery(
-        order_to_b(a=bad, c=letter("c", w=GOOD, labels=4.0)), SECRET, Passing(), KNOWN
+        instruction_to_b(a=bad, c=peer_message("c", w=GOOD, labels=4.0)),
+        SECRET,
+        Passing(),
+        KNOWN,
     )
     assert delivery.refused.keys() == {"a"}
     with pytest.raises(
@@ -207,12 +215,14 @@ def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
     with pytest.raises(
         ValueError, match="the message of site a for 'model': it cannot be decrypted"
     ):
-        read_delivery(order_to_b(a=bytes_to_tensor(b"short")), SECRET, Passing(), KNOWN)
+        read_delivery(
+            instruction_to_b(a=bytes_to_tensor(b"short")), SECRET, Passing(), KNOWN
+        )
 
 
 def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
     there = federation(Passing(), THREE)
-    spoiled = there.world.members["b"]
+    spoiled = there.simulation.members["b"]
     nan = {k: torch.full_like(v, torch.nan) for k, v in spoiled.memory["global"].items()}
     spoiled.remember("global", nan)
     there.ask().relay(Passing().model, ALL)
@@ -220,12 +230,12 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
     assert there.refusals["c"].startswith(
         "site c rejects the message of site b for 'model': w is"
     )
-    assert bool(brought(there.world)["a"]["model/c"].isfinite().all())
+    assert bool(brought(there.simulation)["a"]["model/c"].isfinite().all())
 
 
 def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     there = federation(Passing(), THREE)
-    there.signing["b"].change = lambda order, answer: {
+    there.signing["b"].change = lambda instruction, answer: {
         "letter/a": bytes_to_tensor(b"x"),
         "bytes": 1,
     }
@@ -238,7 +248,7 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
 def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
     there = federation(Passing(), THREE)
 
-    def add_letter(order: Instruction, answer: Any) -> Any:
+    def add_letter(instruction: Instruction, answer: Any) -> Any:
         return {**answer, "letter/c": answer["letter/a"]}
 
     there.signing["b"].change = add_letter
@@ -257,8 +267,8 @@ def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> N
     brought = Delivery("model", states, {}, 0, "labels")
     few = limit_claims(brought, 1, 10.0)
     many = limit_claims(brought, 500, 10.0)
-    assert [float(letter.state["labels"]) for letter in few.messages.values()] == [
-        *(4.0, 390.0, 39.0)
-    ]
+    assert [
+        float(peer_message.state["labels"]) for peer_message in few.messages.values()
+    ] == [*(4.0, 390.0, 39.0)]
     assert float(many.messages["b"].state["labels"]) == 5000.0
     assert few.messages["a"] is states["a"]

@@ -13,7 +13,7 @@ from fallow.privacy import Privacy
 from fallow.strategies import AHFAL
 from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.privacy.federation import SECURE, Asker
-from tests.worlds import tables
+from tests.simulations import tables
 
 FOUR = tables(sites=4)
 WAITS = Timeouts(10.0, quorum=3, patience=100.0)
@@ -63,7 +63,7 @@ def test_what_needs_all_sites_ends_after_the_patience_with_who_is_missing() -> N
 
 def answers_with(there: Federation, site: str, answer: Any) -> None:
     """Replace replies of the site by a function of the honest reply."""
-    there.signing[site].change = lambda order, honest: answer(honest)
+    there.signing[site].change = lambda instruction, honest: answer(honest)
 
 
 @pytest.mark.parametrize(

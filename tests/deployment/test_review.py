@@ -12,7 +12,7 @@ import torch
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.deployment.agreement import Timeouts
-from fallow.deployment.coordinator.program import name_run, open_journal
+from fallow.deployment.coordinator.program import name_run, open_event_log
 from fallow.deployment.site.agreement_text import describe_rows
 from fallow.deployment.site.rows import read_rows
 from fallow.experiment.event_log import EventLog
@@ -28,7 +28,7 @@ from tests.deployment.hosts import (
     order_picks,
 )
 from tests.deployment.remotes import federation
-from tests.deployment.worlds import NAMES, tiny
+from tests.deployment.simulations import NAMES, tiny
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
@@ -42,7 +42,7 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     leader: Leader,
 ) -> None:
     """The instruction is of the first of two runs and arrives during the second."""
-    late = leader.order(make_request("hello", "0/hello"), run=name_run(1e9))
+    late = leader.instruction(make_request("hello", "0/hello"), run=name_run(1e9))
     leader.run = name_run(1.5e9)
     order_picks(leader)
     memory = leader.ledger.store.load_states("north").keys()
@@ -55,7 +55,7 @@ def test_runs_that_begin_in_one_second_are_taken_in_their_order(leader: Leader) 
     runs = [name_run(1.5e9 + eighth / 8) for eighth in range(8)]
     assert runs == sorted(runs)
     for run in runs:
-        begun = leader.send(leader.order(make_request("hello", "0/hello"), run=run))
+        begun = leader.send(leader.instruction(make_request("hello", "0/hello"), run=run))
         assert not begun.refused
     assert len(set(runs)) == 8
 
@@ -67,10 +67,14 @@ def test_two_runs_of_one_moment_have_different_names() -> None:
 def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
-    ask = leader.orders[-1]
+    ask = leader.instructions[-1]
     leader.people("close", "0/query", **CLOSE)
-    for order in (ask, replace(ask, number=99), replace(ask, number=99, counted=None)):
-        assert "which is completed" in str(leader.send(order).refused)
+    for instruction in (
+        ask,
+        replace(ask, number=99),
+        replace(ask, number=99, counted=None),
+    ):
+        assert "which is completed" in str(leader.send(instruction).refused)
     assert leader.ledger.tasks(state="open") == []
 
 
@@ -135,7 +139,7 @@ def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
     refused = []
     for run in (f"000000000{at}-" + 16 * "a" for at in (1, 2, 3)):
         leader = Leader(site, run=run)
-        refused.append(leader.send(leader.order(SHARE)).refused)
+        refused.append(leader.send(leader.instruction(SHARE)).refused)
         leader.ledger.close()
     assert refused[:2] == [None, None]
     assert "has spent epsilon 1 of the 1 that it allows over all runs" in str(refused[2])
@@ -143,7 +147,7 @@ def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
 
 def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> None:
     order_picks(leader)
-    row = int(leader.ledger.store.load_states("north")["picks"]["rows"][0])
+    row = int(leader.ledger.store.load_states("north")["selected"]["rows"][0])
     leader.ledger.withdraw(row, "ann")
     assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
     assert row not in {question.row for question in leader.ledger.tasks()}
@@ -164,12 +168,12 @@ def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
 def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
     tmp_path: Path, is_old: bool
 ) -> None:
-    file = tmp_path / "journal.sqlite"
+    file = tmp_path / "event_log.sqlite"
     if is_old:
         file.touch(mode=0o644)
-    with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
-        journal.note("a", "1")
-        files = sorted(tmp_path.glob("journal*"))
+    with open_event_log(tmp_path, agreement("strategy=entropy")) as event_log:
+        event_log.note("a", "1")
+        files = sorted(tmp_path.glob("event_log*"))
         assert {result.name for result in files} >= {file.name, f"{file.name}-wal"}
         assert [values.name for values in files if values.stat().st_mode & 0o077] == []
 
@@ -190,8 +194,8 @@ def test_a_refusal_names_no_folder_of_the_site(
     def report_damage(*args: object) -> None:
         raise leader.ledger._tables.damage_error("a page")
 
-    monkeypatch.setattr(leader.ledger.orders, "find_position", report_damage)
-    refused = str(leader.send(leader.order(make_request("hello", "0/hello"))).refused)
+    monkeypatch.setattr(leader.ledger.instructions, "find_position", report_damage)
+    refused = str(leader.send(leader.instruction(make_request("hello", "0/hello"))).refused)
     assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
     assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()
 
@@ -203,11 +207,11 @@ def test_a_coordinators_journal_survives_a_power_cut(
     full = 2
     normal = 1
 
-    def read_durability(journal: EventLog) -> int:
-        return int(journal._file.read("PRAGMA synchronous")[0][0])
+    def read_durability(event_log: EventLog) -> int:
+        return int(event_log._file.read("PRAGMA synchronous")[0][0])
 
-    with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
-        assert read_durability(journal) == full
+    with open_event_log(tmp_path, agreement("strategy=entropy")) as event_log:
+        assert read_durability(event_log) == full
     assert read_durability(EventLog(tmp_path / "simulated.sqlite")) == normal
 
 
@@ -216,27 +220,31 @@ def test_a_coordinators_journal_survives_a_power_cut(
 
 def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
     waits = Timeouts(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
-    world = tiny(tmp_path, waits=waits)
-    world.transport.down = {"davos"}
+    simulation = tiny(tmp_path, waits=waits)
+    simulation.transport.down = {"davos"}
     with pytest.raises(RuntimeError, match=r"starts with all its sites.*missing: davos"):
-        world.program().go()
-    assert world.transport.clock() >= 20.0  # the coordinator waited
-    world.transport.down.clear()
-    assert world.program().go()
+        simulation.program().go()
+    assert simulation.transport.clock() >= 20.0  # the coordinator waited
+    simulation.transport.down.clear()
+    assert simulation.program().go()
 
 
 def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    assert world.program().go()
+    simulation = tiny(tmp_path)
+    assert simulation.program().go()
 
     def list_finishes() -> list[Any]:
-        return [row for row in world.records()[-1]["revealed"] if row["verb"] == "finish"]
+        return [
+            row
+            for row in simulation.records()[-1]["revealed"]
+            if row["function"] == "finish"
+        ]
 
     (row,) = list_finishes()
     assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
     (
-        world.coordinator_folder / "model-card.md"
+        simulation.coordinator_folder / "model-card.md"
     ).unlink()  # killed before writing its last file
-    assert world.program().go()
+    assert simulation.program().go()
     assert list_finishes() == [row]
-    assert "finish (keep)" in (world.coordinator_folder / "model-card.md").read_text()
+    assert "finish (keep)" in (simulation.coordinator_folder / "model-card.md").read_text()

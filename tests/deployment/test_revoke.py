@@ -26,13 +26,13 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.report.live import read_live, without
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import write_json
 from fallow.transport.envelope import open_instruction
 from tests.deployment.mistakes import Said, refused
+from tests.deployment.simulations import NAMES, TINY, Federation, federation, rows, tiny
 from tests.deployment.test_closed_form import CLOSED
-from tests.deployment.worlds import NAMES, TINY, Federation, federation, rows, tiny
 from tests.each import mark_long
 from tests.keys import key_of
 
@@ -56,8 +56,8 @@ LONG = [MOMENTS[0], MOMENTS[3], *MOMENTS[5:9]]
 class Revoking:
     """Run a study whose coordinator revokes the keys of one site at an event."""
 
-    def __init__(self, world: Federation, event: str, more: dict[str, Any]) -> None:
-        self.world = world
+    def __init__(self, simulation: Federation, event: str, more: dict[str, Any]) -> None:
+        self.simulation = simulation
         self.event = event
         self.more = more
         self.revoked: set[str] = set()
@@ -65,30 +65,32 @@ class Revoking:
         self.delivered = 0  # messages to any site before revocation
 
     def notify(self, event: Event) -> None:
-        self.world.label(event)
+        self.simulation.label(event)
         if self.revoked and GONE in event.get("open", ()):
             self.looks += 1
             assert self.looks < 10, "its labels are waited for"
         is_it = event["event"] == self.event and event.items() >= self.more.items()
         if is_it and not self.revoked:
             self.revoked.add(GONE)
-            self.delivered = len(self.world.transport.delivered)
+            self.delivered = len(self.simulation.transport.delivered)
 
     def program(self, notify: Callable[[Event], None] | None = None) -> Program:
-        return self.world.program(notify or self.notify, revoked=lambda: set(self.revoked))
+        return self.simulation.program(
+            notify or self.notify, revoked=lambda: set(self.revoked)
+        )
 
     def keys_after(self) -> set[str]:
         """Return the exchanges sent to the site after revocation."""
-        public = self.world.agreement.coordinator
-        later = self.world.transport.delivered[self.delivered :]
+        public = self.simulation.agreement.coordinator
+        later = self.simulation.transport.delivered[self.delivered :]
         return {
             str(open_instruction(public, blob).key) for site, blob in later if site == GONE
         }
 
 
 def four(folder: Path, *settings: Any, **more: Any) -> Federation:
-    recipe = replace(LONGER, **more)
-    return federation(folder, recipe, rows(NAMES[:4]), waits=WAITS)
+    config = replace(LONGER, **more)
+    return federation(folder, config, rows(NAMES[:4]), waits=WAITS)
 
 
 @pytest.mark.parametrize(("event", "more"), mark_long(MOMENTS, LONG), ids=str)
@@ -99,12 +101,12 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     assert there.program().go()
     assert there.revoked == {GONE}
     assert there.keys_after() == set()
-    assert GONE in there.world.transport.revoked
-    (line,) = without(read_live(there.world.coordinator_folder) or {})
+    assert GONE in there.simulation.transport.revoked
+    (line,) = without(read_live(there.simulation.coordinator_folder) or {})
     assert line.startswith(f"The study proceeds without {GONE} since")
-    last = there.world.records()[-1]
+    last = there.simulation.records()[-1]
     assert sorted(last["per_site"]) == ["basel", "chur"]
-    assert there.world.transport.seconds < WAITS.deadline
+    assert there.simulation.transport.seconds < WAITS.deadline
 
 
 @pytest.mark.parametrize(
@@ -129,23 +131,23 @@ def test_a_study_with_secure_sums_goes_on_without_a_revoked_site(
     assert there.keys_after() == set()
     assert [
         line
-        for line in without(read_live(there.world.coordinator_folder) or {})
+        for line in without(read_live(there.simulation.coordinator_folder) or {})
         if GONE in line
     ]
 
 
 def test_a_closed_form_study_goes_on_without_a_revoked_site(tmp_path: Path) -> None:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hospitals",
         **CLOSED,
         training=Spec("closed-form"),
         privacy=Privacy(secure_sum=True),
     )
-    world = federation(tmp_path, recipe, rows(NAMES[:4]), waits=WAITS)
-    there = Revoking(world, "labels", {"step": "0/query"})
+    simulation = federation(tmp_path, config, rows(NAMES[:4]), waits=WAITS)
+    there = Revoking(simulation, "labels", {"step": "0/query"})
     assert there.program().go()
     assert there.revoked and there.keys_after() == set()
-    assert world.records()[-1]["cycle"] == recipe.cycles
+    assert simulation.records()[-1]["cycle"] == config.cycles
 
 
 def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
@@ -156,14 +158,14 @@ def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
     def stop_in_round(event: Event) -> None:
         there.notify(event)
         if event["event"] == "round" and event["cycle"] == 1:
-            Control(there.world.coordinator_folder / "control").tell("stop")
+            Control(there.simulation.coordinator_folder / "control").tell("stop")
 
     assert not there.program(stop_in_round).go()
     there.revoked.add(GONE)
-    there.delivered = len(there.world.transport.delivered)
+    there.delivered = len(there.simulation.transport.delivered)
     assert there.program().go()
     assert there.keys_after() == set()
-    assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
+    assert sorted(there.simulation.records()[-1]["per_site"]) == ["basel", "chur"]
 
 
 def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Path) -> None:
@@ -172,35 +174,35 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
     def stop_later(event: Event) -> None:
         there.notify(event)
         if event["event"] == "round" and event["cycle"] == 1:
-            Control(there.world.coordinator_folder / "control").tell("stop")
+            Control(there.simulation.coordinator_folder / "control").tell("stop")
 
     assert not there.program(stop_later).go()
     there.revoked = set()  # its new keys were admitted
-    asked = len(there.world.transport.delivered)
-    assert there.world.program().go()
-    public = there.world.agreement.coordinator
-    later = there.world.transport.delivered[asked:]
-    orders = [open_instruction(public, blob) for site, blob in later if site == GONE]
-    assert {order.purpose for order in orders} <= {"progress"}
-    assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
+    asked = len(there.simulation.transport.delivered)
+    assert there.simulation.program().go()
+    public = there.simulation.agreement.coordinator
+    later = there.simulation.transport.delivered[asked:]
+    instructions = [open_instruction(public, blob) for site, blob in later if site == GONE]
+    assert {instruction.purpose for instruction in instructions} <= {"progress"}
+    assert sorted(there.simulation.records()[-1]["per_site"]) == ["basel", "chur"]
 
 
 def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-    world.coordinator_folder.mkdir(exist_ok=True)
-    live = StatusFile(world.coordinator_folder / "live.json")
+    simulation = tiny(tmp_path)
+    simulation.coordinator_folder.mkdir(exist_ok=True)
+    live = StatusFile(simulation.coordinator_folder / "live.json")
     transport = WatchedTransport(
-        world.transport,
+        simulation.transport,
         live,
-        Control(world.coordinator_folder / "control"),
+        Control(simulation.coordinator_folder / "control"),
         lambda: {GONE},
         {GONE},
     )
     transport.send({GONE: b"order", "basel": b"order"})
     transport.receive(100.0)
-    assert {site for site, _ in world.transport.delivered} == {"basel"}
-    world.transport.comes_late(GONE, b"late")
-    world.transport.comes_late("basel", b"late")
+    assert {site for site, _ in simulation.transport.delivered} == {"basel"}
+    simulation.transport.comes_late(GONE, b"late")
+    simulation.transport.comes_late("basel", b"late")
     assert GONE not in {site for site, _ in transport.receive(100.0)}
     transport.removed = set()
     with pytest.raises(RevocationRequested, match=GONE):
@@ -209,32 +211,32 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
 
 def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:
     agreed = tiny(tmp_path / "a", LONGER).agreement
-    journal = EventLog()
+    event_log = EventLog()
     arguments: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
     with pytest.raises(RunHalted, match="a study starts with all its sites"):
-        revoke(journal, agreed, {}, key=key_of("0/hello/0"), **arguments)
+        revoke(event_log, agreed, {}, key=key_of("0/hello/0"), **arguments)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
     with pytest.raises(
         RunHalted, match="2 of 3 sites would be left, but the study needs 3"
     ):
         revoke(
-            journal,
+            event_log,
             tiny(tmp_path / "b", masked).agreement,
             {},
             key=key_of("0/query/0"),
             **arguments,
         )
-    assert load_left(journal) == {}
+    assert load_left(event_log) == {}
 
 
 def test_a_revoked_site_belongs_to_its_step_until_that_is_finished() -> None:
-    journal = EventLog()
+    event_log = EventLog()
     line = {"at": "2026-11-26T00:00:00+00:00", "step": "0/query"}
-    journal.note("revoked", json.dumps({GONE: line}))
+    event_log.note("revoked", json.dumps({GONE: line}))
     assert Revocation(**line).step == "0/query"
-    assert load_left(journal) == {}
-    journal.finish("0/query", {})
-    assert load_left(journal) == {GONE: line["at"]}
+    assert load_left(event_log) == {}
+    event_log.finish("0/query", {})
+    assert load_left(event_log) == {GONE: line["at"]}
 
 
 # -- command -------------------------------------------------------------------------------
@@ -246,12 +248,12 @@ REVOKE = ("coordinate", "revoke", "study")
 
 def test_a_site_is_revoked_by_one_command_and_again_changes_nothing(command: Said) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
-    office = CoordinatorFolder.open("study")
-    assert office.revoked == frozenset()
+    coordinator_folder = CoordinatorFolder.open("study")
+    assert coordinator_folder.revoked == frozenset()
     code, out, _ = command(*REVOKE, "south")
     assert code == 0
     assert "revoked the keys of south: its messages are no longer accepted" in out
-    assert office.revoked == {"south"}
+    assert coordinator_folder.revoked == {"south"}
     file = Path("study", REVOKED).read_bytes()
     code, out, _ = command(*REVOKE, "south")
     assert code == 0

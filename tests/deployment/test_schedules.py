@@ -30,13 +30,13 @@ from fallow.deployment.coordinator.sites import RemoteEnvironment, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import open_instruction
 from fallow.transport.remote import RemoteChannel
 from tests.deployment.loopback import Faults, Handle, Loopback
-from tests.deployment.worlds import Federation, federation, rows
+from tests.deployment.simulations import Federation, federation, rows
 from tests.each import mark_long
 
 TIMES = 168 if os.environ.get("FALLOW_SOAK") else 1
@@ -56,8 +56,8 @@ COMMON: dict[str, Any] = {
     "dtype": "float64",
     "standardize": "none",
 }
-SUMS = Recipe("storm", strategy=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
-RELAYS = Recipe(
+SUMS = ExperimentConfig("storm", strategy=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
+RELAYS = ExperimentConfig(
     "storm",
     strategy=Spec("random"),
     training=Spec("dpfl", {"budget": 2}),
@@ -120,7 +120,7 @@ class Mortal:
 class Coordinator:
     """Restart a coordinator after each crash, from the contents of its event log."""
 
-    world: Federation
+    simulation: Federation
     parts: BuiltStudy
     path: Path
     transport: Loopback
@@ -133,38 +133,38 @@ class Coordinator:
         while True:
             self.lives += 1
             assert self.lives < LIVES, self.events[-5:]
-            journal = EventLog(self.path)
+            event_log = EventLog(self.path)
             try:
-                return self._life(journal)
+                return self._life(event_log)
             except Killed:
                 self.transport.close()  # messages in transit are lost with the process
             finally:
-                journal.close()
+                event_log.close()
 
-    def _life(self, journal: EventLog) -> Any:
-        agreed = self.world.agreement
+    def _life(self, event_log: EventLog) -> Any:
+        agreed = self.simulation.agreement
         details = (agreed.digest, RUN, agreed.waits, self.tell)
         transport = Mortal(self.transport, self.fate)
-        border = ResponseCheck()
-        weights = SiteWeights(border)
+        response_check = ResponseCheck()
+        weights = SiteWeights(response_check)
         remote = RemoteChannel(
             transport,
-            journal,
-            self.world.keys,
+            event_log,
+            self.simulation.keys,
             *details,
-            border,
+            response_check,
             weights,
             clock=self.transport.clock,
         )
-        greeted = greet_sites(self.parts, remote, journal)
+        greeted = greet_sites(self.parts, remote, event_log)
         clock, control = self.transport.clock, Control(self.path.parent / "control")
-        label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
+        label_wait = LabelWait(remote, event_log, control, 1e9, self.tell, clock, 0.0)
         sites = RemoteEnvironment(
-            agreed, self.parts, remote, journal, label_wait, greeted, weights
+            agreed, self.parts, remote, event_log, label_wait, greeted, weights
         )
-        run = ExperimentRun(sites, journal)
+        run = ExperimentRun(sites, event_log)
         run.go()
-        return journal.load_step(f"{agreed.recipe.cycles}/train")
+        return event_log.load_step(f"{agreed.config.cycles}/train")
 
     def tell(self, event: Event) -> None:
         self.events.append(event)
@@ -185,20 +185,22 @@ class Left:
 class Weather:
     """Provide a federation that is reset and reused for every schedule."""
 
-    def __init__(self, folder: Path, recipe: Recipe, quorum: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: ExperimentConfig, quorum: int | None = None
+    ) -> None:
         sites = ("basel", "chur", "davos")
         waits = Timeouts(timeout=60.0, patience=1e9, quorum=quorum)
-        self.world = federation(folder, recipe, rows(sites, per_site=12), waits)
+        self.simulation = federation(folder, config, rows(sites, per_site=12), waits)
         self.parts, self.folder, self.numbers = (
-            build_study(self.world.agreement),
+            build_study(self.simulation.agreement),
             folder,
             count(),
         )
 
     def clear(self) -> None:
-        self.world.close()
-        self.world.ledgers.clear()
-        for site in self.world.sites.values():
+        self.simulation.close()
+        self.simulation.ledgers.clear()
+        for site in self.simulation.sites.values():
             for file in site.path.glob("ledger*"):
                 file.unlink()
 
@@ -207,21 +209,21 @@ class Weather:
     ) -> Left:
         """Run one schedule."""
         self.clear()
-        world, fate = self.world, Fate(np.random.default_rng([seed, 1]), deaths)
+        simulation, fate = self.simulation, Fate(np.random.default_rng([seed, 1]), deaths)
 
         def host(site: SiteId) -> Handle:
-            return shy(site, world.host(site)) if shy else world.host(site)
+            return shy(site, simulation.host(site)) if shy else simulation.host(site)
 
         transport = Loopback(
-            {site: host(site) for site in world.sites}, faults, seed, restart=host
+            {site: host(site) for site in simulation.sites}, faults, seed, restart=host
         )
-        path = self.folder / f"journal-{next(self.numbers)}.sqlite"
+        path = self.folder / f"event-log-{next(self.numbers)}.sqlite"
         coordinator = Coordinator(
-            world, self.parts, path, transport, fate, self.people(fate)
+            simulation, self.parts, path, transport, fate, self.people(fate)
         )
         done = coordinator.go()
         self.check_ledgers()
-        return Left(done["state"], world.labels(), coordinator.lives, transport.deaths)
+        return Left(done["state"], simulation.labels(), coordinator.lives, transport.deaths)
 
     def people(self, fate: Fate) -> Callable[[Event], None]:
         """Answer labeling tasks over time, some of them twice."""
@@ -229,21 +231,21 @@ class Weather:
         def answer(event: Event) -> None:
             if event["event"] != "labels":
                 return
-            for site, ledger in self.world.ledgers.items():
+            for site, ledger in self.simulation.ledgers.items():
                 for question in ledger.tasks(state="open"):
                     if not (fate.deaths and fate.hesitates()):
                         ledger.answer(
-                            question.row, self.world.truth(site, question.row), "Ann"
+                            question.row, self.simulation.truth(site, question.row), "Ann"
                         )
                         ledger.answer(
-                            question.row, self.world.truth(site, question.row), "Ann"
+                            question.row, self.simulation.truth(site, question.row), "Ann"
                         )
 
         return answer
 
     def check_ledgers(self) -> None:
         """Check that no example was asked twice and no budget was exceeded."""
-        for site in self.world.sites.values():
+        for site in self.simulation.sites.values():
             with sqlite3.connect(site.path / "ledger.sqlite") as db:
                 (twice,) = db.execute(
                     "SELECT count(*) - count(DISTINCT row) FROM task"
@@ -263,7 +265,7 @@ class Weather:
 def weather(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weather]:
     values = Weather(tmp_path_factory.mktemp(request.param), STUDIES[request.param][0])
     yield values
-    values.world.close()
+    values.simulation.close()
 
 
 def check_same(result: Left, expected: Left, schedule: int) -> None:
@@ -317,10 +319,10 @@ def test_what_a_site_did_too_late_is_as_if_it_had_never_been_asked(
     weather = Weather(
         tmp_path, replace(SUMS, rounds=3, training_config=training_config), quorum=2
     )
-    public = weather.world.agreement.coordinator
+    public = weather.simulation.agreement.coordinator
     late, never = (
         weather.study(0, shy=Shy(does, public, rounds)) for does in (True, False)
     )
     check_same(late, never, 0)
     assert not torch.equal(late.model["w"], weather.study(0).model["w"])
-    weather.world.close()
+    weather.simulation.close()

@@ -8,37 +8,39 @@ import pytest
 
 from fallow.deployment.building import LARGE, with_secure_sums
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 
-SOLVED = recipe_from({"name": "trial", "training": "closed-form", "strategy": "margin"})
+SOLVED = config_from({"name": "trial", "training": "closed-form", "strategy": "margin"})
 
 
 @pytest.mark.parametrize(
-    ("recipe", "privacy"),
+    ("config", "privacy"),
     [
         (SOLVED, Privacy(secure_sum=True, bound=LARGE)),
-        (Recipe("trial"), Privacy(secure_sum=True, bound=LARGE)),
+        (ExperimentConfig("trial"), Privacy(secure_sum=True, bound=LARGE)),
         (replace(SOLVED, privacy=Privacy(bound=5.0)), Privacy(secure_sum=True, bound=5.0)),
         (
-            Recipe("trial", privacy=Privacy(epsilon=1.0)),
+            ExperimentConfig("trial", privacy=Privacy(epsilon=1.0)),
             Privacy(epsilon=1.0, secure_sum=True, bound=LARGE),
         ),
         (
-            recipe_from({"name": "trial", "training": "nobodys:Training"}),
+            config_from({"name": "trial", "training": "nobodys:Training"}),
             Privacy(secure_sum=True, bound=LARGE),
         ),
     ],
     ids=["closed form", "FedAvg", "with a bound", "with noise", "not ours"],
 )
-def test_three_sites_have_it_and_all_else_stays(recipe: Recipe, privacy: Privacy) -> None:
-    secure_sums = with_secure_sums(recipe, 3)
+def test_three_sites_have_it_and_all_else_stays(
+    config: ExperimentConfig, privacy: Privacy
+) -> None:
+    secure_sums = with_secure_sums(config, 3)
     assert secure_sums.privacy == privacy
-    assert replace(secure_sums, privacy=recipe.privacy) == recipe
+    assert replace(secure_sums, privacy=config.privacy) == config
 
 
 def test_who_agreed_to_show_parts_has_none() -> None:
-    recipe = recipe_from({"name": "trial", "training": "closed-form:shown=parts"})
-    assert with_secure_sums(recipe, 3) is recipe
+    config = config_from({"name": "trial", "training": "closed-form:shown=parts"})
+    assert with_secure_sums(config, 3) is config
 
 
 def test_two_sites_have_none() -> None:

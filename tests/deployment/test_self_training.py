@@ -15,14 +15,14 @@ from fallow.core.values import SenderFacts
 from fallow.deployment.building import build_study
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import ClosedForm
 from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import FORMS
+from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_closed_form import CLOSED, add_up, listen
-from tests.deployment.test_closed_form_killed import RECIPE, check
-from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.deployment.test_closed_form_killed import EXPERIMENT, check
 
 UNLABELED: dict[str, Any] = {
     **CLOSED,
@@ -36,30 +36,33 @@ POOL = f"0/train/0/{2 * len(CALLS) + 1}"
 
 
 def study(folder: Path, **settings: Any) -> Federation:
-    recipe = Recipe("hospitals", **{**UNLABELED, **settings})
-    return federation(folder, recipe, rows(NAMES[:3], classes=3, per_site=66))
+    config = ExperimentConfig("hospitals", **{**UNLABELED, **settings})
+    return federation(folder, config, rows(NAMES[:3], classes=3, per_site=66))
 
 
 def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
-    world = study(tmp_path)
-    listed = {verb: what for _, verb, what, *_ in list_disclosures(world.sites["basel"])}
+    simulation = study(tmp_path)
+    listed = {
+        function: what
+        for _, function, what, *_ in list_disclosures(simulation.sites["basel"])
+    }
     assert "products of unlabeled examples" in listed["unlabeled_totals"]
     assert "class probabilities of unlabeled examples" in listed["soft_labels"]
     assert listed["soft_labels"].endswith("; updated after 10 new labels")
     assert any(
         "the same holds for unlabeled" in line
-        for line in describe_study(world.sites["basel"])
+        for line in describe_study(simulation.sites["basel"])
     )
-    world.close()
+    simulation.close()
 
 
 def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
-    world = study(tmp_path, cycles=0)
-    assert world.program().go()
-    record = world.records()[-1]
+    simulation = study(tmp_path, cycles=0)
+    assert simulation.program().go()
+    record = simulation.records()[-1]
     assert record["unlabeled"] in range(len(FORMS))
     assert -1 <= record["unlabeled_gain"] <= 1
-    world.close()
+    simulation.close()
 
 
 def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
@@ -67,45 +70,45 @@ def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
 ) -> None:
     """Examples left the unlabeled pool between two cycles without a contribution. The
     difference of the aggregates discloses nothing about them."""
-    world = study(tmp_path, strategy=Spec("random"))
+    simulation = study(tmp_path, strategy=Spec("random"))
     skipped = []
 
     def answer(site: str, row: int) -> float | None:
-        is_first = world.ledgers[site].cycles()[-1] < 0
+        is_first = simulation.ledgers[site].cycles()[-1] < 0
         if is_first:
-            return world.truth(site, row)
+            return simulation.truth(site, row)
         if site == "chur":
             skipped.append(row)
             return None  # "cannot tell"
-        return world.truth(site, row) if site == "basel" else None
+        return simulation.truth(site, row) if site == "basel" else None
 
-    world.annotate = answer
-    messages = listen(world)
-    assert world.program().go()
+    simulation.annotate = answer
+    messages = listen(simulation)
+    assert simulation.program().go()
     assert skipped
     before = add_up(messages[POOL])
     after = add_up(messages[f"1{POOL[1:]}"])
     assert before.keys() >= {"pool", "features", "products"}
     for name, value in before.items():
         assert torch.equal(after[name], value), name
-    world.close()
+    simulation.close()
 
 
 @pytest.mark.long
 def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_same_bits(
     tmp_path: Path,
 ) -> None:
-    recipe = replace(RECIPE, training=UNLABELED["training"], initial=20)
+    config = replace(EXPERIMENT, training=UNLABELED["training"], initial=20)
     data = rows(NAMES[:3], classes=3, per_site=66)
     deadly = (POOL, f"0/train/0/{2 * len(CALLS) + 3}")
-    deaths = check(tmp_path, deadly, recipe, data)
+    deaths = check(tmp_path, deadly, config, data)
     assert set(deadly) == set(deaths)
 
 
 def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
-    recipe = Recipe("hospitals", **{**UNLABELED, "strategy": Spec("random")})
+    config = ExperimentConfig("hospitals", **{**UNLABELED, "strategy": Spec("random")})
     with pytest.raises(ValueError, match="closed-form:unlabeled=auto requires classes"):
-        build_study(federation(tmp_path, recipe, rows(NAMES[:3], classes=0)).agreement)
+        build_study(federation(tmp_path, config, rows(NAMES[:3], classes=0)).agreement)
 
 
 # -- replies -------------------------------------------------------------------------------

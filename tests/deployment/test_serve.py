@@ -100,8 +100,8 @@ def progress(study: str) -> bytes:
 
 def hello(study: str) -> bytes:
     body = request_body(make_request("hello", "0/hello"), {})
-    order = Instruction(study, RUN, "north", key_of("0/hello/0"), 1, body=body)
-    return sign_message(SECRET, order)
+    instruction = Instruction(study, RUN, "north", key_of("0/hello/0"), 1, body=body)
+    return sign_message(SECRET, instruction)
 
 
 def test_a_site_answers_orders_and_leaves_nothing_behind(
@@ -273,11 +273,11 @@ def test_a_copy_is_made_while_another_process_writes(tmp_path: Path) -> None:
         closing(folder.open_ledger()) as other,
         other.transaction(),
     ):
-        other.orders.begin("20260101T000000Z-1")
+        other.instructions.begin("20260101T000000Z-1")
         ledger.backup()
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
     with closing(folder.open_ledger()) as ledger:
-        assert ledger.orders.newest_run() is None  # it was not committed yet
+        assert ledger.instructions.newest_run() is None  # it was not committed yet
 
 
 def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_the_page_sets_up_a_federation_of_three_sites(
     site = SiteFolder.open("basel-site")
     assert site.settings.limit == 200
     assert site.settings.adjudicators == ("Ann", "Bob")
-    assert site.agreement.recipe.privacy.secure_sum  # as the page states for three sites
+    assert site.agreement.config.privacy.secure_sum  # as the page states for three sites
     run(["site", "status", "basel-site"])
 
 

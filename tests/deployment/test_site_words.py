@@ -21,7 +21,7 @@ from fallow.deployment.site.agreement_text import (
 )
 from fallow.deployment.site.status import group_sent
 from fallow.settings.spec import Spec
-from tests.deployment.worlds import TINY, Federation, federation, rows, tiny
+from tests.deployment.simulations import TINY, Federation, federation, rows, tiny
 
 LONG = "totals over sites of rows and of weighted models, " * 4
 
@@ -29,7 +29,7 @@ LONG = "totals over sites of rows and of weighted models, " * 4
 def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    heads = ("part", "verb", "reveals", "seen by")
+    heads = ("part", "function", "reveals", "seen by")
     line = ("annotators and scores", "deviation", LONG, "coordinator, each contribution")
     show_table(options.console(), "What leaves this site", heads, [line], whole=2)
     lines = capsys.readouterr().out.splitlines()
@@ -38,15 +38,18 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
     assert " ".join(lines).count("weighted") == 4
 
 
-def list_reveals(world: Federation) -> dict[str, str]:
-    return {verb: what for _, verb, what, *_ in list_disclosures(world.sites["basel"])}
+def list_reveals(simulation: Federation) -> dict[str, str]:
+    return {
+        function: what
+        for _, function, what, *_ in list_disclosures(simulation.sites["basel"])
+    }
 
 
 def test_disclosures_are_grouped_by_the_kinds_of_their_fields(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = tiny(tmp_path)
-    disclosures = list_disclosures(world.sites["basel"])
+    simulation = tiny(tmp_path)
+    disclosures = list_disclosures(simulation.sites["basel"])
     groups = {line.function: line.group for line in disclosures}
     expected = {
         "select": "counts",
@@ -58,18 +61,18 @@ def test_disclosures_are_grouped_by_the_kinds_of_their_fields(
     shown = group_disclosures(disclosures)
     assert [group for group, *_ in shown if group] == [*GROUPS]
     assert {reveals for _, reveals, _ in shown} == {line.reveals for line in disclosures}
-    folder = str(world.sites["basel"].path)
+    folder = str(simulation.sites["basel"].path)
     result = CliRunner().invoke(site, ["status", folder], catch_exceptions=False)
     assert "upload" not in result.output
     result = CliRunner().invoke(site, ["status", folder, "--verbose"])
-    assert "verb" in result.output
+    assert "function" in result.output
 
 
 def test_what_left_is_added_up_by_kind() -> None:
     sent: list[SentReplies] = [
-        {"run": run, "verb": verb, "exchanges": 2, "bytes": size}
+        {"run": run, "function": function, "exchanges": 2, "bytes": size}
         for run in ("r1", "r2")
-        for verb, size in (("upload", 100), ("select", 8), ("fit", 0))
+        for function, size in (("upload", 100), ("select", 8), ("fit", 0))
     ]
     disclosures = [
         Disclosed("training", "upload", "models", "coordinator", "models"),
@@ -85,23 +88,25 @@ def test_what_left_is_added_up_by_kind() -> None:
 def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
     tmp_path: Path,
 ) -> None:
-    world = tiny(tmp_path)
-    assert {"columns", "spread"} <= list_reveals(world).keys()
-    assert not {"labeled", "deviation"} & list_reveals(world).keys()
+    simulation = tiny(tmp_path)
+    assert {"columns", "spread"} <= list_reveals(simulation).keys()
+    assert not {"labeled", "deviation"} & list_reveals(simulation).keys()
     assert (
-        "hits" in list_reveals(world)["score"]
-        and "squared" not in list_reveals(world)["score"]
+        "hits" in list_reveals(simulation)["score"]
+        and "squared" not in list_reveals(simulation)["score"]
     )
     assert (
-        build_study(world.agreement).methods["scaling"].contract.refusal("labeled", "sum")
+        build_study(simulation.agreement)
+        .methods["scaling"]
+        .contract.refusal("labeled", "sum")
     )
 
 
 def test_a_study_of_numbers_says_nothing_of_classes(tmp_path: Path) -> None:
-    recipe = replace(TINY, strategy=Spec("random"))
-    world = federation(tmp_path, recipe, rows(("basel", "chur"), 0))
-    assert {"columns", "spread", "labeled", "deviation"} <= list_reveals(world).keys()
+    config = replace(TINY, strategy=Spec("random"))
+    simulation = federation(tmp_path, config, rows(("basel", "chur"), 0))
+    assert {"columns", "spread", "labeled", "deviation"} <= list_reveals(simulation).keys()
     assert (
-        "squared" in list_reveals(world)["score"]
-        and "hits" not in list_reveals(world)["score"]
+        "squared" in list_reveals(simulation)["score"]
+        and "hits" not in list_reveals(simulation)["score"]
     )

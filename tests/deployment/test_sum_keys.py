@@ -49,7 +49,7 @@ class Sum:
         self.identities = {site: new_signing_key() for site in OTHERS}
         state = leader.first_model()
         fit = Step(
-            "fit", "local", dict(state), leader.site.agreement.recipe.training_config
+            "fit", "local", dict(state), leader.site.agreement.config.training_config
         )
         asked = Request(
             key_of("0/train/0/0"),
@@ -64,9 +64,11 @@ class Sum:
 
     def sign(self, site: str, secret: bytes, masked: Masked = ABOUT, run: str = "") -> str:
         study = self.leader.site.agreement.digest
-        order = Instruction(study, run or self.leader.run, site, key_of("0/train/0/0"), 0)
+        instruction = Instruction(
+            study, run or self.leader.run, site, key_of("0/train/0/0"), 0
+        )
         return (
-            sign_sum_key(secret, order, site, masked, self.keys[site])
+            sign_sum_key(secret, instruction, site, masked, self.keys[site])
             .numpy()
             .tobytes()
             .hex()
@@ -80,7 +82,7 @@ class Sum:
         identities = {site: verify_key(secret) for site, secret in self.identities.items()}
         proofs = join_proofs(identities, self.signed) if is_proven else None
         body = request_body(request, {}, proofs=proofs)
-        return self.leader.send(self.leader.order(request, body=body)).refused
+        return self.leader.send(self.leader.instruction(request, body=body)).refused
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ def test_an_identity_key_is_held_to_over_runs_and_processes(asked: Sum) -> None:
     """The coordinator tries to sign as another site with its own key."""
     assert asked.refusal() is None
     asked.leader.again()
-    asked.leader.journal = EventLog()
+    asked.leader.event_log = EventLog()
     asked.leader.run = SECOND
     another = Sum(asked.leader)
     why = str(another.refusal())
@@ -202,7 +204,7 @@ class Relay:
     def refusal(self) -> str | None:
         """Return why the site rejects an instruction to relay its model."""
         config = replace(
-            self.leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+            self.leader.site.agreement.config.training_config, stages=(TrainingStage(4),)
         )
         fit = Step("fit", "local", dict(self.leader.first_model()), config)
         steps = (fit, Step("relay", "model", {}))
@@ -210,7 +212,7 @@ class Relay:
         identities = {site: verify_key(secret) for site, secret in self.identities.items()}
         proofs = join_proofs(identities, self.signed)
         body = request_body(request, self.seals, proofs=proofs)
-        return self.leader.send(self.leader.order(request, body=body)).refused
+        return self.leader.send(self.leader.instruction(request, body=body)).refused
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fallow.deployment.coordinator.live import Control, StatusFile, utc
 from fallow.report.live import describe_standing, read_live, site_columns
 from tests.deployment.agreed import agreed
 from tests.deployment.mistakes import full_disk
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.keys import step_of
 
 NORTH = {"asked": 4, "answered": 1, "declined": 0, "open": 3, "conflicts": 0}
@@ -108,17 +108,17 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
 
 
 def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> None:
-    world = tiny(tmp_path, away={"chur"})
+    simulation = tiny(tmp_path, away={"chur"})
     pages = list[str]()
 
     def notify(event: Event) -> None:
         if event["event"] == "labels":
-            Control(world.coordinator_folder / "control").tell("advance")
+            Control(simulation.coordinator_folder / "control").tell("advance")
         if event["event"] == "labeled":
-            pages.append((world.coordinator_folder / "report.html").read_text())
-        world.label(event)
+            pages.append((simulation.coordinator_folder / "report.html").read_text())
+        simulation.label(event)
 
-    assert world.program(notify, pages=True).go()
+    assert simulation.program(notify, pages=True).go()
     assert "The initial labels were closed at the coordinator&#39;s request" in pages[0]
     assert "The labels of cycle 0 were closed" in pages[1]
 
@@ -158,26 +158,28 @@ def blocked(path: Path) -> None:
 def test_what_only_shows_a_run_and_cannot_be_written_is_named_and_ends_none(
     name: str, event: str, tmp_path: Path
 ) -> None:
-    world = tiny(tmp_path)
-    blocked(world.coordinator_folder / name)
-    assert world.program(pages=True).go()
-    assert world.records()[-1]["accuracy"] is not None
-    why = world.list_events(event)[0]["why"]
+    simulation = tiny(tmp_path)
+    blocked(simulation.coordinator_folder / name)
+    assert simulation.program(pages=True).go()
+    assert simulation.records()[-1]["accuracy"] is not None
+    why = simulation.list_events(event)[0]["why"]
     assert f"{name} cannot be written" in why
     assert "the run continues" in why
-    assert event == "page" or len(world.list_events(event)) == 1
+    assert event == "page" or len(simulation.list_events(event)) == 1
 
 
 def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
+    simulation = tiny(tmp_path)
     pages = dict[str, str]()
 
     def notify(event: Event) -> None:
         if event["event"] == "labels" and event["step"] not in pages:
-            pages[event["step"]] = (world.coordinator_folder / "report.html").read_text()
-        world.label(event)
+            pages[event["step"]] = (
+                simulation.coordinator_folder / "report.html"
+            ).read_text()
+        simulation.label(event)
 
-    assert world.program(notify, pages=True).go()
+    assert simulation.program(notify, pages=True).go()
     assert list(pages) == ["0/initial", "0/query"]
     assert "Current phase: labeling, initial labels" in pages["0/initial"]
     assert "Current phase: labeling, cycle 0 of 1" in pages["0/query"]

@@ -22,10 +22,10 @@ from fallow.deployment.study_file import write_agreement
 from fallow.deployment.toml import schema_section
 from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from tests.deployment.label_queues import enter, make_queue
-from tests.deployment.worlds import NAMES, TINY, WAITS, Federation, at_once
+from tests.deployment.simulations import NAMES, TINY, WAITS, Federation, at_once
 
 pytest.importorskip("cryptography")
 WORDS = {"ill": ("fever", "cough", "rash"), "well": ("control", "vaccination", "visit")}
@@ -109,13 +109,13 @@ def test_the_agreement_names_the_encoder_of_texts() -> None:
     assert at_sites(SOLVED, "a", 3, schema).encoder == Spec("hashed-text", {"columns": 2})
 
 
-def open_clinics(folder: Path, recipe: Recipe) -> Federation:
+def open_clinics(folder: Path, config: ExperimentConfig) -> Federation:
     """Open three sites with files of notes; annotators know the class of each example."""
     secret = new_signing_key()
     names = NAMES[:3]
     agreed = Agreement(
         "clinics",
-        at_sites(at_once(recipe), "clinics", 3, SCHEMA),
+        at_sites(at_once(config), "clinics", 3, SCHEMA),
         SCHEMA,
         names,
         verify_key(secret),
@@ -142,14 +142,14 @@ def open_clinics(folder: Path, recipe: Recipe) -> Federation:
 
 
 def test_a_study_of_notes_runs_and_predicts_at_its_sites(tmp_path: Path) -> None:
-    world = open_clinics(tmp_path, replace(SOLVED, privacy=Privacy(secure_sum=True)))
-    assert world.program().go()
-    record = world.records()[-1]
+    simulation = open_clinics(tmp_path, replace(SOLVED, privacy=Privacy(secure_sum=True)))
+    assert simulation.program().go()
+    record = simulation.records()[-1]
     assert record["accuracy"] > 0.8
-    revealed = {row["verb"]: row["what"] for row in record["revealed"]}
+    revealed = {row["function"]: row["what"] for row in record["revealed"]}
     assert "examples with each hashed n-gram" in revealed["frequencies"]
     hits = []
-    for name, site in world.sites.items():
+    for name, site in simulation.sites.items():
         result = predict_at(
             site.path, tmp_path / f"{name}-test.csv", tmp_path / name / "p.csv"
         )
@@ -157,7 +157,7 @@ def test_a_study_of_notes_runs_and_predicts_at_its_sites(tmp_path: Path) -> None
             predicted = [line["prediction"] for line in csv.DictReader(file)]
         hits += [label == ("ill", "well")[row % 2] for row, label in enumerate(predicted)]
     assert float(np.mean(hits)) == pytest.approx(record["accuracy"])
-    world.close()
+    simulation.close()
 
 
 def test_the_labeling_page_shows_a_long_text_whole(tmp_path: Path) -> None:

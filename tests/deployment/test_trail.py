@@ -32,8 +32,8 @@ from fallow.deployment.coordinator.arrivals import (
 from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.errors import StorageError
 from tests.deployment.hosts import Leader, agreement, folder
+from tests.deployment.simulations import Federation, federation, rows
 from tests.deployment.test_program_cli import Said, begun, fallow
-from tests.deployment.worlds import Federation, federation, rows
 
 pytest.importorskip("cryptography")
 __all__ = ["begun", "fallow"]  # fixtures
@@ -43,7 +43,7 @@ CLASSES = ("class 0", "class 1", "class 2")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """Return a study that two sites have finished with labels."""
     from tests.deployment.real import SHORT
 
@@ -56,9 +56,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 
 @pytest.fixture
-def audit(world: Federation, tmp_path: Path) -> Path:
+def audit(simulation: Federation, tmp_path: Path) -> Path:
     """Return the audit log of a site."""
-    write_audit(world.sites["basel"].path, tmp_path / "audit")
+    write_audit(simulation.sites["basel"].path, tmp_path / "audit")
     return tmp_path / "audit"
 
 
@@ -67,19 +67,19 @@ def entries(audit: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def key_of(world: Federation, site: str = "basel") -> Path:
-    return world.sites[site].path / "join.json"
+def key_of(simulation: Federation, site: str = "basel") -> Path:
+    return simulation.sites[site].path / "join.json"
 
 
 def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
-    world: Federation, audit: Path
+    simulation: Federation, audit: Path
 ) -> None:
-    site = world.sites["basel"]
+    site = simulation.sites["basel"]
     values = entries(audit)
     assert tuple(values[0]) == FIELDS
     with closing(site.open_ledger()) as ledger:
         asked = {question.row for question in ledger.tasks()}
-        traffic = ledger.orders.traffic()
+        traffic = ledger.instructions.traffic()
     labeled = [line for line in values if line["what"] == "answer"]
     assert {int(line["row"]) for line in labeled} == asked
     assert {line["party"] for line in labeled} != {""}
@@ -94,9 +94,9 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
 
 
 def test_no_cell_of_a_row_and_no_label_stands_in_a_trail(
-    world: Federation, audit: Path
+    simulation: Federation, audit: Path
 ) -> None:
-    site = world.sites["basel"]
+    site = simulation.sites["basel"]
     cells = [cell for line in open_rows(site) for cell in line if "." in cell]
     assert len(cells) > 50
     for name in FILES:
@@ -106,17 +106,20 @@ def test_no_cell_of_a_row_and_no_label_stands_in_a_trail(
 
 
 def test_no_line_of_a_log_of_a_whole_study_has_a_cell_or_a_label(
-    world: Federation, capsys: pytest.CaptureFixture[str]
+    simulation: Federation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = LogLines(form="json", study="hospitals", party="coordinator")
-    lines = CoordinatorLines(Console(file=StringIO()), world.agreement, log=log)
-    for event in world.events:
+    lines = CoordinatorLines(Console(file=StringIO()), simulation.agreement, log=log)
+    for event in simulation.events:
         lines(event)
     output = capsys.readouterr().out
     assert len(output.splitlines()) > 10
     assert all(json.loads(line)["study"] == "hospitals" for line in output.splitlines())
     cells = [
-        cell for line in open_rows(world.sites["basel"]) for cell in line if "." in cell
+        cell
+        for line in open_rows(simulation.sites["basel"])
+        for cell in line
+        if "." in cell
     ]
     assert not [word for word in (*cells, *CLASSES) if word in output]
 
@@ -127,18 +130,18 @@ def open_rows(site: SiteFolder) -> list[list[str]]:
         return list(csv.reader(lines))
 
 
-def test_a_trail_is_what_its_party_signed(world: Federation, audit: Path) -> None:
-    checked = verify_audit(audit, read_key(key_of(world)))
+def test_a_trail_is_what_its_party_signed(simulation: Federation, audit: Path) -> None:
+    checked = verify_audit(audit, read_key(key_of(simulation)))
     assert checked.faults == []
     assert (checked.summary["role"], checked.summary["party"]) == ("site", "basel")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_changed_file_and_a_missing_one_are_found_and_named(
-    world: Federation, audit: Path, name: str
+    simulation: Federation, audit: Path, name: str
 ) -> None:
     content = (audit / name).read_bytes()
-    key = read_key(key_of(world))
+    key = read_key(key_of(simulation))
     for changed in (
         content.replace(b"answer", b"Answer", 1),
         content[:-1],
@@ -151,21 +154,21 @@ def test_a_changed_file_and_a_missing_one_are_found_and_named(
 
 
 def test_a_manifest_that_was_changed_and_one_of_somebody_else_are_refused(
-    world: Federation, audit: Path
+    simulation: Federation, audit: Path
 ) -> None:
     manifest = audit / "manifest.json"
     whole = manifest.read_bytes()
-    key = read_key(key_of(world))
+    key = read_key(key_of(simulation))
     manifest.write_bytes(whole.replace(b'"basel"', b'"chur"', 1))
     with pytest.raises(ValueError, match="was not signed by the owner of that key"):
         verify_audit(audit, key)
     manifest.write_bytes(whole)
-    of_another = read_key(key_of(world, "chur"))
+    of_another = read_key(key_of(simulation, "chur"))
     with pytest.raises(ValueError, match="was not signed by the owner of that key"):
         verify_audit(audit, of_another)
 
 
-def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) -> None:
+def sign_again(simulation: Federation, audit: Path, change: Callable[[Any], None]) -> None:
     """Sign modified files as a dishonest site."""
     from fallow.privacy.signing import SIGNATURE, sign
 
@@ -173,14 +176,14 @@ def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) ->
     change(manifest)
     content = json.dumps(manifest).encode()
     (audit / "manifest.json").write_bytes(content)
-    signature = sign(world.sites["basel"].keys.sign, content)[:SIGNATURE]
+    signature = sign(simulation.sites["basel"].keys.sign, content)[:SIGNATURE]
     (audit / "manifest.sig").write_bytes(signature)
 
 
-def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -> None:
-    sign_again(world, audit, lambda line: line.update(role="coordinator"))
+def test_a_site_cannot_sign_as_the_coordinator(simulation: Federation, audit: Path) -> None:
+    sign_again(simulation, audit, lambda line: line.update(role="coordinator"))
     with pytest.raises(ValueError, match="of the coordinator, but the key is that of site"):
-        verify_audit(audit, read_key(key_of(world)))
+        verify_audit(audit, read_key(key_of(simulation)))
 
 
 @pytest.mark.parametrize(
@@ -195,29 +198,31 @@ def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -
     ],
 )
 def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
-    world: Federation, audit: Path, change: Callable[[Any], None]
+    simulation: Federation, audit: Path, change: Callable[[Any], None]
 ) -> None:
-    sign_again(world, audit, change)
+    sign_again(simulation, audit, change)
     with pytest.raises(ValueError, match="is not the manifest of an audit log"):
-        verify_audit(audit, read_key(key_of(world)))
+        verify_audit(audit, read_key(key_of(simulation)))
 
 
-def test_no_message_of_a_party_passes_for_its_trail(world: Federation, audit: Path) -> None:
+def test_no_message_of_a_party_passes_for_its_trail(
+    simulation: Federation, audit: Path
+) -> None:
     """A site signs replies with the same key, but a signed reply is not a manifest."""
     from fallow.privacy.signing import SIGNATURE
     from fallow.transport.envelope import Reply, sign_message
 
-    site = world.sites["basel"]
+    site = simulation.sites["basel"]
     signed = sign_message(
         site.keys.sign, Reply("run", "basel", ExchangeKey("hello", "hello"))
     )
     (audit / "manifest.sig").write_bytes(signed[:SIGNATURE])
     (audit / "manifest.json").write_bytes(signed[SIGNATURE:])
     with pytest.raises(ValueError, match="was not signed by the owner of that key"):
-        verify_audit(audit, read_key(key_of(world)))
+        verify_audit(audit, read_key(key_of(simulation)))
 
 
-def test_openssl_alone_checks_the_signature(world: Federation, audit: Path) -> None:
+def test_openssl_alone_checks_the_signature(simulation: Federation, audit: Path) -> None:
     """docs/operating.md describes this for auditors without Fallow."""
     openssl = shutil.which("openssl")
     if openssl is None:
@@ -234,10 +239,10 @@ def test_openssl_alone_checks_the_signature(world: Federation, audit: Path) -> N
 
 
 def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
-    world: Federation, tmp_path: Path
+    simulation: Federation, tmp_path: Path
 ) -> None:
     copy = tmp_path / "basel"
-    shutil.copytree(world.sites["basel"].path, copy)
+    shutil.copytree(simulation.sites["basel"].path, copy)
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as db, db:
         db.execute("DROP TRIGGER history_stays")
         db.execute("DROP TRIGGER annotation_is_marked_again")
@@ -252,7 +257,7 @@ def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> No
 
     agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
-    leader.send(leader.order(SHARE))
+    leader.send(leader.instruction(SHARE))
     leader.ledger.close()
     trail, _ = read_audit_log(leader.site.path)
     (noise,) = [entry for entry in trail.entries if entry["what"] == "noise"]
@@ -262,10 +267,10 @@ def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> No
 
 
 def test_a_name_of_a_person_is_no_markup_and_no_formula(
-    world: Federation, tmp_path: Path
+    simulation: Federation, tmp_path: Path
 ) -> None:
     copy = tmp_path / "basel"
-    shutil.copytree(world.sites["basel"].path, copy)
+    shutil.copytree(simulation.sites["basel"].path, copy)
     site = SiteFolder.open(copy)
     with closing(site.open_ledger()) as ledger:
         row = ledger.tasks()[0].row
@@ -307,13 +312,13 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
     assert "audit.csv differs from the signed one" in err
 
 
-def test_a_coordinator_notes_each_answer_as_it_arrives(world: Federation) -> None:
-    arrivals = list(read_arrivals(world.coordinator_folder / ARRIVALS))
+def test_a_coordinator_notes_each_answer_as_it_arrives(simulation: Federation) -> None:
+    arrivals = list(read_arrivals(simulation.coordinator_folder / ARRIVALS))
     assert {arrival.site for arrival in arrivals} == {"basel", "chur"}
     assert {arrival.what for arrival in arrivals} == {"received"}
     assert all(arrival.n_bytes > 0 and arrival.run and arrival.time for arrival in arrivals)
     assert not [arrival for arrival in arrivals if arrival.key.startswith("progress/")]
-    trail, _ = read_audit_log(world.sites["chur"].path)
+    trail, _ = read_audit_log(simulation.sites["chur"].path)
     sent = {entry["exchange"] for entry in trail.entries if entry["what"] == "sent"}
     assert {arrival.key for arrival in arrivals if arrival.site == "chur"} == sent
 
@@ -334,17 +339,17 @@ def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
-    world: Federation, tmp_path: Path
+    simulation: Federation, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o755)  # whatever the umask is
-    write_audit(world.sites["basel"].path, shared)
+    write_audit(simulation.sites["basel"].path, shared)
     assert shared.stat().st_mode & 0o777 == 0o755
-    write_audit(world.sites["basel"].path, tmp_path / "new")
+    write_audit(simulation.sites["basel"].path, tmp_path / "new")
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     with pytest.raises(ValueError, match="is a file; give the name of a folder"):
-        write_audit(world.sites["basel"].path, shared / "audit.csv")
+        write_audit(simulation.sites["basel"].path, shared / "audit.csv")
 
 
 @pytest.mark.parametrize(

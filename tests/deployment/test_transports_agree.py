@@ -31,7 +31,7 @@ LONG = 600.0  # seconds; a busy machine takes minutes
 
 def left_by(study: Real) -> dict[str, Any]:
     """Return the records, labeling tasks, labels and tensors of a study."""
-    run_folder = study.office.path / study.alike.program().cell.folder(Path())
+    run_folder = study.coordinator_folder.path / study.alike.program().cell.folder(Path())
     files = {
         str(file.relative_to(run_folder)): file
         for file in run_folder.rglob("*.safetensors")
@@ -39,7 +39,7 @@ def left_by(study: Real) -> dict[str, Any]:
     files |= {name: study.folder / name / "model.safetensors" for name in study.sites}
     tensors = {name: flatten(load_tree(file, file.parent)) for name, file in files.items()}
     return {
-        "records": records(run_folder, study.office.agreement.code),
+        "records": records(run_folder, study.coordinator_folder.agreement.code),
         "asked": asked(study.sites),
         "labels": study.labels(),
         "tensors": {name: tensors[name] for name in sorted(tensors)},

@@ -18,13 +18,15 @@ def lock_out(path: Path) -> Leader:
     """Return a site with labels of a future run, which earlier versions accepted."""
     leader = Leader(folder(path))
     leader.initial()
-    leader.ledger.orders.begin(FAR)
+    leader.ledger.instructions.begin(FAR)
     leader.run = SECOND
     return leader
 
 
 def hello(leader: Leader) -> str | None:
-    return leader.send(leader.order(make_request("hello", "0/hello"), counted=None)).refused
+    return leader.send(
+        leader.instruction(make_request("hello", "0/hello"), counted=None)
+    ).refused
 
 
 def unlock(leader: Leader, answer: str, *more: str) -> tuple[int, str]:
@@ -61,7 +63,7 @@ def test_nothing_is_left_without_a_yes(tmp_path: Path, answer: str) -> None:
     leader = lock_out(tmp_path)
     code, output = unlock(leader, answer)
     assert code == 0 and "Nothing was changed." in output
-    assert not leader.ledger.orders.is_left(FAR) and hello(leader) is not None
+    assert not leader.ledger.instructions.is_left(FAR) and hello(leader) is not None
     leader.ledger.close()
 
 
@@ -71,7 +73,7 @@ def test_only_the_newest_run_can_be_left(tmp_path: Path) -> None:
     assert done.exit_code != 0 and f"takes part in run {FAR}, not in {RUN}" in str(
         done.exception
     )
-    assert not leader.ledger.orders.is_left(RUN)
+    assert not leader.ledger.instructions.is_left(RUN)
     leader.ledger.close()
 
 

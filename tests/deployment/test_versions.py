@@ -10,9 +10,9 @@ from fallow.core.version import __version__
 from fallow.transport.envelope import Reply, open_instruction, sign_message
 from tests.deployment.hosts import Leader, make_request
 from tests.deployment.remotes import RUN, Federation, Timeouts, federation
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.privacy.federation import Asker
-from tests.worlds import tables
+from tests.simulations import tables
 
 pytest.importorskip("cryptography")
 
@@ -24,13 +24,15 @@ NEXT = f"{__version__.split('.')[0]}.{int(__version__.split('.')[1]) + 1}.0"
 def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
     leader: Leader, version: str
 ) -> None:
-    order = leader.order(make_request("hello", "0/hello"), version=version)
-    assert leader.send(order).refused == (
+    instruction = leader.instruction(make_request("hello", "0/hello"), version=version)
+    assert leader.send(instruction).refused == (
         f"the coordinator has Fallow {version} and site north {__version__}: their results may differ; "
         "install one version everywhere"
     )
     assert (
-        leader.send(leader.order(make_request("hello", "0/hello"), version=FIX)).refused
+        leader.send(
+            leader.instruction(make_request("hello", "0/hello"), version=FIX)
+        ).refused
         is None
     )
 
@@ -74,11 +76,11 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
 def test_a_study_does_not_begin_with_a_site_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = tiny(tmp_path)
+    simulation = tiny(tmp_path)
     why = rf"the coordinator has Fallow {__version__} and site basel 9.9.0"
     with monkeypatch.context() as patch:
         patch.setattr("fallow.deployment.site.host.__version__", "9.9.0")
         with pytest.raises(RuntimeError, match=why):
-            world.program().go()
-    world.transport.close()  # message still in transit
-    assert world.program().go()
+            simulation.program().go()
+    simulation.transport.close()  # message still in transit
+    assert simulation.program().go()

@@ -109,8 +109,10 @@ def make_check(encoder: Any) -> ResponseCheck:
     return ResponseCheck({"a": 60, "b": 60}, declared={"encoder": declared(encoder)})
 
 
-def ask_for(verb: str) -> Request:
-    return Request(key_of("0/initial/encoder/0"), "encoder", 0, 0, (Step("sum", verb, {}),))
+def ask_for(function: str) -> Request:
+    return Request(
+        key_of("0/initial/encoder/0"), "encoder", 0, 0, (Step("sum", function, {}),)
+    )
 
 
 def moments_of_patches() -> Answer:

@@ -32,10 +32,10 @@ IMAGES = torch.arange(6 * 2 * 4 * 5).view(6, 2, 4, 5).double() + 1  # no pixel i
 
 def test_an_epoch_takes_every_row_once_and_another_epoch_in_another_order() -> None:
     job = jobs(linear, (50,))[0]
-    orders = [order(job, Epoch(number, "all", 0.1)) for number in range(3)]
-    assert all(sorted(o.tolist()) == list(range(50)) for o in orders)
-    assert len({tuple(o.tolist()) for o in orders}) == 3
-    assert torch.equal(order(job, FIRST), orders[0])
+    label_counts = [order(job, Epoch(number, "all", 0.1)) for number in range(3)]
+    assert all(sorted(o.tolist()) == list(range(50)) for o in label_counts)
+    assert len({tuple(o.tolist()) for o in label_counts}) == 3
+    assert torch.equal(order(job, FIRST), label_counts[0])
 
 
 def test_the_last_batch_may_be_smaller_and_no_rows_are_no_steps() -> None:

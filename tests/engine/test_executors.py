@@ -1,4 +1,4 @@
-"""The registry of executors, and resolution of names in recipes."""
+"""The registry of executors, and resolution of names in configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fallow.engine.executors import (
 from fallow.engine.loop import Loop
 from fallow.engine.stacked import Stacked
 from fallow.experiment.methods import executor_of
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from tests.toys import Backwards
 
 LINEAR = nn.Sequential(nn.Linear(3, 2))
@@ -38,20 +38,20 @@ def test_auto_stacks_linear_layers_of_the_library_and_loops_over_the_rest() -> N
 
 
 def test_an_executor_is_refused_for_a_model_that_it_cannot_train() -> None:
-    recipe = Recipe("a", executor="stacked")
-    assert executor_of(recipe, LINEAR) == "stacked"
+    config = ExperimentConfig("a", executor="stacked")
+    assert executor_of(config, LINEAR) == "stacked"
     with pytest.raises(ValueError, match="'stacked' trains linear and dense models only"):
-        executor_of(recipe, IMAGES)
+        executor_of(config, IMAGES)
 
 
 def test_a_device_trains_by_its_own_executor_and_refuses_models_that_draw() -> None:
-    recipe = Recipe("a", device="cpu")
-    assert executor_of(recipe, LINEAR) == "device"
+    config = ExperimentConfig("a", device="cpu")
+    assert executor_of(config, LINEAR) == "device"
     dropping = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
-    assert executor_of(recipe, dropping) == "device"
+    assert executor_of(config, dropping) == "device"
     of_maps = nn.Sequential(nn.Linear(3, 2), nn.Dropout2d(0.5))
     with pytest.raises(ValueError, match=r"draw random numbers by nn\.Dropout or nowhere"):
-        executor_of(recipe, of_maps)
+        executor_of(config, of_maps)
 
 
 @pytest.mark.parametrize("name", ["", "gpu", "Loop", "LOOP"])
@@ -68,12 +68,12 @@ def test_an_executor_from_outside_is_found_by_who_may_run_any_code_alone() -> No
 
 
 def test_an_agreement_cannot_name_an_executor_that_its_machine_does_not_allow() -> None:
-    recipe = replace(Recipe("a"), executor="tests.toys:Backwards")
-    assert named_classes(recipe)["executor"] == "tests.toys:Backwards"
+    config = replace(ExperimentConfig("a"), executor="tests.toys:Backwards")
+    assert named_classes(config)["executor"] == "tests.toys:Backwards"
     with pytest.raises(ValueError, match=r"executor: 'tests\.toys:Backwards' names code"):
-        check_names(recipe, BUILT_IN)
+        check_names(config, BUILT_IN)
     with pytest.raises(ValueError, match="is part of Python"):
-        check_names(replace(recipe, executor="os:system"), BUILT_IN)
+        check_names(replace(config, executor="os:system"), BUILT_IN)
 
 
 def test_a_class_of_fallow_that_is_no_executor_cannot_stand_for_one() -> None:

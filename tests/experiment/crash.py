@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.in_process import InProcessChannel
 from fallow.storage.database import Database
@@ -35,7 +35,7 @@ from fallow.transport.serialized import SerializingChannel
 KILLED = -signal.SIGKILL
 WELL = 0
 
-TINY = Recipe(
+TINY = ExperimentConfig(
     name="tiny",
     data="blobs.npz",  # written by `tiny`
     partition=Spec("dirichlet", {"alpha": 1.0}),
@@ -54,8 +54,8 @@ TINY = Recipe(
 )
 
 
-def tiny(folder: Path) -> Recipe:
-    """Return the tiny recipe: 90 examples, 6 features, 3 overlapping classes."""
+def tiny(folder: Path) -> ExperimentConfig:
+    """Return the tiny configuration: 90 examples, 6 features, 3 overlapping classes."""
     draw = np.random.default_rng(0)
     y = np.arange(90) % 3
     x = draw.normal(size=(90, 6)) + 1.2 * np.eye(3, 6)[y]
@@ -172,7 +172,7 @@ class Left:
 def load_outcome(setup: Setup, cell: StudyRun) -> Left:
     folder = cell.folder(setup.out)
     lines = (folder / "records.jsonl").read_text().splitlines()
-    db = sqlite3.connect(folder / "journal.sqlite")
+    db = sqlite3.connect(folder / "event_log.sqlite")
     try:
         ledger = db.execute("SELECT * FROM label ORDER BY site, row").fetchall()
         (open_exchanges,) = db.execute("SELECT count(*) FROM exchange").fetchone()

@@ -25,7 +25,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.stopping import StopRule, parse_stop
 from tests.experiment.test_evaluation_set import places
@@ -131,7 +131,7 @@ def test_a_curve_of_one_draw_is_as_its_formula_says() -> None:
 
 SOON = "when another 5 labels bring less than 50 points with 90 % confidence"
 NEVER = "when another 50 labels bring less than 0.001 points with 99 % confidence"
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     "stopping",
     partition=Spec("iid"),
     sites=3,
@@ -159,14 +159,14 @@ def record(cycle: int, **more: object) -> Record:
     return result
 
 
-def run_of(recipe: Recipe, journal: EventLog | None = None) -> ExperimentRun:
-    journal = journal or EventLog()
-    return ExperimentRun(environment_of(recipe, 0, places(), journal), journal)
+def run_of(config: ExperimentConfig, event_log: EventLog | None = None) -> ExperimentRun:
+    event_log = event_log or EventLog()
+    return ExperimentRun(environment_of(config, 0, places(), event_log), event_log)
 
 
 def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> None:
     output: list[Event] = []
-    run = run_of(RECIPE)
+    run = run_of(EXPERIMENT)
     run.notify = output.append
     records = run.go()
     assert [record["cycle"] for record in records] == [0, 1, 2, 3]
@@ -177,17 +177,17 @@ def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> 
     )
     assert "by 4 scores on test examples up to 24 labels; the criterion is 90 %" in why
     assert [event["why"] for event in output if event["event"] == "enough"] == [why]
-    step = run.journal.load_step("3/stop")
+    step = run.event_log.load_step("3/stop")
     assert step is not None
     assert (step["is_over"], step["why"]) == (True, why)
-    waiting = run.journal.load_step("0/stop")
+    waiting = run.event_log.load_step("0/stop")
     assert waiting is not None
     assert waiting["why"] == "1 scores so far, and a forecast needs 4"
 
 
 def test_a_rule_that_never_holds_changes_nothing() -> None:
-    stopped = run_of(replace(RECIPE, stop=NEVER)).go()
-    usual = run_of(replace(RECIPE, stop=None)).go()
+    stopped = run_of(replace(EXPERIMENT, stop=NEVER)).go()
+    usual = run_of(replace(EXPERIMENT, stop=None)).go()
     assert [item["accuracy"] for item in stopped] == [
         record["accuracy"] for record in usual
     ]
@@ -197,18 +197,18 @@ def test_a_rule_that_never_holds_changes_nothing() -> None:
 
 def test_what_was_decided_holds_after_a_restart(tmp_path: Path) -> None:
     """Check that a decision persists even if the rule would now decide differently."""
-    journal = EventLog(tmp_path / "journal.sqlite")
-    first = run_of(RECIPE, journal).go()
-    again = run_of(replace(RECIPE, stop=NEVER), journal).go()
+    event_log = EventLog(tmp_path / "event_log.sqlite")
+    first = run_of(EXPERIMENT, event_log).go()
+    again = run_of(replace(EXPERIMENT, stop=NEVER), event_log).go()
     assert len(again) == len(first) == 4
     assert again[-1]["stopped"] == first[-1]["stopped"]
 
 
 def test_no_label_is_bought_after_a_stop() -> None:
-    run = run_of(RECIPE)
+    run = run_of(EXPERIMENT)
     records = run.go()
     assert records[-1]["labeled"] == 3 * (2 + 3 * 2)
-    sites = run.world.members.values()  # type: ignore[attr-defined]
+    sites = run.simulation.members.values()  # type: ignore[attr-defined]
     assert sum(len(site.labels) for site in sites) == 24
 
 
@@ -280,7 +280,7 @@ def test_the_first_scores_that_make_a_curve_are_taken() -> None:
 
 def test_a_budget_that_is_chosen_from_nothing_has_no_cycle_to_stop_after() -> None:
     with pytest.raises(ValueError, match="there is no cycle to stop after"):
-        is_one_pass(Recipe("a", strategy=Spec("fale"), stop=SOON))
+        is_one_pass(ExperimentConfig("a", strategy=Spec("fale"), stop=SOON))
 
 
 def test_a_record_without_its_labels_or_its_score_is_no_point_of_a_curve() -> None:

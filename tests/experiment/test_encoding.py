@@ -16,7 +16,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.store import SeenRows
 from fallow.sites.view import SiteView
@@ -29,7 +29,7 @@ from fallow.study.study import run_study
 from fallow.study.study_run import Setup, StudyRun
 from tests.encoders.asks import draw_pictures
 
-TINY = Recipe(
+TINY = ExperimentConfig(
     "tiny",
     partition=Spec("dirichlet", {"alpha": 1.0}),
     sites=4,
@@ -52,23 +52,23 @@ def photos(rows: int = 80) -> Dataset:
 
 
 def begin_run(
-    recipe: Recipe, dataset: Dataset, kept: FeatureStore | None = None
+    config: ExperimentConfig, dataset: Dataset, kept: FeatureStore | None = None
 ) -> ExperimentRun:
     """Start a run whose sites see features."""
-    journal = EventLog()
-    run = ExperimentRun(environment_of(recipe, 0, dataset, journal, kept=kept), journal)
+    event_log = EventLog()
+    run = ExperimentRun(environment_of(config, 0, dataset, event_log, kept=kept), event_log)
     run.initial()
     return run
 
 
 def seen_by_row(run: ExperimentRun, dataset: Dataset) -> torch.Tensor:
     """Return the features of each example of a data set, in its order."""
-    world = run.world
-    assert isinstance(world, SimulatedEnvironment)
-    assert world.features is not None
-    seen = torch.zeros(len(dataset.x), world.features.encoder.width((3, 9, 9)))
-    for name, at in world.features.at.items():
-        seen[at] = world.members[name].seen[:]
+    simulation = run.simulation
+    assert isinstance(simulation, SimulatedEnvironment)
+    assert simulation.features is not None
+    seen = torch.zeros(len(dataset.x), simulation.features.encoder.width((3, 9, 9)))
+    for name, at in simulation.features.at.items():
+        seen[at] = simulation.members[name].seen[:]
     return seen
 
 
@@ -76,17 +76,17 @@ def seen_by_row(run: ExperimentRun, dataset: Dataset) -> torch.Tensor:
 def test_features_are_the_same_for_every_partition(name: str) -> None:
     result = photos()
     fields = {"convolution": {"filters": 3, "patch": 3}, "fourier": {"features": 20}}
-    recipe = replace(TINY, encoder=Spec(name, fields.get(name, {})))
+    config = replace(TINY, encoder=Spec(name, fields.get(name, {})))
     kept = FeatureStore()
     runs = [
-        begin_run(replace(recipe, partition=partition, sites=sites), result, kept)
+        begin_run(replace(config, partition=partition, sites=sites), result, kept)
         for partition, sites in (
             (Spec("dirichlet", {"alpha": 0.01}), 3),
             (Spec("dirichlet", {"alpha": 1.0}), 5),
             (Spec("iid"), 6),
         )
     ]
-    states = [run.world.encoded_by for run in runs]
+    states = [run.simulation.encoded_by for run in runs]
     for state in states[1:]:
         assert state is not None
         assert states[0] is not None
@@ -95,10 +95,10 @@ def test_features_are_the_same_for_every_partition(name: str) -> None:
         }
     raw = []
     for run in runs:
-        assert isinstance(run.world, SimulatedEnvironment)
-        assert run.world.features is not None
-        some = next(iter(run.world.members.values()))
-        source, _ = run.world.features.of_site(some.id, some.x, some.memory["encode"])
+        assert isinstance(run.simulation, SimulatedEnvironment)
+        assert run.simulation.features is not None
+        some = next(iter(run.simulation.members.values()))
+        source, _ = run.simulation.features.of_site(some.id, some.x, some.memory["encode"])
         raw.append(source)
     assert all(source is raw[0] for source in raw), "features were computed again"
 
@@ -133,19 +133,19 @@ def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
     result = photos()
     twin = replace(result, x_test=result.x[:7], y_test=result.y[:7])
     run = begin_run(TINY, twin)
-    assert isinstance(run.world, SimulatedEnvironment)
-    assert torch.allclose(run.world.x_test, seen_by_row(run, result)[:7], atol=1e-6)
+    assert isinstance(run.simulation, SimulatedEnvironment)
+    assert torch.allclose(run.simulation.x_test, seen_by_row(run, result)[:7], atol=1e-6)
 
 
 def test_units_are_left_out_where_the_recipe_says_so() -> None:
     result = photos()
     run = begin_run(replace(TINY, standardize="none"), result)
-    assert run.world.scale is None
-    assert isinstance(run.world, SimulatedEnvironment)
-    assert run.world.features is not None
-    state = run.world.encoded_by
+    assert run.simulation.scale is None
+    assert isinstance(run.simulation, SimulatedEnvironment)
+    assert run.simulation.features is not None
+    state = run.simulation.encoded_by
     assert state is not None
-    z = encode_rows(run.world.features.encoder, result.x, state)
+    z = encode_rows(run.simulation.features.encoder, result.x, state)
     assert torch.allclose(seen_by_row(run, result), z, atol=1e-6)
 
 
@@ -153,15 +153,17 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
     tmp_path: Path,
 ) -> None:
     result = photos()
-    small = ExperimentRun(environment_of(TINY, 0, result, journal := EventLog()), journal)
+    small = ExperimentRun(
+        environment_of(TINY, 0, result, event_log := EventLog()), event_log
+    )
     records = small.go()
     kept = FeatureStore(tmp_path / "features", memory=0)
     large = ExperimentRun(
-        environment_of(TINY, 0, result, journal := EventLog(), kept=kept), journal
+        environment_of(TINY, 0, result, event_log := EventLog(), kept=kept), event_log
     )
     again = large.go()
-    assert isinstance(large.world, SimulatedEnvironment)
-    some = next(iter(large.world.members.values()))
+    assert isinstance(large.simulation, SimulatedEnvironment)
+    some = next(iter(large.simulation.members.values()))
     assert isinstance(some.seen, SeenRows)
     for one, other in zip(records, again, strict=True):
         assert one["accuracy"] == other["accuracy"]
@@ -175,9 +177,9 @@ def test_outputs_for_rows_in_a_file_are_those_for_rows_in_memory(tmp_path: Path)
     runs = [begin_run(TINY, result), begin_run(TINY, result, kept)]
     looks = []
     for run in runs:
-        assert isinstance(run.world, SimulatedEnvironment)
-        site = next(iter(run.world.members.values()))
-        site.remember("global", run.world.fresh(torch.Generator().manual_seed(0)))
+        assert isinstance(run.simulation, SimulatedEnvironment)
+        site = next(iter(run.simulation.members.values()))
+        site.remember("global", run.simulation.fresh(torch.Generator().manual_seed(0)))
         view = SiteView(site, 0)
         assert sum(len(rows) for rows in view.blocks("pool", 4)) == view.pool
         looks.append(view.logits("global"))
@@ -199,30 +201,30 @@ def test_more_features_than_can_be_solved_for_are_refused_with_a_way_out() -> No
 def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:
     result = photos()
     whole = ExperimentRun(
-        environment_of(TINY, 0, result, journal := EventLog()), journal
+        environment_of(TINY, 0, result, event_log := EventLog()), event_log
     ).go()
-    journal = EventLog(tmp_path / "journal.sqlite")
-    ExperimentRun(environment_of(TINY, 0, result, journal), journal).first_phase()
-    journal.close()
-    journal = EventLog(tmp_path / "journal.sqlite")
-    again = ExperimentRun(environment_of(TINY, 0, result, journal), journal).go()
+    event_log = EventLog(tmp_path / "event_log.sqlite")
+    ExperimentRun(environment_of(TINY, 0, result, event_log), event_log).first_phase()
+    event_log.close()
+    event_log = EventLog(tmp_path / "event_log.sqlite")
+    again = ExperimentRun(environment_of(TINY, 0, result, event_log), event_log).go()
     assert [r["accuracy"] for r in again] == [r["accuracy"] for r in whole]
-    journal.close()
+    event_log.close()
 
 
 def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> None:
     result = photos()
-    recipe = replace(TINY, encoder=Spec("identity"))
-    path = tmp_path / "journal.sqlite"
-    journal = EventLog(path)
-    ExperimentRun(environment_of(recipe, 0, result, journal), journal).initial()
-    journal.close()
-    journal = EventLog(path)
-    run = ExperimentRun(environment_of(recipe, 0, result, journal), journal)
+    config = replace(TINY, encoder=Spec("identity"))
+    path = tmp_path / "event_log.sqlite"
+    event_log = EventLog(path)
+    ExperimentRun(environment_of(config, 0, result, event_log), event_log).initial()
+    event_log.close()
+    event_log = EventLog(path)
+    run = ExperimentRun(environment_of(config, 0, result, event_log), event_log)
     run.initial()
-    assert isinstance(run.world, SimulatedEnvironment)
-    assert next(iter(run.world.members.values())).seen[:].shape[1] == 3 * 9 * 9
-    journal.close()
+    assert isinstance(run.simulation, SimulatedEnvironment)
+    assert next(iter(run.simulation.members.values())).seen[:].shape[1] == 3 * 9 * 9
+    event_log.close()
 
 
 def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> None:
@@ -230,16 +232,16 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
     phases = Phases(tmp_path)
     records = []
     for strategy in ("entropy", "random", "entropy"):
-        recipe = replace(TINY, strategy=Spec(strategy))
+        config = replace(TINY, strategy=Spec(strategy))
         run = ExperimentRun(
-            environment_of(recipe, 0, result, journal := EventLog()), journal, phases
+            environment_of(config, 0, result, event_log := EventLog()), event_log, phases
         )
         records.append([r["accuracy"] for r in run.go()])
     assert records[0] == records[2]
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
     other = replace(TINY, encoder=Spec("fourier", {"features": 12}))
     ExperimentRun(
-        environment_of(other, 0, result, journal := EventLog()), journal, phases
+        environment_of(other, 0, result, event_log := EventLog()), event_log, phases
     ).go()
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
@@ -247,13 +249,13 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
 # -- the saved model -------------------------------------------------------------------
 
 
-def finish_study(recipe: Recipe, folder: Path) -> tuple[ExperimentRun, Path]:
-    journal = EventLog(folder / "journal.sqlite")
+def finish_study(config: ExperimentConfig, folder: Path) -> tuple[ExperimentRun, Path]:
+    event_log = EventLog(folder / "event_log.sqlite")
     run = ExperimentRun(
-        environment_of(recipe, 0, photos(), journal), journal, folder=folder
+        environment_of(config, 0, photos(), event_log), event_log, folder=folder
     )
     run.go()
-    journal.close()
+    event_log.close()
     return run, folder / "model.safetensors"
 
 
@@ -265,15 +267,15 @@ def test_a_saved_model_encodes_new_rows_as_it_was_trained(tmp_path: Path) -> Non
     hits = float((outputs.argmax(1) == result.y_test).double().mean())
     records = (tmp_path / "records.jsonl").read_text().splitlines()
     assert f'"accuracy": {hits}' in records[-1]
-    assert run.recipe.encoder == TINY.encoder
+    assert run.config.encoder == TINY.encoder
 
 
 def test_a_model_from_before_there_were_encoders_still_predicts(tmp_path: Path) -> None:
-    recipe = replace(TINY, encoder=None)
-    _, path = finish_study(recipe, tmp_path)
+    config = replace(TINY, encoder=None)
+    _, path = finish_study(config, tmp_path)
     saved = load_tree(path, tmp_path)
     assert "encoder" not in saved
-    outputs = outputs_of(recipe, saved, saved["state"], photos().x_test)
+    outputs = outputs_of(config, saved, saved["state"], photos().x_test)
     assert outputs.shape == (20, 2)
 
 
@@ -296,8 +298,8 @@ def test_an_encoder_is_named_in_words_objects_and_toml() -> None:
     wanted = Spec("convolution", {"filters": 8})
     assert with_settings(TINY, {"encoder": "convolution:filters=8"}).encoder == wanted
     written = {"name": "a", "encoder": {"name": "convolution", "filters": 8}}
-    assert recipe_from(written).encoder == wanted
-    assert recipe_from({"name": "a", "encoder": "convolution:filters=8"}).encoder == wanted
+    assert config_from(written).encoder == wanted
+    assert config_from({"name": "a", "encoder": "convolution:filters=8"}).encoder == wanted
 
 
 def test_an_encoder_beside_features_is_refused() -> None:
@@ -334,8 +336,8 @@ def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> No
         x_test=result.x_test.numpy(),
         y_test=result.y_test.numpy(),
     )
-    recipe = replace(TINY, data=str(tmp_path / "photos.npz"), cycles=0)
+    config = replace(TINY, data=str(tmp_path / "photos.npz"), cycles=0)
     cells = [StudyRun("random", 0), StudyRun("random", 1)]
-    setup = Setup(recipe, tmp_path / "study")
+    setup = Setup(config, tmp_path / "study")
     assert run_study(setup, cells, jobs=2) == []
     assert all((cell.folder(setup.out) / "records.jsonl").exists() for cell in cells)

@@ -25,16 +25,16 @@ from fallow.experiment.record import EvaluationScore, Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.strategies import Margin
-from tests.worlds import Simulation, tables, world
+from tests.simulations import Simulation, simulation, tables
 
 SITES = ("a", "b", "c")
 POOL = 24
 PICKS = 3
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     "evaluated",
     partition=Spec("iid"),
     sites=3,
@@ -54,7 +54,7 @@ RECIPE = Recipe(
 
 def built(seed: int = 0, method: EvaluationSet | None = None) -> Simulation:
     """Return sites with evaluation sets, a query's selections and known model outputs."""
-    result = world(tables(rows=POOL), Margin(), seed)
+    result = simulation(tables(rows=POOL), Margin(), seed)
     parts = next(iter(result.members.values())).parts
     parts.methods["evaluation_set"] = method or EvaluationSet(0.4)
     return result
@@ -91,7 +91,7 @@ def run_evaluation(
     method.draw_rows(simulation.ask("evaluation_set"), budget, counts)
     labels = truth(simulation)
     for name, site in simulation.members.items():
-        rows = site.memory["picks"]["rows"].tolist()
+        rows = site.memory["selected"]["rows"].tolist()
         output = [row for row in rows if row not in (silent or {}).get(name, [])]
         site.buy([Label(row, float(labels[name][row]), 0) for row in output])
         site.forget(keep=("outlook",))
@@ -123,7 +123,7 @@ def test_rows_of_the_query_alone_would_say_something_else() -> None:
     result = built()
     labels = truth(result)
     hits = []
-    for name, rows in result.picks(PICKS).items():
+    for name, rows in result.selected(PICKS).items():
         predicted = result.members[name].parts.hidden[name][rows]
         hits += (predicted == labels[name][rows]).tolist()
     assert abs(fmean(hits) - true_accuracy(result)) > 0.03
@@ -144,17 +144,19 @@ def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
     method = EvaluationSet(0.4)
     budget = dict.fromkeys(SITES, PICKS + 2)
     result.query(dict.fromkeys(SITES, PICKS))
-    chosen = {name: site.memory["picks"]["rows"] for name, site in result.members.items()}
+    chosen = {
+        name: site.memory["selected"]["rows"] for name, site in result.members.items()
+    }
     method.draw_rows(result.ask("evaluation_set"), budget, dict.fromkeys(SITES, 2))
     for name, site in result.members.items():
-        picks = site.memory["picks"]
-        assert picks["rows"][:PICKS].tolist() == chosen[name].tolist()
-        assert picks["beside"].tolist() == [False] * PICKS + [True] * 2
-        assert len(set(picks["rows"].tolist())) == PICKS + 2
-        assert picks["rows"].max() < POOL
-        drawn = picks["probability"][PICKS:].tolist()
+        selected = site.memory["selected"]
+        assert selected["rows"][:PICKS].tolist() == chosen[name].tolist()
+        assert selected["beside"].tolist() == [False] * PICKS + [True] * 2
+        assert len(set(selected["rows"].tolist())) == PICKS + 2
+        assert selected["rows"].max() < POOL
+        drawn = selected["probability"][PICKS:].tolist()
         assert drawn == pytest.approx([2 / (POOL - PICKS)] * 2)
-        assert picks["probability"][:PICKS].isnan().all()
+        assert selected["probability"][:PICKS].isnan().all()
 
 
 def test_every_row_that_is_left_is_drawn_equally_often() -> None:
@@ -163,10 +165,10 @@ def test_every_row_that_is_left_is_drawn_equally_often() -> None:
         result = built(seed)
         result.query({"a": PICKS})
         EvaluationSet(0.4).draw_rows(result.ask("evaluation_set"), {"a": 5}, {"a": 2})
-        picks = result.members["a"].memory["picks"]
-        times[picks["rows"][picks["beside"]]] += 1
+        selected = result.members["a"].memory["selected"]
+        times[selected["rows"][selected["beside"]]] += 1
     result.query({"a": PICKS})
-    chosen = result.members["a"].memory["picks"]["rows"]
+    chosen = result.members["a"].memory["selected"]["rows"]
     assert times[chosen].sum() == 0
     left = times[[row for row in range(POOL) if row not in chosen.tolist()]]
     expected = 300 / (POOL - PICKS)
@@ -186,7 +188,7 @@ def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> Non
     method.draw_rows(other.ask("evaluation_set"), budget, counts)
     labels = truth(other)
     for name, site in other.members.items():
-        rows = site.memory["picks"]["rows"].tolist()
+        rows = site.memory["selected"]["rows"].tolist()
         site.buy([Label(row, float(labels[name][row]), 0) for row in rows])
         site.remember("global", {"w": torch.zeros(1), "stats": torch.zeros(0)})
     after = describe_tallies(
@@ -334,16 +336,18 @@ def places(rows: int = 150, is_number: bool = False) -> Dataset:
     return Dataset("places", x[:cut], y[:cut], x[cut:], y[cut:], classes=("a", "b", "c"))
 
 
-def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[Record]:
-    journal = EventLog()
+def records_of(
+    config: ExperimentConfig, seed: int = 0, is_number: bool = False
+) -> list[Record]:
+    event_log = EventLog()
     return ExperimentRun(
-        environment_of(recipe, seed, places(is_number=is_number), journal), journal
+        environment_of(config, seed, places(is_number=is_number), event_log), event_log
     ).go()
 
 
 def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None:
-    records = records_of(RECIPE)
-    plain = records_of(replace(RECIPE, evaluation_fraction=0.0))
+    records = records_of(EXPERIMENT)
+    plain = records_of(replace(EXPERIMENT, evaluation_fraction=0.0))
     assert [record["labeled"] for record in records] == [12, 27, 42]
     assert [record["labeled"] for record in plain] == [12, 27, 42]
     result = [record.get("evaluation_set") for record in records]
@@ -359,18 +363,24 @@ def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None
     assert second is not None
     assert (first["rows"], second["rows"]) == (88, 73)
     assert all("evaluation_set" not in record for record in plain)
-    verbs = {entry["verb"] for entry in records[2]["revealed"]}
-    assert {"draw", "outlook", "tally"} <= verbs
+    functions = {entry["function"] for entry in records[2]["revealed"]}
+    assert {"draw", "outlook", "tally"} <= functions
 
 
 def test_the_setting_is_part_of_a_digest_only_where_it_is_used() -> None:
-    assert Recipe("a").digest == Recipe("a", evaluation_fraction=0.0).digest
-    assert Recipe("a").digest != Recipe("a", evaluation_fraction=0.1).digest
+    assert (
+        ExperimentConfig("a").digest
+        == ExperimentConfig("a", evaluation_fraction=0.0).digest
+    )
+    assert (
+        ExperimentConfig("a").digest
+        != ExperimentConfig("a", evaluation_fraction=0.1).digest
+    )
 
 
 def test_errors_of_numbers_are_in_units_of_their_variance() -> None:
-    recipe = replace(RECIPE, training=Spec("fedavg"), strategy=Spec("random"), rounds=8)
-    result = records_of(recipe, is_number=True)
+    config = replace(EXPERIMENT, training=Spec("fedavg"), strategy=Spec("random"), rounds=8)
+    result = records_of(config, is_number=True)
     score = result[1]["evaluation_set"]
     assert score["score"] is not None
     assert result[1]["mse"] is not None
@@ -383,17 +393,19 @@ def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(
         ValueError, match=r"evaluation_fraction is .*; it is the fraction of each cycle's"
     ):
-        Recipe("a", evaluation_fraction=share)
+        ExperimentConfig("a", evaluation_fraction=share)
 
 
 def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
     with pytest.raises(
         ValueError, match="set queries_per_cycle=1 or evaluation_fraction=0"
     ):
-        Recipe("a", evaluation_fraction=0.1, queries_per_cycle=2)
+        ExperimentConfig("a", evaluation_fraction=0.1, queries_per_cycle=2)
     with pytest.raises(ValueError, match="fale selects each budget from scratch"):
-        is_one_pass(Recipe("a", strategy=Spec("fale"), evaluation_fraction=0.1))
+        is_one_pass(ExperimentConfig("a", strategy=Spec("fale"), evaluation_fraction=0.1))
     with pytest.raises(
         ValueError, match=r"evaluation_fraction=0.1 does not support local privacy"
     ):
-        records_of(replace(RECIPE, evaluation_fraction=0.1, privacy=Privacy(epsilon=1.0)))
+        records_of(
+            replace(EXPERIMENT, evaluation_fraction=0.1, privacy=Privacy(epsilon=1.0))
+        )

@@ -18,60 +18,62 @@ from tests.keys import key_of
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
+    return tmp_path / "event_log.sqlite"
 
 
 @pytest.fixture
-def journal(path: Path) -> Iterator[EventLog]:
+def event_log(path: Path) -> Iterator[EventLog]:
     made = EventLog(path)
     yield made
     made.close()
 
 
-def test_an_exchange_is_recalled_under_its_key_and_contents(journal: EventLog) -> None:
+def test_an_exchange_is_recalled_under_its_key_and_contents(event_log: EventLog) -> None:
     entry = {"answers": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
-    assert journal.recall(key_of("0/train/0/0"), "digest") is None
-    journal.record(key_of("0/train/0/0"), "digest", entry)
-    recalled = journal.recall(key_of("0/train/0/0"), "digest")
+    assert event_log.recall(key_of("0/train/0/0"), "digest") is None
+    event_log.record(key_of("0/train/0/0"), "digest", entry)
+    recalled = event_log.recall(key_of("0/train/0/0"), "digest")
     assert recalled is not None
     assert torch.equal(recalled["answers"]["a"].pop("w"), torch.arange(3.0))
     assert recalled == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
 
 
-def test_the_same_key_with_other_contents_is_refused(journal: EventLog) -> None:
-    journal.record(key_of("0/query/0"), "one", {})
+def test_the_same_key_with_other_contents_is_refused(event_log: EventLog) -> None:
+    event_log.record(key_of("0/query/0"), "one", {})
     with pytest.raises(
         StorageError, match=r"exchange 0/query/0 of .* was recorded with other contents"
     ):
-        journal.recall(key_of("0/query/0"), "two")
+        event_log.recall(key_of("0/query/0"), "two")
 
 
-def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: EventLog) -> None:
+def test_a_finished_step_forgets_its_own_exchanges_and_no_others(
+    event_log: EventLog,
+) -> None:
     keys = ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/query/0")
     for key in keys:
-        journal.record(key_of(key), "d", {})
-    journal.finish("1/train", {"seconds": 1.0})
-    kept = [key for key in keys if journal.recall(key_of(key), "d") is not None]
+        event_log.record(key_of(key), "d", {})
+    event_log.finish("1/train", {"seconds": 1.0})
+    kept = [key for key in keys if event_log.recall(key_of(key), "d") is not None]
     assert kept == ["11/train/0/0", "1/query/0"]
-    assert journal.exchanges() == [key_of(key) for key in kept]
+    assert event_log.exchanges() == [key_of(key) for key in kept]
 
 
-def test_a_step_gives_what_a_resumed_run_will_read(journal: EventLog) -> None:
-    returned = journal.finish("0/query", {"memo": {3: (1, 2.5)}})
-    assert returned == journal.load_step("0/query") == {"memo": {"3": [1, 2.5]}}
-    assert journal.load_step("1/query") is None
+def test_a_step_gives_what_a_resumed_run_will_read(event_log: EventLog) -> None:
+    returned = event_log.finish("0/query", {"memo": {3: (1, 2.5)}})
+    assert returned == event_log.load_step("0/query") == {"memo": {"3": [1, 2.5]}}
+    assert event_log.load_step("1/query") is None
 
 
 def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
-    journal: EventLog,
+    event_log: EventLog,
 ) -> None:
-    with pytest.raises(ZeroDivisionError), journal.transaction():
-        journal.keep("a", "local", {"w": torch.zeros(2)})
-        with journal.transaction():
-            journal.write("a", [Label(1, 2.0, 0)])
+    with pytest.raises(ZeroDivisionError), event_log.transaction():
+        event_log.keep("a", "local", {"w": torch.zeros(2)})
+        with event_log.transaction():
+            event_log.write("a", [Label(1, 2.0, 0)])
         raise ZeroDivisionError
-    assert journal.load_states("a") == {}
-    assert journal.load_labels("a") == []
+    assert event_log.load_states("a") == {}
+    assert event_log.load_labels("a") == []
 
 
 def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
@@ -94,10 +96,10 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     again.close()
 
 
-def test_a_row_is_never_labeled_twice(journal: EventLog) -> None:
-    journal.write("a", [Label(3, 1.0, 0)])
+def test_a_row_is_never_labeled_twice(event_log: EventLog) -> None:
+    event_log.write("a", [Label(3, 1.0, 0)])
     with pytest.raises(StorageError, match="UNIQUE constraint"):
-        journal.write("a", [Label(3, 2.0, 1)])
+        event_log.write("a", [Label(3, 2.0, 1)])
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,12 @@ def test_a_row_is_never_labeled_twice(journal: EventLog) -> None:
     ],
 )
 def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
-    journal = EventLog(path)
-    journal.record(key_of("1/train/0/0"), "d", {"answers": {}, "up": 1, "down": 2})
-    journal.finish("0/train", {"state": torch.zeros(4)})
-    journal.keep("a", "local", {"w": torch.zeros(4)})
-    journal.write("a", [Label(3, 1.0, 0)])
-    journal.close()
+    event_log = EventLog(path)
+    event_log.record(key_of("1/train/0/0"), "d", {"answers": {}, "up": 1, "down": 2})
+    event_log.finish("0/train", {"state": torch.zeros(4)})
+    event_log.keep("a", "local", {"w": torch.zeros(4)})
+    event_log.write("a", [Label(3, 1.0, 0)])
+    event_log.close()
     with sqlite3.connect(path) as db:
         db.execute(sql)
     db.close()
@@ -135,13 +137,13 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
 def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
     tmp_path: Path, path: Path
 ) -> None:
-    journal = EventLog(path)
+    event_log = EventLog(path)
     for step in range(3):
-        journal.finish(f"{step}/train", {"state": torch.full((400,), float(step))})
-        journal.write(
+        event_log.finish(f"{step}/train", {"state": torch.full((400,), float(step))})
+        event_log.write(
             "a", [Label(row, 1.0, step) for row in range(40 * step, 40 * step + 40)]
         )
-    journal.close()
+    event_log.close()
     whole = path.read_bytes()
     noticed = 0
     for at in range(0, len(whole), 512):
@@ -173,13 +175,13 @@ def test_a_file_that_is_no_journal_is_reported_as_damage(
     path: Path, content: bytes
 ) -> None:
     path.write_bytes(content)
-    with pytest.raises(StorageError, match=r"journal\.sqlite is damaged"):
+    with pytest.raises(StorageError, match=r"event_log\.sqlite is damaged"):
         EventLog(path)
 
 
 def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot be written .*: free some space"):
-        EventLog(tmp_path / "nowhere" / "journal.sqlite")
+        EventLog(tmp_path / "nowhere" / "event_log.sqlite")
 
 
 @pytest.mark.parametrize(

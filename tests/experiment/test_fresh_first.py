@@ -18,7 +18,7 @@ from fallow.core.view import View
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import FedAvg
 from tests.sites.test_agree import TINY
@@ -64,14 +64,14 @@ class LabelCounter:
         return {"train": len(view.labels), "held": len(view.validation_labels)}
 
 
-def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
-    journal = EventLog()
-    world = build_environment(recipe, 0, journal)
-    method = LabelCounter(recipe.training_config)
-    for site in world.members.values():
-        site.parts = replace(site.parts, methods={**world.methods, "training": method})
-    world = replace(world, methods={**world.methods, "training": method})
-    ExperimentRun(world, journal).go()
+def count_labels(config: ExperimentConfig) -> list[tuple[int, int]]:
+    event_log = EventLog()
+    simulation = build_environment(config, 0, event_log)
+    method = LabelCounter(config.training_config)
+    for site in simulation.members.values():
+        site.parts = replace(site.parts, methods={**simulation.methods, "training": method})
+    simulation = replace(simulation, methods={**simulation.methods, "training": method})
+    ExperimentRun(simulation, event_log).go()
     return method.seen
 
 
@@ -105,8 +105,8 @@ def test_a_recipe_without_a_second_round_is_refused() -> None:
 @pytest.mark.parametrize("restart", ["fresh", "continue"])
 def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> None:
     training = Spec("dpfl", {"budget": 2})
-    recipe = replace(
+    config = replace(
         FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
     )
-    record = ExperimentRun(build_environment(recipe, 0, EventLog()), EventLog()).go()
+    record = ExperimentRun(build_environment(config, 0, EventLog()), EventLog()).go()
     assert record[-1]["labeled"] == 3 * 20 and record[-1]["labels_validation"] == 3 * 10

@@ -26,9 +26,9 @@ def test_a_purchase_is_split_by_class_and_a_single_label_trains() -> None:
 
 def test_held_labels_are_there_after_the_journal_is_opened_again(tmp_path: Path) -> None:
     labels = [Label(0, 1.0, 0, is_validation=True), Label(1, 0.0, 0)]
-    journal = EventLog(tmp_path / "journal.sqlite")
-    journal.write("a", labels)
-    journal.close()
-    again = EventLog(tmp_path / "journal.sqlite")
+    event_log = EventLog(tmp_path / "event_log.sqlite")
+    event_log.write("a", labels)
+    event_log.close()
+    again = EventLog(tmp_path / "event_log.sqlite")
     assert again.load_labels("a") == labels
     again.close()

@@ -19,7 +19,7 @@ from fallow.experiment.record import Record
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, build_environment
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.study.predict import predict_file
@@ -34,7 +34,7 @@ FALE = "fale@training=server-solve@initial=0"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def config(tmp_path: Path) -> ExperimentConfig:
     """Return 90 examples of 3 features on different scales, with a linear target."""
     draw = np.random.default_rng(0)
     x = draw.standard_t(3, size=(120, 3)) * [1.0, 100.0, 0.01] + [0.0, 1e4, 5.0]
@@ -46,7 +46,7 @@ def recipe(tmp_path: Path) -> Recipe:
         x_test=x[90:],
         y_test=y[90:],
     )
-    return Recipe(
+    return ExperimentConfig(
         name="numbers",
         data=str(tmp_path / "numbers.npz"),
         partition=Spec("iid"),
@@ -61,38 +61,40 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def run_query(recipe: Recipe, strategy: str, seed: int = 0) -> list[Record]:
-    journal = EventLog()
+def run_query(config: ExperimentConfig, strategy: str, seed: int = 0) -> list[Record]:
+    event_log = EventLog()
     run = ExperimentRun(
-        build_environment(variant(recipe, strategy), seed, journal), journal
+        build_environment(variant(config, strategy), seed, event_log), event_log
     )
     return run.go()
 
 
-def run_and_read(recipe: Recipe, strategy: str, out: Path) -> list[dict[str, Any]]:
+def run_and_read(
+    config: ExperimentConfig, strategy: str, out: Path
+) -> list[dict[str, Any]]:
     cell = StudyRun(strategy, 0)
-    run_one(Setup(recipe, out), cell)
+    run_one(Setup(config, out), cell)
     lines = (cell.folder(out) / "records.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def list_bought_rows(out: Path, strategy: str, cycle: int) -> list[tuple[str, int]]:
-    journal = EventLog(
-        StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
+    event_log = EventLog(
+        StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "event_log.sqlite"
     )
     bought_rows = [
         (site, label.row)
         for site in ("site-0", "site-1", "site-2")
-        for label in journal.load_labels(site)
+        for label in event_log.load_labels(site)
     ]
-    journal.close()
+    event_log.close()
     return bought_rows
 
 
 def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    rows = run_and_read(recipe, FALE, tmp_path / "out")
+    rows = run_and_read(config, FALE, tmp_path / "out")
     assert [row["cycle"] for row in rows] == [1, 2]
     assert [row["labeled"] for row in rows] == [
         15,
@@ -105,11 +107,11 @@ def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
 
 
 def test_first_labels_are_random_or_the_strategys_own(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    beside = run_and_read(recipe, "fale@training=server-solve", tmp_path / "a")
+    beside = run_and_read(config, "fale@training=server-solve", tmp_path / "a")
     own = run_and_read(
-        recipe, "fale@training=server-solve@initial_by=query", tmp_path / "b"
+        config, "fale@training=server-solve@initial_by=query", tmp_path / "b"
     )
     assert [r["labeled"] for r in beside] == [r["labeled"] for r in own] == [21, 36]
     weights = [label.weight for label in _labels(tmp_path / "a", 1)]
@@ -123,24 +125,26 @@ def _labels(out: Path, cycle: int, by_strategy: bool = False) -> list[Any]:
     strategy = "fale@training=server-solve"
     if by_strategy:
         strategy += "@initial_by=query"
-    journal = EventLog(
-        StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
+    event_log = EventLog(
+        StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "event_log.sqlite"
     )
-    outcome = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
-    journal.close()
+    outcome = [label for i in range(3) for label in event_log.load_labels(f"site-{i}")]
+    event_log.close()
     return outcome
 
 
-def test_a_budget_that_is_done_is_not_run_again(recipe: Recipe, tmp_path: Path) -> None:
-    whole = run_and_read(recipe, FALE, tmp_path / "whole")
-    first = Setup(recipe, tmp_path / "count")
+def test_a_budget_that_is_done_is_not_run_again(
+    config: ExperimentConfig, tmp_path: Path
+) -> None:
+    whole = run_and_read(config, FALE, tmp_path / "whole")
+    first = Setup(config, tmp_path / "count")
     cell = StudyRun(FALE, 0)
     assert work(first, cell) == WELL
     moments = int((first.out / "points").read_text())
-    killed = Setup(recipe, tmp_path / "killed")
+    killed = Setup(config, tmp_path / "killed")
     deaths = [work(killed, cell, deadly) for deadly in range(3, moments, moments // 8)]
     assert KILLED in deaths
-    again = run_and_read(recipe, FALE, tmp_path / "killed")
+    again = run_and_read(config, FALE, tmp_path / "killed")
     assert [drop_seconds(row) for row in again] == [drop_seconds(row) for row in whole]
     asked = [key for key in exchanges(killed.out) if key.startswith("0/query")]
     assert len(asked) < 3 * len(
@@ -152,98 +156,108 @@ def drop_seconds(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "seconds"}
 
 
-def test_a_shared_budget_goes_where_the_scores_are(recipe: Recipe, tmp_path: Path) -> None:
-    (row, _) = run_and_read(recipe, FALE, tmp_path)
+def test_a_shared_budget_goes_where_the_scores_are(
+    config: ExperimentConfig, tmp_path: Path
+) -> None:
+    (row, _) = run_and_read(config, FALE, tmp_path)
     bought = [counts[0] for counts in row["labeled_per_site"].values()]
     assert sum(bought) == 15 and bought != [5, 5, 5]
 
 
 def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
-    recipe: Recipe,
+    config: ExperimentConfig,
 ) -> None:
     with pytest.raises(
         ValueError, match="core-set needs a model, and under protocol=one_pass"
     ):
-        prepare_study(Setup(recipe, Path()), ["core-set@protocol=one_pass"], 0)
+        prepare_study(Setup(config, Path()), ["core-set@protocol=one_pass"], 0)
     with pytest.raises(ValueError, match="which requires protocol=one_pass"):
-        prepare_study(Setup(recipe, Path()), ["random@initial_by=query"], 0)
-    assert not is_one_pass(variant(recipe, "fale@protocol=cycles"))
+        prepare_study(Setup(config, Path()), ["random@initial_by=query"], 0)
+    assert not is_one_pass(variant(config, "fale@protocol=cycles"))
 
 
-def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
-    rows = run_query(recipe, "random@initial=0")
+def test_a_run_may_begin_without_any_label(config: ExperimentConfig) -> None:
+    rows = run_query(config, "random@initial=0")
     assert [row["labeled"] for row in rows] == [0, 15, 30]
     assert error_of(rows[0]) > error_of(rows[-1])
 
 
-def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
-    journal = EventLog()
+def test_a_cycle_buys_its_budget_in_parts(config: ExperimentConfig) -> None:
+    event_log = EventLog()
     run = ExperimentRun(
-        build_environment(replace(recipe, queries_per_cycle=3), 0, journal), journal
+        build_environment(replace(config, queries_per_cycle=3), 0, event_log), event_log
     )
     assert [row["labeled"] for row in run.go()] == [6, 21, 36]
     steps = ("0/query", "0/query-1", "0/query-2", "1/query", "1/query-1", "1/query-2")
-    assert all(journal.load_step(step) for step in steps)
-    bought = [label.row for label in journal.load_labels("site-0")]
+    assert all(event_log.load_step(step) for step in steps)
+    bought = [label.row for label in event_log.load_labels("site-0")]
     assert len(bought) == len(set(bought)) == 12
 
 
-def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> None:
-    journal = EventLog()
-    run = ExperimentRun(build_environment(recipe, 0, journal), journal)
+def test_units_of_columns_are_agreed_on_and_test_rows_follow(
+    config: ExperimentConfig,
+) -> None:
+    event_log = EventLog()
+    run = ExperimentRun(build_environment(config, 0, event_log), event_log)
     run.initial()
-    raw = open_data(recipe, 0)
-    assert isinstance(run.world, SimulatedEnvironment)
-    seen = torch.cat([rows_of(site) for site in run.world.members.values()])
+    raw = open_data(config, 0)
+    assert isinstance(run.simulation, SimulatedEnvironment)
+    seen = torch.cat([rows_of(site) for site in run.simulation.members.values()])
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
     mean = raw.x.double().mean(0)
     std = raw.x.double().std(0, correction=0)
     assert torch.allclose(
-        run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
+        run.simulation.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
     )
-    shown = {row["verb"]: row for row in run.initial()["revealed"]}
+    shown = {row["function"]: row for row in run.initial()["revealed"]}
     assert {"columns", "spread"} <= set(shown)
 
 
-def test_units_of_numbers_come_from_labels_that_were_bought(recipe: Recipe) -> None:
-    journal = EventLog()
-    run = ExperimentRun(build_environment(recipe, 0, journal), journal)
+def test_units_of_numbers_come_from_labels_that_were_bought(
+    config: ExperimentConfig,
+) -> None:
+    event_log = EventLog()
+    run = ExperimentRun(build_environment(config, 0, event_log), event_log)
     run.first_phase()
-    bought = [label.value for i in range(3) for label in journal.load_labels(f"site-{i}")]
-    targets = run.world.targets
+    bought = [label.value for i in range(3) for label in event_log.load_labels(f"site-{i}")]
+    targets = run.simulation.targets
     assert targets is not None and len(bought) == 6
     assert float(targets["mean"]) == pytest.approx(np.mean(bought), rel=1e-12)
     assert float(targets["std"]) == pytest.approx(np.std(bought), rel=1e-9)
 
 
 def test_scores_do_not_depend_on_the_units_of_the_data(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    arrays = dict(np.load(recipe.data))
+    arrays = dict(np.load(config.data))
     for name in ("y", "y_test"):
         arrays[name] = arrays[name] * 1000 - 7
     np.savez(tmp_path / "other.npz", **arrays)
-    other = replace(recipe, data=str(tmp_path / "other.npz"))
+    other = replace(config, data=str(tmp_path / "other.npz"))
     for strategy in ("random", "random@training=server-solve"):
-        a, b = (error_of(run_query(r, strategy)[-1]) for r in (recipe, other))
+        a, b = (error_of(run_query(r, strategy)[-1]) for r in (config, other))
         assert a == pytest.approx(b, rel=1e-3)
         assert 0 < a < 1.5
 
 
-def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
-    agreed = run_query(recipe, "random")[-1]
-    raw = run_query(recipe, "random@standardize=none")[-1]
+def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(
+    config: ExperimentConfig,
+) -> None:
+    agreed = run_query(config, "random")[-1]
+    raw = run_query(config, "random@standardize=none")[-1]
     assert error_of(agreed) < error_of(raw)
 
 
-def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path) -> None:
-    arrays = dict(np.load(recipe.data))
+def test_predictions_are_in_the_units_of_the_data(
+    config: ExperimentConfig, tmp_path: Path
+) -> None:
+    arrays = dict(np.load(config.data))
     table = tmp_path / "table.csv"
     rows = np.hstack([arrays["x"], arrays["y"][:, None]])
     np.savetxt(table, rows, delimiter=",", header="a,b,c,y", comments="")
     own = replace(
-        recipe,
+        config,
         data=str(table),
         label="y",
         training=Spec("server-solve"),
@@ -262,24 +276,24 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
     assert np.mean((predictions - arrays["y_test"]) ** 2) < 2.5  # the noise has variance 1
 
 
-def test_trainer_is_a_short_form(recipe: Recipe) -> None:
-    long = variant(recipe, "random@trainer=10x3")
+def test_trainer_is_a_short_form(config: ExperimentConfig) -> None:
+    long = variant(config, "random@trainer=10x3")
     assert (long.rounds, long.training_config.epochs) == (10, 3)
     with pytest.raises(ValueError, match="trainer=10 is not of the form ROUNDSxEPOCHS"):
-        variant(recipe, "random@trainer=10")
+        variant(config, "random@trainer=10")
 
 
-def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
-    best = run_query(recipe, "bound:all-labels@training=server-solve")
+def test_a_bound_may_have_settings_of_its_own(config: ExperimentConfig) -> None:
+    best = run_query(config, "bound:all-labels@training=server-solve")
     assert [row["labeled"] for row in best] == [90]
-    bought = run_query(recipe, "random@training=server-solve")
+    bought = run_query(config, "random@training=server-solve")
     assert error_of(best[0]) <= error_of(bought[-1])
     with pytest.raises(ValueError, match="is not an upper bound"):
-        variant(recipe, "bound:most-labels")
+        variant(config, "bound:most-labels")
 
 
-def test_other_test_rows_for_every_seed(recipe: Recipe) -> None:
-    again = replace(recipe, resplit=True)
+def test_other_test_rows_for_every_seed(config: ExperimentConfig) -> None:
+    again = replace(config, resplit=True)
     a = open_data(again, 0)
     b = open_data(again, 1)
     c = open_data(again, 0)
@@ -290,16 +304,18 @@ def test_other_test_rows_for_every_seed(recipe: Recipe) -> None:
 
 
 def test_rows_may_be_what_a_frozen_model_sees() -> None:
-    digits = Recipe("d", data="digits", features=Spec("mlp", {"hidden": [7]}), rows=30)
+    digits = ExperimentConfig(
+        "d", data="digits", features=Spec("mlp", {"hidden": [7]}), rows=30
+    )
     assert open_data(digits, 0).x.shape == (30, 7)
     assert torch.equal(open_data(digits, 0).x_test, open_data(digits, 1).x_test)
 
 
-def test_the_new_settings_are_settings(recipe: Recipe) -> None:
-    made = recipe_from(
+def test_the_new_settings_are_settings(config: ExperimentConfig) -> None:
+    made = config_from(
         {"name": "a", "initial": 0, "protocol": "one_pass", "features": "lenet"}
     )
     assert (made.initial, made.protocol, made.features) == (0, "one_pass", Spec("lenet"))
     assert with_settings(made, {"queries_per_cycle": "30"}).queries_per_cycle == 30
     with pytest.raises(ValueError, match="budget is 0"):
-        recipe_from({"name": "a", "budget": 0})
+        config_from({"name": "a", "budget": 0})

@@ -17,7 +17,7 @@ from fallow.core.build import names
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, build_environment
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import raw
 from fallow.study.study import run_one
@@ -39,15 +39,15 @@ DPFL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+def config(tmp_path_factory: pytest.TempPathFactory) -> ExperimentConfig:
     return replace(tiny(tmp_path_factory.mktemp("tiny")), **DPFL)
 
 
-def hash_retained_models(world: SimulatedEnvironment) -> str:
+def hash_retained_models(simulation: SimulatedEnvironment) -> str:
     """Hash the models kept by all sites."""
     h = hashlib.sha256()
-    for name in sorted(world.members):
-        best = world.members[name].memory["best"]
+    for name in sorted(simulation.members):
+        best = simulation.members[name].memory["best"]
         h.update(name.encode() + raw(best["w"]) + raw(best["stats"]))
     return h.hexdigest()
 
@@ -55,12 +55,12 @@ def hash_retained_models(world: SimulatedEnvironment) -> str:
 ALGORITHMS = ("FedAvg", *names(fallow.training.personal))
 
 
-def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
+def run_to_the_end(config: ExperimentConfig, seed: int = 0, **more: Any) -> tuple[str, Any]:
     """Return the hash of the kept models at the end, and the last record."""
-    journal = EventLog()
-    world = build_environment(recipe, seed, journal, **more)
-    rows = ExperimentRun(world, journal).go()
-    return hash_retained_models(world), {
+    event_log = EventLog()
+    simulation = build_environment(config, seed, event_log, **more)
+    rows = ExperimentRun(simulation, event_log).go()
+    return hash_retained_models(simulation), {
         k: v for k, v in rows[-1].items() if k != "seconds"
     }
 
@@ -69,18 +69,18 @@ def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any
     "training",
     mark_long(ALGORITHMS, [name for name in ALGORITHMS if name not in ("DPFL", "Ditto")]),
 )
-def test_two_runs_retain_the_same_models(recipe: Recipe, training: str) -> None:
+def test_two_runs_retain_the_same_models(config: ExperimentConfig, training: str) -> None:
     if training != "DPFL":
-        recipe = replace(recipe, training=Spec(training))
-    once = run_to_the_end(recipe)
-    assert run_to_the_end(recipe) == once
-    assert run_to_the_end(recipe, seed=1)[0] != once[0]
+        config = replace(config, training=Spec(training))
+    once = run_to_the_end(config)
+    assert run_to_the_end(config) == once
+    assert run_to_the_end(config, seed=1)[0] != once[0]
 
 
-def test_a_byte_boundary_between_sites_changes_nothing(recipe: Recipe) -> None:
+def test_a_byte_boundary_between_sites_changes_nothing(config: ExperimentConfig) -> None:
     (there, row), (here, plain) = (
-        run_to_the_end(recipe, runtime="bytes"),
-        run_to_the_end(recipe),
+        run_to_the_end(config, runtime="bytes"),
+        run_to_the_end(config),
     )
     assert there == here
     assert row["per_site"] == plain["per_site"] and row["graph"] == plain["graph"]
@@ -88,10 +88,10 @@ def test_a_byte_boundary_between_sites_changes_nothing(recipe: Recipe) -> None:
 
 @pytest.mark.long
 def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    setup = Setup(recipe, tmp_path / "whole")
-    run_one(Setup(recipe, tmp_path / "warm"), CELL)
+    setup = Setup(config, tmp_path / "whole")
+    run_one(Setup(config, tmp_path / "warm"), CELL)
     assert work(setup, CELL) == WELL
     whole = load_outcome(setup, CELL)
     asked = exchanges(setup.out)

@@ -15,7 +15,7 @@ from fallow.experiment.first_phase import phase_key
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Published, Spec
 from fallow.study.study import run_one
 from fallow.study.study_run import Setup, StudyRun
@@ -90,45 +90,49 @@ DATA = {
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def config(tmp_path: Path) -> ExperimentConfig:
     return tiny(tmp_path)
 
 
-def key(recipe: Recipe, seed: int = 0, **more: Any) -> str:
-    journal = EventLog()
-    world = build_environment(recipe, seed, journal, **more)
-    ExperimentRun(world, journal).initial()
-    journal.close()
-    return phase_key(world)
+def key(config: ExperimentConfig, seed: int = 0, **more: Any) -> str:
+    event_log = EventLog()
+    simulation = build_environment(config, seed, event_log, **more)
+    ExperimentRun(simulation, event_log).initial()
+    event_log.close()
+    return phase_key(simulation)
 
 
 def test_every_field_of_a_recipe_is_known_to_decide_the_first_phase_or_not() -> None:
-    assert {f.name for f in fields(Recipe)} == {*OTHER, *LATER, *WORDS, *DATA}
+    assert {f.name for f in fields(ExperimentConfig)} == {*OTHER, *LATER, *WORDS, *DATA}
 
 
 @pytest.mark.parametrize("field", OTHER)
-def test_another_setting_is_another_phase(recipe: Recipe, field: str) -> None:
-    assert getattr(recipe, field) != OTHER[field]
-    assert key(replace(recipe, **{field: OTHER[field]})) != key(recipe)
+def test_another_setting_is_another_phase(config: ExperimentConfig, field: str) -> None:
+    assert getattr(config, field) != OTHER[field]
+    assert key(replace(config, **{field: OTHER[field]})) != key(config)
 
 
 @pytest.mark.parametrize("field", [*LATER, *WORDS])
-def test_what_comes_later_does_not_change_the_phase(recipe: Recipe, field: str) -> None:
-    assert getattr(recipe, field) != {**LATER, **WORDS}[field]
-    assert key(replace(recipe, **{field: {**LATER, **WORDS}[field]})) == key(recipe)
+def test_what_comes_later_does_not_change_the_phase(
+    config: ExperimentConfig, field: str
+) -> None:
+    assert getattr(config, field) != {**LATER, **WORDS}[field]
+    assert key(replace(config, **{field: {**LATER, **WORDS}[field]})) == key(config)
 
 
-def test_noise_on_what_a_query_releases_does_not_change_the_phase(recipe: Recipe) -> None:
-    assert key(replace(recipe, privacy=Privacy(epsilon=1.0))) == key(recipe)
+def test_noise_on_what_a_query_releases_does_not_change_the_phase(
+    config: ExperimentConfig,
+) -> None:
+    assert key(replace(config, privacy=Privacy(epsilon=1.0))) == key(config)
 
 
 def test_a_phase_with_noise_in_training_is_each_runs_own(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
     """Check that noise is charged to the ledger of the run that uses it."""
     pytest.importorskip("opendp")
     noisy = replace(
-        recipe,
+        config,
         training=Spec("closed-form", {"delta": 1e-5}),
         model=Spec("linear"),
         encoder=Spec("identity"),
@@ -145,30 +149,32 @@ def test_a_phase_with_noise_in_training_is_each_runs_own(
 
 
 def test_seed_runtime_and_data_are_part_of_the_phase(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    before = key(recipe)
-    assert key(recipe, seed=1) != before
-    assert key(recipe, runtime="bytes") != before
-    (tmp_path / "renamed.npz").write_bytes(Path(recipe.data).read_bytes())
-    assert key(replace(recipe, data=str(tmp_path / "renamed.npz"))) == before
+    before = key(config)
+    assert key(config, seed=1) != before
+    assert key(config, runtime="bytes") != before
+    (tmp_path / "renamed.npz").write_bytes(Path(config.data).read_bytes())
+    assert key(replace(config, data=str(tmp_path / "renamed.npz"))) == before
 
 
 @pytest.mark.parametrize("field", OTHER)
-def test_what_a_run_computes_shows_in_its_digest(recipe: Recipe, field: str) -> None:
-    assert replace(recipe, **{field: OTHER[field]}).digest != recipe.digest
+def test_what_a_run_computes_shows_in_its_digest(
+    config: ExperimentConfig, field: str
+) -> None:
+    assert replace(config, **{field: OTHER[field]}).digest != config.digest
 
 
 @pytest.mark.parametrize("field", WORDS)
-def test_words_do_not_show_in_the_digest(recipe: Recipe, field: str) -> None:
-    assert replace(recipe, **{field: WORDS[field]}).digest == recipe.digest
+def test_words_do_not_show_in_the_digest(config: ExperimentConfig, field: str) -> None:
+    assert replace(config, **{field: WORDS[field]}).digest == config.digest
 
 
 def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    alone = Setup(recipe, tmp_path / "alone")
-    shared = Setup(recipe, tmp_path / "shared")
+    alone = Setup(config, tmp_path / "alone")
+    shared = Setup(config, tmp_path / "shared")
     run_one(alone, StudyRun("ahfal", 0))
     run_one(shared, StudyRun("random", 0))
     events: list[Event] = []
@@ -180,15 +186,17 @@ def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
     assert len(list((shared.out / "phases").glob("*.safetensors"))) == 1
 
 
-def test_a_damaged_cached_phase_is_computed_again(recipe: Recipe, tmp_path: Path) -> None:
-    setup = Setup(recipe, tmp_path / "study")
+def test_a_damaged_cached_phase_is_computed_again(
+    config: ExperimentConfig, tmp_path: Path
+) -> None:
+    setup = Setup(config, tmp_path / "study")
     run_one(setup, StudyRun("random", 0))
     (phase,) = (setup.out / "phases").glob("*.safetensors")
     content = bytearray(phase.read_bytes())
     content[-3] ^= 1  # one bit of one weight
     phase.write_bytes(content)
     run_one(setup, StudyRun("ahfal", 0))
-    run_one(whole := Setup(recipe, tmp_path / "whole"), StudyRun("ahfal", 0))
+    run_one(whole := Setup(config, tmp_path / "whole"), StudyRun("ahfal", 0))
     assert load_outcome(setup, StudyRun("ahfal", 0)) == load_outcome(
         whole, StudyRun("ahfal", 0)
     )

@@ -18,7 +18,7 @@ from fallow.core.events import Event
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.simulation import Runtime
 from fallow.settings.budgets import allocate_budget
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one
@@ -42,7 +42,7 @@ from tests.experiment.crash import (
 CELL = StudyRun("ahfal", 0)
 IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
 PERSISTENT = Optimizer(lr=0.05, momentum=0.9, persist=True)
-WORLDS: dict[str, dict[str, Any]] = {
+SIMULATIONS: dict[str, dict[str, Any]] = {
     "as the demo": {},
     "half of the sites": {
         "training_config": TrainingConfig((TrainingStage(1),), 8, PERSISTENT),
@@ -69,8 +69,8 @@ WORLDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """Run the tiny recipe once in this process, so that its children need no imports."""
+def config(tmp_path_factory: pytest.TempPathFactory) -> ExperimentConfig:
+    """Run the tiny configuration once in this process, so that its children need no imports."""
     folder = tmp_path_factory.mktemp("tiny")
     made = tiny(folder)
     run_one(Setup(made, folder / "warm"), CELL)
@@ -78,23 +78,25 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 
 @pytest.fixture(
-    scope="module", params=mark_long(WORLDS, ["as the demo", "half of the sites"])
+    scope="module", params=mark_long(SIMULATIONS, ["as the demo", "half of the sites"])
 )
 def undisturbed(
-    request: pytest.FixtureRequest, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    config: ExperimentConfig,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Setup, Left]:
     """Return a setup and the results of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "study"
     runtime: Runtime = "inprocess"
     if request.param == "bytes":
         runtime = "bytes"
-    setup = Setup(replace(recipe, **WORLDS[request.param]), out, runtime=runtime)
+    setup = Setup(replace(config, **SIMULATIONS[request.param]), out, runtime=runtime)
     assert work(setup, CELL) == WELL
     return setup, load_outcome(setup, CELL)
 
 
 def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
-    undisturbed: tuple[Setup, Left], recipe: Recipe, tmp_path: Path
+    undisturbed: tuple[Setup, Left], config: ExperimentConfig, tmp_path: Path
 ) -> None:
     """Kill a run before and after its durable writes.
 
@@ -105,10 +107,10 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
     """
     setup, whole = undisturbed
     step = 6 if IS_LONG else 14
-    if setup.recipe == recipe:
+    if setup.config == config:
         step = 3 if IS_LONG else 7
     if (
-        setup.recipe.evaluation_fraction
+        setup.config.evaluation_fraction
     ):  # test_program_resume also tests every point of a coordinator
         step = 10 if IS_LONG else 20
     asked = exchanges(setup.out)
@@ -126,11 +128,11 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
 
 
 def test_a_run_killed_twice_ends_as_if_nothing_had_happened(
-    undisturbed: tuple[Setup, Left], recipe: Recipe, tmp_path: Path
+    undisturbed: tuple[Setup, Left], config: ExperimentConfig, tmp_path: Path
 ) -> None:
     setup, whole = undisturbed
     step = 27 if IS_LONG else 53
-    if setup.recipe == recipe:
+    if setup.config == config:
         step = 9 if IS_LONG else 27
     for first in range(1, points(setup.out), step):
         for second in (0, 3):
@@ -149,17 +151,17 @@ def test_no_label_is_bought_twice_and_no_budget_is_exceeded(
     undisturbed: tuple[Setup, Left],
 ) -> None:
     setup, whole = undisturbed
-    recipe = setup.recipe
+    config = setup.config
     rows = Counter((site, row) for site, row, *_ in whole.ledger)
     assert max(rows.values()) == 1
     partition = json.loads((CELL.folder(setup.out) / "partition.json").read_text())
     sizes = dict(zip(partition["sites"], partition["sizes"], strict=True))
     first, later = (
-        allocate_budget(share, recipe.budget_allocation, sizes)
-        for share in (recipe.initial, recipe.budget_of(0))
+        allocate_budget(share, config.budget_allocation, sizes)
+        for share in (config.initial, config.budget_of(0))
     )
     bought = Counter(site for site, *_ in whole.ledger)
-    assert all(bought[s] <= first[s] + recipe.cycles * later[s] for s in sizes)
+    assert all(bought[s] <= first[s] + config.cycles * later[s] for s in sizes)
     assert whole.open_exchanges == 0
     assert whole.drafts == []
 
@@ -186,10 +188,10 @@ def test_records_that_were_lost_are_written_again_from_the_journal(
 
 
 def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
     cells = [StudyRun("random", 0), StudyRun("ahfal", 0)]
-    whole = Setup(recipe, tmp_path / "whole")
+    whole = Setup(config, tmp_path / "whole")
     assert wait_for_child(start_child(lambda: _all_well(whole, cells))) == WELL
     expected = [load_outcome(whole, cell) for cell in cells]
     for deadly in (4, 9, 12, 13, 14, 15):
@@ -206,24 +208,24 @@ def _all_well(setup: Setup, cells: list[StudyRun]) -> None:
 
 
 def test_two_processes_at_one_seed_do_the_first_phase_once(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    setup = Setup(recipe, tmp_path)
+    setup = Setup(config, tmp_path)
     children = [worker(setup, StudyRun(name, 0)) for name in ("random", "ahfal")]
     assert [wait_for_child(child) for child in children] == [WELL, WELL]
     first = [key for key in exchanges(tmp_path) if key.startswith("0/train")]
-    assert len(first) == len(set(first)) == recipe.rounds
+    assert len(first) == len(set(first)) == config.rounds
 
 
 def test_a_second_process_on_the_same_run_is_refused(
-    recipe: Recipe, tmp_path: Path
+    config: ExperimentConfig, tmp_path: Path
 ) -> None:
-    setup = Setup(recipe, tmp_path)
+    setup = Setup(config, tmp_path)
     folder = CELL.folder(tmp_path)
     refused = pytest.raises(StorageError, match="another process uses")
     with only_one(folder / "run.lock"), refused:
         run_one(setup, CELL)
-    assert not (folder / "journal.sqlite").exists()
+    assert not (folder / "event_log.sqlite").exists()
 
 
 def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fallow.data.dataset import Dataset
 from fallow.experiment import row_cache
 from fallow.experiment.row_cache import DeviceCache
 from fallow.experiment.rows import open_data
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import load_tree, save_tree
 from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 
@@ -50,28 +50,32 @@ def test_what_is_kept_is_what_was_read_until_the_file_or_a_setting_changes(
     ]
     rows[4] = f",{rows[4].split(',', 1)[1]}"
     path.write_text("\n".join(["dose,kind,ward,y", *rows]) + "\n")
-    recipe = Recipe("t", data=str(path), label="y", site="ward")
+    config = ExperimentConfig("t", data=str(path), label="y", site="ward")
     folder = tmp_path / "rows"
-    read = open_data(recipe, 0, kept_in=folder)
+    read = open_data(config, 0, kept_in=folder)
     (kept,) = folder.glob("*.safetensors")
-    assert are_equal(open_data(recipe, 0, kept_in=folder), read)
-    assert are_equal(open_data(recipe, 0), read)
+    assert are_equal(open_data(config, 0, kept_in=folder), read)
+    assert are_equal(open_data(config, 0), read)
     # the second call has read this file
     tree = load_tree(kept, folder)
     save_tree(kept, {**tree, "notes": ["from beside the run"]})
-    assert open_data(recipe, 1, kept_in=folder).notes == ("from beside the run",)
+    assert open_data(config, 1, kept_in=folder).notes == ("from beside the run",)
     # different content or settings use another file
     path.write_text(path.read_text() + "3.3,mild,a,1\n")
-    assert len(open_data(recipe, 0, kept_in=folder).x) + 9 >= 40
-    open_data(Recipe("t", data=str(path), label="y", drop=("kind",)), 0, kept_in=folder)
+    assert len(open_data(config, 0, kept_in=folder).x) + 9 >= 40
+    open_data(
+        ExperimentConfig("t", data=str(path), label="y", drop=("kind",)), 0, kept_in=folder
+    )
     assert len(list(folder.glob("*.safetensors"))) == 3
 
 
 def test_small_tables_and_named_sets_leave_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("dose,y\n" + "\n".join(f"{i * 0.5},{i % 2}" for i in range(20)))
-    open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=tmp_path / "rows")
-    open_data(Recipe("iris", data="iris"), 0, kept_in=tmp_path / "rows")
+    open_data(
+        ExperimentConfig("t", data=str(path), label="y"), 0, kept_in=tmp_path / "rows"
+    )
+    open_data(ExperimentConfig("iris", data="iris"), 0, kept_in=tmp_path / "rows")
     assert not (tmp_path / "rows").exists()
 
 
@@ -86,18 +90,18 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
 
     monkeypatch.setattr("fallow.data.open_dataset", read_counted)
     cache = DeviceCache()
-    recipe = Recipe("t", data="iris", rows=60)
-    seeds = [open_data(recipe, seed, cache=cache) for seed in (0, 1)]
+    config = ExperimentConfig("t", data="iris", rows=60)
+    seeds = [open_data(config, seed, cache=cache) for seed in (0, 1)]
     assert len(reads) == 1
     assert not torch.equal(seeds[0].x, seeds[1].x)
-    assert torch.equal(seeds[1].x, open_data(recipe, 1).x)
-    open_data(Recipe("t", data="wine"), 0, cache=cache)
-    assert open_data(recipe, 0, cache=cache).name == "iris"
+    assert torch.equal(seeds[1].x, open_data(config, 1).x)
+    open_data(ExperimentConfig("t", data="wine"), 0, cache=cache)
+    assert open_data(config, 0, cache=cache).name == "iris"
     assert len(reads) == 4
     monkeypatch.setattr(row_cache, "MOST_HELD", 100)
     large = DeviceCache()
     for seed in (0, 1):
-        open_data(recipe, seed, cache=large)
+        open_data(config, seed, cache=large)
     assert len(reads) == 6
 
 
@@ -115,7 +119,7 @@ def test_a_copy_of_rows_is_its_owners_alone_and_drafts_of_others_stay(
         folder.mkdir()
         other = folder / "model.safetensors.17.part"
         other.write_text("being written by another process")
-        open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=folder)
+        open_data(ExperimentConfig("t", data=str(path), label="y"), 0, kept_in=folder)
     finally:
         os.umask(before)
     rights = {file.name: file.stat().st_mode & 0o777 for file in folder.glob("rows-*")}
@@ -124,7 +128,7 @@ def test_a_copy_of_rows_is_its_owners_alone_and_drafts_of_others_stay(
     assert other.exists()
 
 
-PICTURES = Recipe("t", data="fashion_mnist")
+PICTURES = ExperimentConfig("t", data="fashion_mnist")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 import fallow as fl
 from tests.cli.conftest import fallow, folder
 
-__all__ = ["fallow", "folder", "world"]
+__all__ = ["fallow", "folder", "simulation"]
 
 QUICK: dict[str, Any] = {
     "training": "fedavg",
@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
-def world() -> fl.Federation:
+def simulation() -> fl.Federation:
     """Return three classes in two dimensions at three sites."""
     draw = torch.Generator().manual_seed(1)
     y = torch.arange(240) % 3

@@ -13,7 +13,7 @@ import fallow as fl
 from fallow.cli.options import Track
 from fallow.core.events import Event
 from fallow.core.extensions import OFFICIAL
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.study.callbacks import (
     Callback,
     CallbackList,
@@ -74,10 +74,10 @@ class Counter(Callback):
 
 
 def test_a_callback_hears_a_run_from_its_settings_to_its_page(
-    world: fl.Federation, tmp_path: Path
+    simulation: fl.Federation, tmp_path: Path
 ) -> None:
     notes = Notes()
-    run = fl.run(world, "entropy", callbacks=[notes], out=tmp_path / "a", **QUICK)
+    run = fl.run(simulation, "entropy", callbacks=[notes], out=tmp_path / "a", **QUICK)
     assert notes.messages == [
         "begin entropy, seed 0",
         "cycle 0",
@@ -101,11 +101,11 @@ def test_a_callback_hears_a_run_from_its_settings_to_its_page(
 
 
 def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
-    world: fl.Federation,
+    simulation: fl.Federation,
 ) -> None:
     notes = Notes()
     strategies = ["ahfal@privacy.epsilon=1", "random"]
-    fl.compare(world, strategies, seeds=1, callbacks=[notes], **QUICK)
+    fl.compare(simulation, strategies, seeds=1, callbacks=[notes], **QUICK)
     assert sorted(line for line in notes.messages if line.startswith("end")) == [
         "end ahfal@privacy.epsilon=1, seed 0: None",
         "end random, seed 0: None",
@@ -117,12 +117,12 @@ def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
 
 
 def test_a_callback_that_fails_is_one_warning_and_the_run_goes_on(
-    world: fl.Federation,
+    simulation: fl.Federation,
 ) -> None:
     broken = Broken()
     counter = Counter()
     with pytest.warns(RuntimeWarning) as caught:
-        run = fl.run(world, "random", callbacks=[broken, counter], **QUICK)
+        run = fl.run(simulation, "random", callbacks=[broken, counter], **QUICK)
     assert [str(item.message) for item in caught] == [
         "Broken receives no more events of this study, which continues: "
         "the server of the tracker is away"
@@ -136,7 +136,7 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
     notes = Notes()
 
     def stop() -> None:
-        with CallbackList([notes], Recipe("mine"), cells, print) as output:
+        with CallbackList([notes], ExperimentConfig("mine"), cells, print) as output:
             output({"event": "query", "cycle": 0, "strategy": "random", "seed": 0})
             output({"event": "failed", "why": "no rows", "strategy": "random", "seed": 0})
             output({"event": "query", "cycle": 0, "strategy": "random", "seed": 1})
@@ -156,7 +156,9 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
 def test_a_run_that_was_finished_before_is_not_told_again() -> None:
     notes = Notes()
     done: Event = {"event": "done", "cached": True, "strategy": "random", "seed": 0}
-    with CallbackList([notes], Recipe("mine"), [StudyRun("random", 0)], print) as output:
+    with CallbackList(
+        [notes], ExperimentConfig("mine"), [StudyRun("random", 0)], print
+    ) as output:
         output(done)
     assert notes.messages == ["over"]
 
@@ -165,15 +167,17 @@ def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:
     table = tmp_path / "ward of jane" / "patients.csv"
     table.parent.mkdir()
     table.write_text("age,sick\n1,no\n")
-    parameters = list_parameters(recipe_from({"data": str(table)}, Recipe("mine")))
+    parameters = list_parameters(
+        config_from({"data": str(table)}, ExperimentConfig("mine"))
+    )
     assert parameters["data"] == "patients.csv"
     assert not any("jane" in str(value) for value in parameters.values())
 
 
 def test_a_parameter_is_a_number_or_a_text_whatever_the_setting() -> None:
     settings = {"budget": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
-    recipe = recipe_from(settings, Recipe("mine"))
-    parameters = list_parameters(recipe)
+    config = config_from(settings, ExperimentConfig("mine"))
+    parameters = list_parameters(config)
     assert all(isinstance(value, str | int | float) for value in parameters.values())
     assert parameters["budget"] == "[0.1, 0.2]"
     assert parameters["drop"] == '["a", "b"]'

@@ -12,16 +12,16 @@ import pytest
 from matplotlib.figure import Figure
 
 import fallow as fl
-from fallow.recipes.papers import load_papers
+from fallow.configs.papers import load_papers
 from fallow.report.notebook import _text, write_notebook
 from tests.cli.conftest import Command
 from tests.integrations.conftest import QUICK
 
 
 @pytest.fixture(scope="module")
-def study(world: fl.Federation, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
+def study(simulation: fl.Federation, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
     out = tmp_path_factory.mktemp("studies") / "two <b>wards'+x"
-    return fl.compare(world, ["random", "entropy"], seeds=2, out=out, **QUICK)
+    return fl.compare(simulation, ["random", "entropy"], seeds=2, out=out, **QUICK)
 
 
 def shown_by(notebook: Path) -> list[Any]:
@@ -65,8 +65,8 @@ def test_a_notebook_shows_the_tables_and_the_curves_of_its_study(
         study.records.query("strategy == @strategy and seed == @seed")["bytes_up"].max()
         for strategy, seed in costs.index
     ]
-    assert set(revealed["verb"]) == {
-        entry["verb"] for entry in study.records.iloc[-1]["revealed"]
+    assert set(revealed["function"]) == {
+        entry["function"] for entry in study.records.iloc[-1]["revealed"]
     }
 
 

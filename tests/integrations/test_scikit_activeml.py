@@ -13,6 +13,7 @@ from torch import Tensor
 import fallow as fl
 from fallow.strategies.parts.max_coverage import unit_length
 from tests.integrations.conftest import QUICK
+from tests.simulations import Simulation
 from tests.strategies.test_few_labels import (
     LABELED,
     build_clusters,
@@ -21,7 +22,6 @@ from tests.strategies.test_few_labels import (
     features,
     pool_rows,
 )
-from tests.worlds import Simulation
 
 requires_package = pytest.mark.skipif(
     importlib.util.find_spec("skactiveml") is None,
@@ -83,10 +83,12 @@ def test_settings_that_cannot_be_stored_are_refused() -> None:
 
 @requires_package
 @pytest.mark.parametrize("name", ["TypiClust", "UncertaintySampling", "DropQuery"])
-def test_a_study_runs_the_strategy_at_each_site(name: str, world: fl.Federation) -> None:
+def test_a_study_runs_the_strategy_at_each_site(
+    name: str, simulation: fl.Federation
+) -> None:
     strategy = fl.FromScikitActiveML(name)
-    one = fl.run(world, strategy, **QUICK)
-    two = fl.run(world, str(fl.Spec.of(strategy)), **QUICK)
+    one = fl.run(simulation, strategy, **QUICK)
+    two = fl.run(simulation, str(fl.Spec.of(strategy)), **QUICK)
     assert one.records["labeled"].iloc[-1] == 2 * one.records["labeled"].iloc[0]
     assert one.labels.equals(two.labels)
 
@@ -99,7 +101,7 @@ def test_the_selection_is_the_same_whatever_the_global_seed_of_numpy_is() -> Non
     for seed in (1, 2):
         np.random.seed(seed)
         strategy = fl.FromScikitActiveML("DropQuery")
-        selections.append(build_site(strategy).picks(6)["a"])
+        selections.append(build_site(strategy).selected(6)["a"])
     assert selections[0] == selections[1]
 
 
@@ -107,7 +109,7 @@ def test_the_selection_is_the_same_whatever_the_global_seed_of_numpy_is() -> Non
 def test_examples_with_features_that_are_not_finite_come_last() -> None:
     federation = build_site(fl.FromScikitActiveML("MaxHerding"))
     federation.members["a"].x[4] = torch.nan
-    selected = federation.picks(27)["a"]
+    selected = federation.selected(27)["a"]
     assert sorted(selected) == list(range(27))
     assert selected[-1] == 4
 
@@ -116,7 +118,7 @@ def test_examples_with_features_that_are_not_finite_come_last() -> None:
 def test_the_first_query_needs_no_labels() -> None:
     for name in ("TypiClust", "ProbCover", "CoreSet"):
         federation = build_site(fl.FromScikitActiveML(name), labeled=False)
-        assert len(set(federation.picks(5)["a"])) == 5
+        assert len(set(federation.selected(5)["a"])) == 5
 
 
 # -- our strategies against scikit-activeml --------------------------------------------
@@ -175,4 +177,4 @@ def test_drop_query_is_that_of_scikit_activeml() -> None:
 
 
 def pick(federation: Simulation, n: int) -> list[int]:
-    return federation.picks(n)["a"]
+    return federation.selected(n)["a"]

@@ -62,13 +62,15 @@ class Ended(NamedTuple):
 
 
 def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Ended:
-    journal = EventLog()
-    recipe = replace(OWN, training=Spec(training, fields or {}), **changes)
-    world = build_environment(recipe, 0, journal)
-    rows = ExperimentRun(world, journal).go()
-    done = journal.load_step(f"{recipe.cycles}/train")
+    event_log = EventLog()
+    config = replace(OWN, training=Spec(training, fields or {}), **changes)
+    simulation = build_environment(config, 0, event_log)
+    rows = ExperimentRun(simulation, event_log).go()
+    done = event_log.load_step(f"{config.cycles}/train")
     assert done is not None
-    return Ended(done["state"], {n: s.memory for n, s in world.members.items()}, rows[-1])
+    return Ended(
+        done["state"], {n: s.memory for n, s in simulation.members.items()}, rows[-1]
+    )
 
 
 def same(ours: Ended, theirs: Ended, name: str = "best") -> None:

@@ -30,7 +30,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
 from tests.engine.jobs import linear, mlp, norm, optimizer_of
-from tests.worlds import Forgetful
+from tests.simulations import Forgetful
 
 CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 SHAPES: dict[Any, tuple[int, ...]] = {norm: (2, 5, 5)}

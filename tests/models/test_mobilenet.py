@@ -17,7 +17,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.models import build_model
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import FedAvg
 
@@ -98,7 +98,7 @@ def test_a_step_on_eight_rows_moves_every_parameter_and_the_statistics() -> None
 
 
 def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "tiny",
         model=Spec("mobilenet-v2", {"head": "1x1"}),
         rows=60,
@@ -110,12 +110,12 @@ def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None
         initial=8,
         training_config=TrainingConfig(batch_size=8, optimizer=Optimizer(lr=0.01)),
     )
-    journal = EventLog()
-    made = build_environment(recipe, 0, journal)
-    run = ExperimentRun(made, journal)
+    event_log = EventLog()
+    made = build_environment(config, 0, event_log)
+    run = ExperimentRun(made, event_log)
     run.initial()
     state = run.train(0, None)["state"]
-    journal.close()
+    event_log.close()
     sites = [site.memory["local"] for site in made.members.values()]
     for part in ("w", "stats"):
         assert_close(state[part], (sites[0][part] + sites[1][part]) / 2)

@@ -15,24 +15,26 @@ from fallow.core.types import Answer
 from fallow.core.view import Release, View
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites.in_process import InProcessChannel
-from tests.worlds import Simulation, Tables, tables, world
+from tests.simulations import Simulation, Tables, simulation, tables
 
 SECURE = Privacy(secure_sum=True)
-TOLD = {verb: f"what {verb} tells" for verb in ("share", "plain", "big", "select")}
+TOLD = {
+    function: f"what {function} tells" for function in ("share", "plain", "big", "select")
+}
 
 
 @dataclass(frozen=True)
 class Asker:
     """A method that asks one thing and tells it as its memo."""
 
-    verb: str = "share"
+    function: str = "share"
 
     contract: ClassVar[Contract] = Contract(
         "Asker", "-", 0, sum=TOLD, each=TOLD, keep=TOLD, relay=TOLD
     )
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
-        return ask.sum(getattr(self, self.verb))
+        return ask.sum(getattr(self, self.function))
 
     def share(self, view: View, times: float = 1) -> Release:
         return Release(times * view.counts, sensitivity=2 * times)
@@ -53,21 +55,21 @@ def protected(
     **parts: Any,
 ) -> Simulation:
     """Return sites that run ``strategy`` with ``privacy``."""
-    made = world(sites or tables(), strategy or Asker(), runtime=runtime)
+    made = simulation(sites or tables(), strategy or Asker(), runtime=runtime)
     for site in made.members.values():
         site.parts = replace(site.parts, privacy=privacy.over(strategies), **parts)
     return made
 
 
 def asking(
-    federation: Simulation, channel: Any = None, journal: Any = None, cycle: int = 0
+    federation: Simulation, channel: Any = None, event_log: Any = None, cycle: int = 0
 ) -> Ask:
     """Return an `Ask` for a query, with secure aggregation if the sites have it."""
     ask = federation.ask(cycle=cycle)
     privacy = next(iter(federation.members.values())).parts.privacy
     ask.masking = SecureSum(privacy.bound) if privacy.secure_sum else None
     ask.channel = channel or ask.channel
-    ask.journal = journal or ask.journal
+    ask.event_log = event_log or ask.event_log
     return ask
 
 

@@ -22,7 +22,7 @@ from fallow.strategies import AHFAL
 from fallow.training import FedAvg
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
-from tests.worlds import tables
+from tests.simulations import tables
 
 ONE = Privacy(epsilon=1.0)
 
@@ -75,9 +75,9 @@ def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
             assert bare.numpy().tobytes() not in sent
 
 
-def request(kind: Any, verb: str, **step: Any) -> Request:
+def request(kind: Any, function: str, **step: Any) -> Request:
     """Return an instruction of a malicious coordinator, which bypasses `Ask`."""
-    return Request(key_of("0/query/0"), "query", 0, 0, (Step(kind, verb, {}, **step),))
+    return Request(key_of("0/query/0"), "query", 0, 0, (Step(kind, function, {}, **step),))
 
 
 @pytest.mark.parametrize("kind", [k for k in get_args(Kind) if k not in ("keep", "relay")])

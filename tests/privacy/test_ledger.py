@@ -18,7 +18,7 @@ from fallow.strategies import AHFAL
 from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import Asker, Losing, asking, protected
-from tests.worlds import Simulation
+from tests.simulations import Simulation
 
 ONE = Privacy(epsilon=1.0)
 
@@ -103,13 +103,13 @@ def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
     asked: list[torch.Tensor] = []
     for _ in range(2):
         federation = protected(ONE, noise="os")
-        journal = EventLog(tmp_path / "journal.sqlite")
+        event_log = EventLog(tmp_path / "event_log.sqlite")
         for site in federation.members.values():
-            site.store = journal
+            site.store = event_log
         asked.append(asking(federation).sum(Asker().share)["counts"])
         with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1"):
             asking(federation, cycle=1).sum(Asker().share)
-        journal.close()
+        event_log.close()
     assert torch.equal(*asked)
 
 
@@ -149,7 +149,7 @@ def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
 
 
 def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
+    path = tmp_path / "event_log.sqlite"
     line = Released(0.5, "d", {"x": torch.ones(2), "n": 1.0})
     first = EventLog(path)
     first.spend("a", "0/query/0", line)
@@ -175,13 +175,14 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
 
 def test_a_release_is_spent_only_together_with_the_exchange_that_it_answers() -> None:
     federation = protected(ONE)
-    journal = EventLog()
+    event_log = EventLog()
     for site in federation.members.values():
-        site.store = journal
-    ask = asking(federation, journal=journal)
-    with pytest.raises(ZeroDivisionError), journal.transaction():
+        site.store = event_log
+    ask = asking(federation, event_log=event_log)
+    with pytest.raises(ZeroDivisionError), event_log.transaction():
         ask.sum(Asker().share)
         raise ZeroDivisionError
     assert (
-        journal.load_releases("a") == {} and journal.recall(key_of("0/query/0"), "") is None
+        event_log.load_releases("a") == {}
+        and event_log.recall(key_of("0/query/0"), "") is None
     )

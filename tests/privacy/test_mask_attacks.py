@@ -14,6 +14,7 @@ from fallow.models.orthogonal import haar, mix, unmix
 from fallow.strategies import FALE, Random
 from fallow.strategies.parts.leverage import matrix
 from fallow.training import MaskedSolve
+from tests.simulations import Simulation
 from tests.strategies.regression import (
     Overheard,
     draws,
@@ -24,25 +25,26 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import Simulation
 
 K = 6  # columns of `table` and the intercept
 
 
 def run_query(mode: str, sites: dict[str, Tensor]) -> tuple[Simulation, Overheard]:
-    world, channel = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
-    world.query(4)
-    return world, channel
+    simulation, channel = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
+    simulation.query(4)
+    return simulation, channel
 
 
 def two_sites() -> dict[str, Tensor]:
     return shared(draws(50, 5), (20, 30))
 
 
-def rows_of(x: Tensor, channel: Overheard, verb: str) -> Tensor:
+def rows_of(x: Tensor, channel: Overheard, function: str) -> Tensor:
     """Return a site's examples, scaled by the agreed values."""
     reply = {
-        k: torch.as_tensor(v) for k, v in channel.asked(verb)["a"].items() if k != "lead"
+        k: torch.as_tensor(v)
+        for k, v in channel.asked(function)["a"].items()
+        if k != "lead"
     }
     return with_ones(x - reply["mean"]) * reply["unit"]
 
@@ -52,10 +54,10 @@ def rows_of(x: Tensor, channel: Overheard, verb: str) -> Tensor:
 
 def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors() -> None:
     sites = two_sites()
-    world, channel = run_query("fedsvd", sites)
+    simulation, channel = run_query("fedsvd", sites)
     own, other = (rows_of(sites[name], channel, "masked") for name in "ab")
     left = torch.as_tensor(channel.asked("unmask")["a"]["left"])
-    u = unmix(left, world.members["a"].streams("mask", 0), K)
+    u = unmix(left, simulation.members["a"].streams("mask", 0), K)
     c = torch.linalg.pinv(own) @ u  # V / Σ
     assert_close(
         torch.linalg.pinv(c @ c.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10
@@ -65,9 +67,9 @@ def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors
 @pytest.mark.parametrize("mode", ["gram", "tsqr"])
 def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str) -> None:
     sites = two_sites()
-    world, channel = run_query(mode, sites)
+    simulation, channel = run_query(mode, sites)
     own, other = (rows_of(sites[name], channel, "score") for name in "ab")
-    q = world.members["a"].memory["rotation/a"]["q"]
+    q = simulation.members["a"].memory["rotation/a"]["q"]
     w = q @ torch.as_tensor(channel.asked("score")["a"]["basis"])
     assert_close(
         torch.linalg.pinv(w @ w.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10
@@ -77,15 +79,15 @@ def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str)
 # -- by the coordinator ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "verb"), [("fedsvd", "masked"), ("tsqr", "triangle")])
+@pytest.mark.parametrize(("mode", "function"), [("fedsvd", "masked"), ("tsqr", "triangle")])
 def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
-    mode: str, verb: str
+    mode: str, function: str
 ) -> None:
     sites = table()
-    world, channel = run_query(mode, sites)
-    q = world.members["b"].memory["rotation/a"]["q"]
-    for name, answer in channel.answered(verb).items():
-        z = rows_of(sites[name], channel, verb)
+    simulation, channel = run_query(mode, sites)
+    q = simulation.members["b"].memory["rotation/a"]["q"]
+    for name, answer in channel.answered(function).items():
+        z = rows_of(sites[name], channel, function)
         m = answer["rows"]
         assert_close(m.T @ m, q.T @ z.T @ z @ q, rtol=0, atol=1e-12)
         sizes = torch.linalg.svdvals(z)
@@ -96,10 +98,10 @@ def run_solve(sizes: tuple[int, ...], y: Tensor) -> Overheard:
     """Return the messages of a ``masked-solve`` round, with all examples labeled."""
     sites = shared(draws(20, 5), sizes)
     targets = shared(y, sizes)
-    world, channel = overheard(federation(sites, Random(), solver=MaskedSolve()))
-    labeled(world, targets)
-    begin = world.members["a"].parts.fresh(torch.Generator())
-    MaskedSolve().round(begin, world.ask("training"))
+    simulation, channel = overheard(federation(sites, Random(), solver=MaskedSolve()))
+    labeled(simulation, targets)
+    begin = simulation.members["a"].parts.fresh(torch.Generator())
+    MaskedSolve().round(begin, simulation.ask("training"))
     return channel
 
 
@@ -153,13 +155,13 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     mixing = torch.tensor([[1.0, 0.9, 0.2], [0.0, 0.5, 0.4], [0.0, 0.0, 0.9]]).double()
     x = draws(4000, 3) @ mixing
     public = draws(4000, 3, name="public") @ mixing
-    world, channel = run_query("gram", shared(x, (1500, 2000, 500)))
+    simulation, channel = run_query("gram", shared(x, (1500, 2000, 500)))
     parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
     # of QᵀGQ: an aggregate
     _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))
     standard = with_ones((public - public.mean(0)) / public.std(0))
     _, axes = torch.linalg.eigh(standard.T @ standard)
-    q = world.members["b"].memory["rotation/a"]["q"]
+    q = simulation.members["b"].memory["rotation/a"]["q"]
     cosines = (axes * (q @ seen)).sum(0).abs()
     assert float(cosines.min()) > 0.999
 
@@ -169,8 +171,8 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
 
 def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:
     sites = table()
-    world, channel = run_query("fedsvd", sites)
-    rotation = world.members["b"].memory["rotation/a"][
+    simulation, channel = run_query("fedsvd", sites)
+    rotation = simulation.members["b"].memory["rotation/a"][
         "q"
     ]  # from site b to the coordinator
     at = {
@@ -186,8 +188,8 @@ def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> 
 
 def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
     sites = table()
-    world, channel = run_query("gram", sites)
-    rotation = world.members["b"].memory["rotation/a"]["q"]
+    simulation, channel = run_query("gram", sites)
+    rotation = simulation.members["b"].memory["rotation/a"]["q"]
     parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
     z = torch.cat([rows_of(sites[name], channel, "gram") for name in "abcd"])
     total = rotation @ matrix(torch.stack(parts).sum(0), K) @ rotation.T

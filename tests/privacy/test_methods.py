@@ -9,22 +9,24 @@ import pytest
 from fallow.privacy import Privacy
 from tests.contracts.strategies import every
 from tests.privacy.federation import SECURE, asking, protected
-from tests.worlds import tables
+from tests.simulations import tables
 
 
 def count_asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
     federation = protected(privacy, strategy, tables(sites=4), strategies=3)
     strategy.query(asking(federation), dict.fromkeys("abcd", 3), {})
-    kept = {name: site.memory["picks"]["rows"] for name, site in federation.members.items()}
-    return {name: picks.tolist() for name, picks in kept.items()}
+    kept = {
+        name: site.memory["selected"]["rows"] for name, site in federation.members.items()
+    }
+    return {name: selected.tolist() for name, selected in kept.items()}
 
 
 @every
 def test_a_strategy_works_behind_noise_unless_its_contract_says_no(strategy: Any) -> None:
     if strategy.contract.local_dp:
         assert all(
-            len(picks) == 3
-            for picks in count_asked(strategy, Privacy(epsilon=1.0)).values()
+            len(selected) == 3
+            for selected in count_asked(strategy, Privacy(epsilon=1.0)).values()
         )
     else:
         with pytest.raises(ValueError, match="under local privacy"):

@@ -23,11 +23,11 @@ from fallow.strategies.ahfal import moments
 from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
 from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
-from tests.worlds import tables
+from tests.simulations import tables
 
 
-def plain(verb: str = "plain", **args: Any) -> dict[str, torch.Tensor]:
-    return asking(protected(Privacy())).sum(getattr(Asker(), verb), **args)
+def plain(function: str = "plain", **args: Any) -> dict[str, torch.Tensor]:
+    return asking(protected(Privacy())).sum(getattr(Asker(), function), **args)
 
 
 @pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
@@ -45,9 +45,9 @@ def test_keys_are_an_exchange_of_their_own_in_what_left() -> None:
     federation = protected(SECURE)
     asking(federation).sum(Asker().plain)
     keys, total = federation.shown.rows()
-    assert (keys["kind"], keys["verb"], keys["what"]) == ("each", "keys", "public keys")
+    assert (keys["kind"], keys["function"], keys["what"]) == ("each", "keys", "public keys")
     assert keys["bytes"] == 3 * 32 and keys["exchanges"] == 1
-    assert (total["kind"], total["verb"], total["masked"]) == ("sum", "plain", True)
+    assert (total["kind"], total["function"], total["masked"]) == ("sum", "plain", True)
 
 
 def test_what_waits_travels_with_the_keys_so_that_no_attempt_trains_twice() -> None:
@@ -74,10 +74,10 @@ def test_keys_are_fresh_in_every_exchange() -> None:
 
 
 def test_ahfals_mean_and_spread_from_masked_totals() -> None:
-    worlds = [
+    simulations = [
         protected(p, AHFAL(), tables(sites=10, labels=40)) for p in (Privacy(), SECURE)
     ]
-    exact, close = (asking(w).sum(Asker().share) for w in worlds)
+    exact, close = (asking(w).sum(Asker().share) for w in simulations)
     (mean, spread), (mean_, spread_) = (
         moments(t["share"], t["square"], t["one"]) for t in (exact, close)
     )
@@ -97,8 +97,8 @@ def test_the_picks_behind_masks_are_the_picks_without() -> None:
         AHFAL().query(asking(federation), dict.fromkeys("abc", 4), {})
     for name in "abc":
         assert torch.equal(
-            one.members[name].memory["picks"]["rows"],
-            other.members[name].memory["picks"]["rows"],
+            one.members[name].memory["selected"]["rows"],
+            other.members[name].memory["selected"]["rows"],
         )
 
 
@@ -143,7 +143,7 @@ def test_an_attempt_that_failed_is_never_added_up() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     ask = asking(federation, Losing(federation.channel, {1: ["b"]}), EventLog())
     ask.sum(Asker().plain)
-    entries = ask.journal._read("SELECT key FROM exchange ORDER BY key")  # type: ignore[attr-defined]
+    entries = ask.event_log._read("SELECT key FROM exchange ORDER BY key")  # type: ignore[attr-defined]
     assert [key for (key,) in entries] == [f"0/query/{n}" for n in range(4)]
 
 
@@ -172,24 +172,24 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
     exchange: int,
 ) -> None:
     federation = protected(SECURE)
-    journal = EventLog()
+    event_log = EventLog()
     with pytest.raises(
         RuntimeError, match="run again with --resume when more sites are connected"
     ):
-        asking(federation, Losing(federation.channel, {exchange: ["b"]}), journal).sum(
+        asking(federation, Losing(federation.channel, {exchange: ["b"]}), event_log).sum(
             Asker().plain
         )
-    total = asking(federation, journal=journal).sum(Asker().plain)
+    total = asking(federation, event_log=event_log).sum(Asker().plain)
     torch.testing.assert_close(total["x"], plain()["x"], rtol=0, atol=1e-10)
 
 
 def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    journal = EventLog()
+    event_log = EventLog()
     channel = Losing(federation.channel, {1: ["b"]})
-    first = asking(federation, channel, journal).sum(Asker().plain)
+    first = asking(federation, channel, event_log).sum(Asker().plain)
     nobody = Losing(None)  # type: ignore[arg-type]  # there is no site to reply
-    again = asking(federation, nobody, journal)
+    again = asking(federation, nobody, event_log)
     again.cohort = federation.channel.sites
     assert torch.equal(again.sum(Asker().plain)["x"], first["x"])
 
@@ -238,9 +238,9 @@ def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
         getattr(ask, kind)(Asker().plain)
 
 
-def request(ask: Ask, sum_request: Masked, verb: str = "plain", **args: Any) -> Any:
+def request(ask: Ask, sum_request: Masked, function: str = "plain", **args: Any) -> Any:
     """Request the contribution of site a alone."""
-    return ask._exchange("sum", verb, {"a": {}}, args, masked=sum_request)
+    return ask._exchange("sum", function, {"a": {}}, args, masked=sum_request)
 
 
 def test_one_key_masks_one_part_for_one_cohort() -> None:
@@ -360,7 +360,7 @@ def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
             {"x": torch.arange(8.0)},
             site="a",
             secret=secrets["a"],
-            verb="plain",
+            function="plain",
             cohort=item,
             bound=None,
         )

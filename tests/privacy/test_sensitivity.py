@@ -25,7 +25,7 @@ from fallow.core.view import Release
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
@@ -68,20 +68,20 @@ def methods() -> list[type]:
 def releasing() -> list[tuple[type, str]]:
     """Return every client function annotated to return `Release`, with its algorithm."""
     return [
-        (method, verb)
+        (method, function)
         for method in methods()
-        for verb in method.contract.verbs  # type: ignore[attr-defined]
-        if Release in _types_returned(getattr(method, verb))
+        for function in method.contract.disclosures  # type: ignore[attr-defined]
+        if Release in _types_returned(getattr(method, function))
     ]
 
 
-def _types_returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
-    value = get_type_hints(verb).get("return")
+def _types_returned(function: Callable[..., Any]) -> tuple[Any, ...]:
+    value = get_type_hints(function).get("return")
     return (value, *getattr(value, "__args__", ()))
 
 
 RELEASING = releasing()
-NAMES = [f"{method.__name__}.{verb}" for method, verb in RELEASING]
+NAMES = [f"{method.__name__}.{function}" for method, function in RELEASING]
 
 
 # -- small sites -----------------------------------------------------------------------
@@ -104,7 +104,7 @@ def small_site(
     Some examples were withdrawn, some labels corrected, and some have other ``features``.
     """
     privacy = Privacy(epsilon=epsilon)
-    recipe = Recipe("small", validation=validation, privacy=privacy)
+    config = ExperimentConfig("small", validation=validation, privacy=privacy)
     n = sum(map(len, purchases))
     x = torch.arange(float(n + POOL)).double().unsqueeze(1).repeat(1, 2)
     for row, value in (features or {}).items():
@@ -128,7 +128,7 @@ def small_site(
             weight = 1.0 if weights is None else weights[row]
             labels.append(Label(row, value, turn - 1, weight))
             row += 1
-        site.buy(hold_back(labels, validation, is_stratified(recipe, CLASSES), turn))
+        site.buy(hold_back(labels, validation, is_stratified(config, CLASSES), turn))
     labels = site.store.load_labels("a")
     if corrected:  # keeps all but its value, as in a site's ledger
         site.reread([e._replace(value=corrected.get(e.row, e.value)) for e in labels])
@@ -141,10 +141,10 @@ def small_site(
     return site
 
 
-def released(site: LocalSite, verb: str) -> Release:
+def released(site: LocalSite, function: str) -> Release:
     method = site.method("query")
     view = SiteView(site, 0, method.contract.simulator_only)
-    releases = getattr(method, verb)(view)
+    releases = getattr(method, function)(view)
     assert isinstance(releases, Release)
     return releases
 
@@ -206,7 +206,7 @@ def test_the_methods_that_release_counts_are_found() -> None:
 
 def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
     """Check the annotation, without which a client function would be missed here."""
-    known = {f"{method.__name__}.{verb}" for method, verb in RELEASING}
+    known = {f"{method.__name__}.{function}" for method, function in RELEASING}
     outcome = set()
     for path in sorted(path for folder in SOURCES for path in folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -222,9 +222,11 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
         for outer in ast.walk(tree):
             if not isinstance(outer, ast.ClassDef):
                 continue
-            for verb in outer.body:
-                if isinstance(verb, ast.FunctionDef):
-                    inside |= {id(e): f"{outer.name}.{verb.name}" for e in ast.walk(verb)}
+            for function in outer.body:
+                if isinstance(function, ast.FunctionDef):
+                    inside |= {
+                        id(e): f"{outer.name}.{function.name}" for e in ast.walk(function)
+                    }
         outcome |= {inside.get(id(call), f"{path}:{call.lineno}") for call in calls}
     assert outcome == known
 
@@ -233,23 +235,23 @@ def _builds_release(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id == "Release"
 
 
-@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+@pytest.mark.parametrize(("method", "function"), RELEASING, ids=NAMES)
 def test_a_verb_that_releases_counts_is_asked_for_totals_or_answers_alone(
-    method: Any, verb: str
+    method: Any, function: str
 ) -> None:
     """Check that no noise-free copy is kept at a site for later client functions."""
-    assert verb not in {**method.contract.keep, **method.contract.relay}
-    parameters = [*inspect.signature(getattr(method, verb)).parameters][2:]
-    assert not parameters, "add arguments of this verb to the search"
+    assert function not in {**method.contract.keep, **method.contract.relay}
+    parameters = [*inspect.signature(getattr(method, function)).parameters][2:]
+    assert not parameters, "add arguments of this client function to the search"
 
 
 @pytest.mark.parametrize(("settings", "sizes"), SHAPES, ids=[name for name, *_ in shapes()])
-@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+@pytest.mark.parametrize(("method", "function"), RELEASING, ids=NAMES)
 def test_one_label_changes_counts_by_no_more_than_is_declared(
-    method: Any, verb: str, settings: dict[str, Any], sizes: tuple[int, ...]
+    method: Any, function: str, settings: dict[str, Any], sizes: tuple[int, ...]
 ) -> None:
     releases = {
-        labels: released(small_site(build_noisy(method), labels, **settings), verb)
+        labels: released(small_site(build_noisy(method), labels, **settings), function)
         for labels in list_labelings(sizes)
     }
     declared = {release.sensitivity for release in releases.values()}
@@ -258,31 +260,34 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
     assert 0 < change <= declared.pop() + SLACK
 
 
-@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
-def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
+@pytest.mark.parametrize(("method", "function"), RELEASING, ids=NAMES)
+def test_one_row_changes_counts_by_no_more_than_is_declared(
+    method: Any, function: str
+) -> None:
     """Check neighbors that differ in features and label of one example."""
     details: dict[str, Any] = {"validation": 0.5}
     for (labels,) in list_labelings((3,)):
-        one = released(small_site(build_noisy(method), [labels], **details), verb)
+        one = released(small_site(build_noisy(method), [labels], **details), function)
         for at, value in itertools.product(range(3), range(CLASSES)):
             changed = [(*labels[:at], float(value), *labels[at + 1 :])]
             features = {at: 9.0}
             other = released(
-                small_site(build_noisy(method), changed, features=features, **details), verb
+                small_site(build_noisy(method), changed, features=features, **details),
+                function,
             )
             assert distance(one, other) <= one.sensitivity + SLACK
 
 
 @pytest.mark.parametrize("epsilon", [None, 1.0])
-@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+@pytest.mark.parametrize(("method", "function"), RELEASING, ids=NAMES)
 def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
-    method: Any, verb: str, epsilon: float | None
+    method: Any, function: str, epsilon: float | None
 ) -> None:
     noisy = [torch.tensor(row).double() for row in ([2.5, -1, 4], [0, 0, 0], [-1, -2, -3])]
     sent: list[list[Any]] = []
     for (labels,) in list_labelings((3,)):
         site = small_site(build_noisy(method), [labels], epsilon=epsilon)
-        release = released(site, verb)
+        release = released(site, function)
         posts = (release.post, release.post_noisy or release.post)
         sent.append([post(counts) for post in posts for counts in noisy])
     for other in sent[1:]:
@@ -293,8 +298,8 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
                 assert torch.equal(*sent_by_both)
 
 
-@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
-def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -> None:
+@pytest.mark.parametrize(("method", "function"), RELEASING, ids=NAMES)
+def test_releases_before_and_after_a_correction_add_up(method: Any, function: str) -> None:
     """Check releases before and after a correction.
 
     An example has a label first and another one after a correction; its neighbor has
@@ -306,11 +311,13 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
     sensitivity = 0.0
     for (labels,) in list_labelings((4,)):
         for second in map(float, range(CLASSES)):
-            before = released(small_site(build_noisy(method), [labels], **settings), verb)
+            before = released(
+                small_site(build_noisy(method), [labels], **settings), function
+            )
             after = small_site(
                 build_noisy(method), [labels], corrected={2: second}, **settings
             )
-            counts[labels, second] = [before, released(after, verb)]
+            counts[labels, second] = [before, released(after, function)]
             sensitivity = before.sensitivity
     for (labels, _), history in counts.items():
         for first, other in itertools.product(map(float, range(CLASSES)), repeat=2):
@@ -329,8 +336,8 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
 def test_under_local_privacy_no_label_says_which_ones_are_held_back(
     share: float, n: int
 ) -> None:
-    recipe = Recipe("small", validation=share, privacy=Privacy(epsilon=0.5))
-    by_class = is_stratified(recipe, CLASSES)
+    config = ExperimentConfig("small", validation=share, privacy=Privacy(epsilon=0.5))
+    by_class = is_stratified(config, CLASSES)
     validation_rows = {
         tuple(
             label.is_validation
@@ -356,8 +363,8 @@ def test_the_split_that_was_once_measured_is_as_it_should_be() -> None:
 
 
 def test_without_noise_labels_are_held_back_by_class_as_before() -> None:
-    assert is_stratified(Recipe("small", validation=0.5), CLASSES)
-    assert not is_stratified(Recipe("small", validation=0.5), 0)
+    assert is_stratified(ExperimentConfig("small", validation=0.5), CLASSES)
+    assert not is_stratified(ExperimentConfig("small", validation=0.5), 0)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])

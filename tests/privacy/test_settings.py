@@ -10,7 +10,7 @@ import pytest
 from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
 from fallow.privacy import Privacy, check_fit
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.variants import variant
 
 OPEN = Contract(
@@ -45,24 +45,32 @@ def test_the_total_is_that_of_all_queries_unless_it_is_given() -> None:
 
 
 def test_a_strategy_of_a_study_can_have_its_own_privacy() -> None:
-    result = variant(Recipe("a"), "ahfal@privacy.epsilon=1@privacy.secure_sum=true").privacy
+    result = variant(
+        ExperimentConfig("a"), "ahfal@privacy.epsilon=1@privacy.secure_sum=true"
+    ).privacy
     assert result == Privacy(epsilon=1.0, secure_sum=True)
     with pytest.raises(ValueError, match=r"privacy\.epsilon is -1"):
-        with_settings(Recipe("a"), {"privacy.epsilon": "-1"})
+        with_settings(ExperimentConfig("a"), {"privacy.epsilon": "-1"})
     with pytest.raises(ValueError, match="did you mean 'epsilon'"):
-        with_settings(Recipe("a"), {"privacy.epsilom": "1"})
+        with_settings(ExperimentConfig("a"), {"privacy.epsilom": "1"})
 
 
 def test_privacy_that_is_off_changes_no_digest() -> None:
-    assert replace(Recipe("a"), privacy=Privacy()).digest == Recipe("a").digest
-    assert replace(Recipe("a"), privacy=Privacy(epsilon=1)).digest != Recipe("a").digest
+    assert (
+        replace(ExperimentConfig("a"), privacy=Privacy()).digest
+        == ExperimentConfig("a").digest
+    )
+    assert (
+        replace(ExperimentConfig("a"), privacy=Privacy(epsilon=1)).digest
+        != ExperimentConfig("a").digest
+    )
 
 
 def test_upper_bounds_have_no_privacy_to_pay_for() -> None:
-    recipe = Recipe("a", privacy=Privacy(epsilon=1, secure_sum=True))
+    config = ExperimentConfig("a", privacy=Privacy(epsilon=1, secure_sum=True))
     for bound in ("bound:all-labels", "bound:pooled"):
-        assert variant(recipe, bound).privacy == Privacy()
-        methods_of(variant(recipe, bound))
+        assert variant(config, bound).privacy == Privacy()
+        methods_of(variant(config, bound))
 
 
 def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None:
@@ -80,12 +88,12 @@ def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None
 
 @pytest.mark.parametrize("change", [{"sites": 2}, {"sites": 10, "participation": 0.2}])
 def test_a_round_of_two_sites_is_refused_under_secure_sums(change: dict[str, Any]) -> None:
-    recipe = Recipe("a", privacy=Privacy(secure_sum=True), **change)
+    config = ExperimentConfig("a", privacy=Privacy(secure_sum=True), **change)
     with pytest.raises(
         ValueError, match=r"at least 3 sites in every round.* this run has 2"
     ):
-        methods_of(recipe)
-    methods_of(replace(recipe, sites=15))
+        methods_of(config)
+    methods_of(replace(config, sites=15))
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(

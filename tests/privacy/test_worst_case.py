@@ -19,7 +19,7 @@ from fallow.models.dense import Linear
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.ledger import add_up, as_written
 from fallow.privacy.noise import draw_from_os
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
@@ -68,9 +68,9 @@ def simulate(**more: object) -> tuple[SimulatedEnvironment, list[Record]]:
         "strategy": "ahfal",
         **more,
     }
-    journal = EventLog()
-    world = build_environment(recipe_from(tiny), 0, journal)
-    return world, ExperimentRun(world, journal).go()
+    event_log = EventLog()
+    simulation = build_environment(config_from(tiny), 0, event_log)
+    return simulation, ExperimentRun(simulation, event_log).go()
 
 
 def test_a_simulation_asks_for_seeded_noise_and_can_be_repeated() -> None:
@@ -86,7 +86,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
     """Label the same examples first, once with other labels at two of four sites."""
     validation_rows = []
     for flip in (0, 2):
-        world, _ = simulate(
+        simulation, _ = simulate(
             validation=0.5,
             flip=flip,
             rows=200,
@@ -95,7 +95,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
             partition="patho:min_samples=2",
             privacy={"epsilon": epsilon},
         )
-        members = world.members
+        members = simulation.members
         first = [e for name, s in members.items() for e in s.store.load_labels(name)]
         validation_rows.append([(e.row, e.is_validation) for e in first if e.cycle < 0])
     assert [row for row, _ in validation_rows[0]] == [row for row, _ in validation_rows[1]]
@@ -103,8 +103,10 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
 
 
 def test_a_run_may_release_in_each_part_of_a_cycle() -> None:
-    recipe = Recipe("a", privacy=Privacy(epsilon=0.5), cycles=3, queries_per_cycle=2)
-    assert recipe.protected.total == 3.0
+    config = ExperimentConfig(
+        "a", privacy=Privacy(epsilon=0.5), cycles=3, queries_per_cycle=2
+    )
+    assert config.protected.total == 3.0
 
 
 # -- numbers ---------------------------------------------------------------------------

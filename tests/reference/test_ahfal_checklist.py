@@ -1,4 +1,4 @@
-"""AHFAL's threshold on the partitions of its small recipes, also over cycles."""
+"""AHFAL's threshold on the partitions of its small configurations, also over cycles."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.configs.find import find_config
 from fallow.core.streams import stream
 from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.rows import split_rows
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
-from fallow.recipes.find import find_recipe
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
@@ -46,13 +46,13 @@ def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
 
 
 def counts_of(
-    recipe: Recipe, dataset: Dataset, seed: int
+    config: ExperimentConfig, dataset: Dataset, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return labels per site and class: a random tenth of each site, and all: (N, C)."""
-    kept = dataset.rows(recipe.rows or len(dataset.x), stream(seed, "rows", dataset.name))
+    kept = dataset.rows(config.rows or len(dataset.x), stream(seed, "rows", dataset.name))
     draw = stream(seed, "first labels")
     bought, labeled = [], []
-    for rows in split_rows(recipe, kept, seed).values():
+    for rows in split_rows(config, kept, seed).values():
         y = kept.y[torch.from_numpy(rows)]
         drawn = torch.randperm(len(y), generator=draw)[: len(y) // 10]
         bought.append(torch.bincount(y[drawn], minlength=kept.n_classes).double())
@@ -73,10 +73,10 @@ def low(strategy: AHFAL, counts: torch.Tensor) -> int:
 @cache
 def mini(alpha: float) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """Return `counts_of` on the partitions of ahfal/mnist-mini for each seed."""
-    recipe = find_recipe("ahfal/mnist-mini")
-    recipe = replace(recipe, partition=replace(recipe.partition, fields={"alpha": alpha}))
+    config = find_config("ahfal/mnist-mini")
+    config = replace(config, partition=replace(config.partition, fields={"alpha": alpha}))
     result = labels_only("mnist", "mnist.npz")
-    return tuple(counts_of(recipe, result, seed) for seed in SEEDS)
+    return tuple(counts_of(config, result, seed) for seed in SEEDS)
 
 
 def mean_low(strategy: AHFAL, alpha: float) -> float:
@@ -127,9 +127,9 @@ def test_the_three_thresholds_of_the_sensitivity_study_route_differently() -> No
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
 def test_of_a_hundred_classes_all_are_below_twelve_points(alpha: float) -> None:
     partition = Spec("exact-dirichlet", {"alpha": alpha})
-    recipe = replace(find_recipe("ahfal/mnist-mini"), partition=partition)
+    config = replace(find_config("ahfal/mnist-mini"), partition=partition)
     result = labels_only("fashion_mnist", "fashion_mnist_labels.npz", classes=100)
-    bought, _ = counts_of(recipe, result, 0)
+    bought, _ = counts_of(config, result, 0)
     assert bought.shape == (10, 100)
     assert low(AHFAL(), bought) == 100
 
@@ -141,7 +141,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
     dataset = Dataset(
         "hundred", x, y, x[:50] + 1, y[:50], classes=tuple(map(str, range(100)))
     )
-    recipe = Recipe(
+    config = ExperimentConfig(
         "hundred",
         sites=5,
         rounds=1,
@@ -152,9 +152,9 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         initial=0.1,
         budget=0.1,
     )
-    journal = EventLog()
-    records = ExperimentRun(environment_of(recipe, 0, dataset, journal), journal).go()
-    journal.close()
+    event_log = EventLog()
+    records = ExperimentRun(environment_of(config, 0, dataset, event_log), event_log).go()
+    event_log.close()
     assert [row["labeled"] for row in records] == [50, 100]
     assert sum(low for row in records for low in row["notes"].get("low", ())) == 100
 

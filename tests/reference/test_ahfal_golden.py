@@ -17,7 +17,7 @@ from fallow.settings.budgets import allocate_budget
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
 from fallow.strategies.parts import apportion, fill
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 EQ4 = {  # labels per class, budget, examples per pseudo-class -> budget per class
     "G1": ((0, 0, 5, 20), 10, (100, 100, 100, 100), (5, 4, 1, 0)),
@@ -68,9 +68,9 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
     site = Table(
         local, common if labels else local, labels
     )  # G6: the global model is used instead
-    federation = world({"a": site, "b": Table(local[:1], common[:1], [0])}, AHFAL())
+    federation = simulation({"a": site, "b": Table(local[:1], common[:1], [0])}, AHFAL())
     low = tensor(federation.query(n)["notes"]["low"])
-    rows = federation.members["a"].memory["picks"]["rows"]
+    rows = federation.members["a"].memory["selected"]["rows"]
     picked = label[rows]
     assert torch.bincount(picked, minlength=len(caps)).tolist() == list(expected)
     mixed = (entropy(site.local) + entropy(site.common)) / 2
@@ -144,7 +144,7 @@ def test_the_same_sites_as_a_federation(tau: float, low: list[bool]) -> None:  #
         name: Table(blank, blank, counts_at_site)
         for name, counts_at_site in zip("abc", labels, strict=True)
     }
-    notes = world(sites, AHFAL(tau=tau)).query(1)["notes"]
+    notes = simulation(sites, AHFAL(tau=tau)).query(1)["notes"]
     assert notes["low"] == low
     assert notes["sigma"] == pytest.approx((100 * SIGMA).tolist(), abs=1e-4)
 
@@ -189,13 +189,13 @@ def label_counts(draw: st.DrawFn) -> list[list[int]]:
     return draw(st.lists(row, min_size=1, max_size=12))
 
 
-def secure_total(addends: list[Tensor]) -> Tensor:
+def secure_total(contributions: list[Tensor]) -> Tensor:
     """Compute a secure aggregate: fixed point at 2^40 in 64-bit integers, masked."""
     scale = 2.0**40
-    ring = [(a * scale).round().long() for a in addends]
+    ring = [(a * scale).round().long() for a in contributions]
     draw = stream(0, "masks")
     span = (-(2**62), 2**62)
-    masks = [torch.randint(*span, a.shape, generator=draw) for a in addends]
+    masks = [torch.randint(*span, a.shape, generator=draw) for a in contributions]
     masked = [a + masks[i] - masks[i - 1] for i, a in enumerate(ring)]  # intended overflow
     total = masked[0]
     for share in masked[1:]:
@@ -259,5 +259,5 @@ def test_a_site_buys_its_budget_or_its_pool_and_no_class_gives_more_than_it_has(
     seed: int, n: int, rows: int
 ) -> None:
     sites = tables(seed, sites=2, rows=rows, classes=4)
-    for rows_of in world(sites, AHFAL(), seed).picks(n).values():
+    for rows_of in simulation(sites, AHFAL(), seed).selected(n).values():
         assert len(set(rows_of)) == len(rows_of) == min(n, rows)

@@ -22,7 +22,7 @@ from fallow.settings.budgets import allocate_budget
 from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL, FairFAL, Typical, TypicalUnsure
 from tests.contracts.strategies import every
-from tests.worlds import Simulation, Table, Tables, tables, world
+from tests.simulations import Simulation, Table, Tables, simulation, tables
 
 # -- sites that lack classes -----------------------------------------------------------
 
@@ -34,16 +34,17 @@ def without_class(table: Table, c: int) -> Table:
     return Table(local, common, [y for y in table.labels if y != c] or [0])
 
 
-def are_whole(picks: dict[str, list[int]], n: int) -> bool:
+def are_whole(selected: dict[str, list[int]], n: int) -> bool:
     return (
-        all(len(rows) == len(set(rows)) == n for rows in picks.values()) and len(picks) == 3
+        all(len(rows) == len(set(rows)) == n for rows in selected.values())
+        and len(selected) == 3
     )
 
 
 @every
 def test_a_class_that_no_site_has_or_predicts_stops_nobody(strategy: Any) -> None:
     sites = {name: without_class(t, 2) for name, t in tables(classes=4).items()}
-    assert are_whole(world(sites, strategy).picks(5), 5)
+    assert are_whole(simulation(sites, strategy).selected(5), 5)
 
 
 @every
@@ -52,7 +53,7 @@ def test_sites_with_labels_of_one_class_each_pick_as_many_as_asked(strategy: Any
         name: replace(table, labels=[c] * 4)
         for c, (name, table) in enumerate(tables(classes=4).items())
     }
-    assert are_whole(world(sites, strategy).picks(5), 5)
+    assert are_whole(simulation(sites, strategy).selected(5), 5)
 
 
 @every
@@ -60,13 +61,13 @@ def test_a_federation_with_labels_of_one_class_picks_as_many_as_asked(
     strategy: Any,
 ) -> None:
     sites = {name: replace(table, labels=[1] * 4) for name, table in tables().items()}
-    assert are_whole(world(sites, strategy).picks(5), 5)
+    assert are_whole(simulation(sites, strategy).selected(5), 5)
 
 
 @every
 def test_a_budget_below_the_number_of_missing_classes_is_spent(strategy: Any) -> None:
     sites = {name: replace(t, labels=[0] * 4) for name, t in tables(classes=6).items()}
-    assert are_whole(world(sites, strategy).picks(2), 2)
+    assert are_whole(simulation(sites, strategy).selected(2), 2)
 
 
 # -- forward passes --------------------------------------------------------------------
@@ -92,7 +93,7 @@ class Counted(nn.Module):
 
 
 def counted(strategy: Any, sites: Tables) -> tuple[Simulation, Counted]:
-    federation = world(sites, strategy)
+    federation = simulation(sites, strategy)
     model = Counted(next(iter(federation.members.values())).parts.model)
     for site in federation.members.values():
         site.parts = replace(site.parts, model=model)
@@ -116,7 +117,7 @@ def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any)
         pools = {
             site.x[site.pool].numpy().tobytes() for site in federation.members.values()
         }
-        federation.buy(federation.picks(3, cycle), label=0, cycle=cycle)
+        federation.buy(federation.selected(3, cycle), label=0, cycle=cycle)
         passes = [seen for seen in model.seen if seen[1] in pools]
         allowed_passes = AGAIN.get(type(strategy), 1)
         assert max(Counter(passes).values(), default=0) <= allowed_passes
@@ -137,7 +138,7 @@ def test_ahfal_runs_the_pool_once_through_each_model_that_it_reads(
 def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -> None:
     """Check Section 3.6: e_y of an anchor is its label, whatever the model predicts."""
     site = tables(3, rows=40)["a"]
-    federation = world({"a": replace(site, labels=[1] * 6)}, FairFAL())
+    federation = simulation({"a": replace(site, labels=[1] * 6)}, FairFAL())
     view = SiteView(federation.members["a"], 0)
     bucket, q = torch.arange(40), 6
     selected = FairFAL(kappa=10.0).two_stage(view, bucket, 1, q, 0.0)
@@ -150,12 +151,12 @@ def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -
         )
 
     def spread(anchors: Tensor) -> list[int]:
-        g, picks = gradients("pool").flatten(1), list[int]()
+        g, selected = gradients("pool").flatten(1), list[int]()
         nearest = torch.cdist(g, anchors.flatten(1)).square().amin(1)
         for _ in range(q):
-            picks.append(int(nearest.argmax()))
-            nearest = torch.minimum(nearest, (g - g[picks[-1]]).square().sum(1))
-        return picks
+            selected.append(int(nearest.argmax()))
+            nearest = torch.minimum(nearest, (g - g[selected[-1]]).square().sum(1))
+        return selected
 
     by_label = spread(gradients("labeled", view.labels))
     assert selected.tolist() == by_label != spread(gradients("labeled"))

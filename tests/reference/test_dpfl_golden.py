@@ -36,7 +36,7 @@ from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training.personal.parts.graphs import share_from
 
@@ -48,7 +48,7 @@ if os.environ.get("FALLOW_SOAK"):
     LOCAL, FEDAVG, DPFL, DPFL_FLIP, STATIC_FLIP = 90.5, 77.7, 92.1, 92.3, 89.7
 NAMES = tuple(f"site-{k:02d}" for k in range(SITES))
 BASE = 8 / 19  # of a site's peers that flip, with 8 of 20 flipped
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     name="prototypes",
     data="prototypes",
     partition=Spec("natural"),
@@ -111,14 +111,14 @@ class Ended(NamedTuple):
 
 
 def ran(training: Spec, seed: int, flip: int) -> Ended:
-    journal, recipe = EventLog(), replace(RECIPE, training=training, flip=flip)
-    world = environment_of(recipe, seed, ground(seed), journal)
-    row = ExperimentRun(world, journal).go()[-1]
-    done = journal.load_step("0/train")
+    event_log, config = EventLog(), replace(EXPERIMENT, training=training, flip=flip)
+    simulation = environment_of(config, seed, ground(seed), event_log)
+    row = ExperimentRun(simulation, event_log).go()[-1]
+    done = event_log.load_step("0/train")
     assert done is not None
     assert row["per_site"] is not None and row["accuracy"] is not None
-    assert set(row["per_site"]) == set(NAMES) - set(world.flipped)
-    marked = torch.tensor([name in world.flipped for name in NAMES])
+    assert set(row["per_site"]) == set(NAMES) - set(simulation.flipped)
+    marked = torch.tensor([name in simulation.flipped for name in NAMES])
     graphs: Mapping[str, torch.Tensor] = done["state"]
     shares = [
         share_from(graphs[g], marked) if g in graphs else 0.0 for g in ("graph", "omega")

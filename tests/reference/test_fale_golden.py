@@ -18,7 +18,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, build_environment
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.strategies.parts.clocks import start_clocks
@@ -120,7 +120,7 @@ def test_weights_repair_what_leverage_alone_does_to_published_tables(
 # -- runs ------------------------------------------------------------------------------
 
 
-LINE = Recipe(
+LINE = ExperimentConfig(
     name="line",
     data="diabetes",
     partition=Spec("iid"),
@@ -138,20 +138,22 @@ LINE = Recipe(
 )
 
 
-def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], SimulatedEnvironment, EventLog]:
-    journal = EventLog()
-    world = build_environment(recipe, 0, journal, **more)
-    return ExperimentRun(world, journal).go(), world, journal
+def ran(
+    config: ExperimentConfig, **more: Any
+) -> tuple[list[Record], SimulatedEnvironment, EventLog]:
+    event_log = EventLog()
+    simulation = build_environment(config, 0, event_log, **more)
+    return ExperimentRun(simulation, event_log).go(), simulation, event_log
 
 
 def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> None:
-    records, world, journal = ran(LINE)
+    records, simulation, event_log = ran(LINE)
     assert [record["labeled"] for record in records] == [3, 63]
     assert records[0]["notes"]["rank"] == 11 and records[0]["notes"]["warnings"] == []
     assert error_of(records[1]) < error_of(records[0])
     total = 0.0
-    for name, site in world.members.items():
-        lines = journal.load_labels(name)
+    for name, site in simulation.members.items():
+        lines = event_log.load_labels(name)
         assert [line.weight for line in lines if line.probability is None] == [1.0]
         later = [line for line in lines if line.probability is not None]
         assert len(later) == 20 and len({line.row for line in lines}) == 21
@@ -162,10 +164,10 @@ def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> 
 
 
 def test_the_same_labels_in_memory_give_the_same_model() -> None:
-    _, world, journal = ran(LINE)
-    last = journal.load_step("1/train")
+    _, simulation, event_log = ran(LINE)
+    last = event_log.load_step("1/train")
     assert last is not None
-    sites = world.members.values()
+    sites = simulation.members.values()
     x = torch.cat([site.seen[site.labeled] for site in sites])
     y = torch.cat([site.labels for site in sites])
     s = torch.cat([site.weight[site.labeled] for site in sites]).sqrt()
@@ -176,11 +178,11 @@ def test_the_same_labels_in_memory_give_the_same_model() -> None:
 
 def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
     plain = ran(LINE)
-    for recipe, runtime in (
+    for config, runtime in (
         (LINE, "bytes"),
         (with_settings(LINE, {"privacy.secure_sum": "true"}), "inprocess"),
     ):
-        other = ran(recipe, runtime=runtime)
+        other = ran(config, runtime=runtime)
         for name in plain[1].members:
             rows = [
                 [line.row for line in result[2].load_labels(name)]
@@ -191,13 +193,13 @@ def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
 
 
 def test_all_labels_give_the_model_of_all_rows() -> None:
-    _, world, journal = ran(
+    _, simulation, event_log = ran(
         replace(LINE, budget=1000, data="diabetes", cycles=0, initial=1.0)
     )
-    last = journal.load_step("0/train")
+    last = event_log.load_step("0/train")
     assert last is not None
-    x = torch.cat([rows_of(site) for site in world.members.values()])
-    y = torch.cat([world.oracle.hidden[name].double() for name in world.members])
+    x = torch.cat([rows_of(site) for site in simulation.members.values()])
+    y = torch.cat([simulation.oracle.hidden[name].double() for name in simulation.members])
     y = (y - y.mean()) / y.std(correction=0)
     torch.testing.assert_close(
         last["state"]["w"], fitted(with_ones(x), y), rtol=1e-9, atol=1e-9

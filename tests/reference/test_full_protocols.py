@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 import torch
 
+from fallow.configs.find import find_config
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.data import Dataset
@@ -16,7 +17,6 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
-from fallow.recipes.find import find_recipe
 
 SITES, CLASSES = 10, 10
 FULL = ("ahfal/cifar10", "kafal/cifar10", "fairfal/cifar10")  # LoGo trains as FairFAL does
@@ -31,12 +31,12 @@ def images() -> Dataset:
 
 @cache
 def records(name: str) -> tuple[Record, ...]:
-    """Return the records of one round and one query of a full recipe.
+    """Return the records of one round and one query of a full configuration.
 
-    The model, optimizer, crops and local model are those of the recipe.
+    The model, optimizer, crops and local model are those of the configuration.
     """
-    full, once = find_recipe(name), (TrainingStage(1),)
-    recipe = replace(
+    full, once = find_config(name), (TrainingStage(1),)
+    config = replace(
         full,
         rounds=1,
         cycles=1,
@@ -45,15 +45,19 @@ def records(name: str) -> tuple[Record, ...]:
         training_config=replace(full.training_config, stages=once),
         local_training_config=replace(full.local_training_config, stages=once),
     )
-    journal = EventLog()
-    run_records = ExperimentRun(environment_of(recipe, 0, images(), journal), journal).go()
-    journal.close()
+    event_log = EventLog()
+    run_records = ExperimentRun(
+        environment_of(config, 0, images(), event_log), event_log
+    ).go()
+    event_log.close()
     return tuple(run_records)
 
 
-def bytes_of(name: str, verb: str, way: Literal["bytes", "bytes_down"] = "bytes") -> int:
+def bytes_of(
+    name: str, function: str, way: Literal["bytes", "bytes_down"] = "bytes"
+) -> int:
     """Return what one site sends (or with ``bytes_down`` receives) in one exchange."""
-    (row,) = [row for row in records(name)[-1]["revealed"] if row["verb"] == verb]
+    (row,) = [row for row in records(name)[-1]["revealed"] if row["function"] == function]
     assert row["sites"] == SITES
     total, exchanges = int(row[way]), int(row["exchanges"])
     return total // (exchanges * SITES)

@@ -16,8 +16,8 @@ from fallow.strategies import ACSFW, BAIT, LCMD, CoreSet
 from fallow.strategies.parts import LastLayer
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
+from tests.simulations import Table
 from tests.strategies.regression import draws
-from tests.worlds import Table
 
 pytest.importorskip("bmdal_reg")
 setattr(np, "Inf", np.inf)  # noqa: B010 - its name before NumPy 2
@@ -84,7 +84,7 @@ def test_picks_are_those_of_the_reference(
         **settings,
     )
     assert selected["selection_status"] is None
-    assert made.picks(n)["a"] == theirs.tolist()
+    assert made.selected(n)["a"] == theirs.tolist()
 
 
 @cases

@@ -23,8 +23,10 @@ def _shares(gen: np.random.Generator, total: int) -> list[list[int]]:
     return shares
 
 
-def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:
-    output = {"kind": kind, "verb": verb, "what": what, "bytes": size * exchanges}
+def _exchange(
+    kind: str, function: str, what: str, size: int, exchanges: int
+) -> dict[str, Any]:
+    output = {"kind": kind, "function": function, "what": what, "bytes": size * exchanges}
     return output | {"bytes_down": 0, "sites": SITES, "exchanges": exchanges}
 
 
@@ -65,7 +67,7 @@ def _record(
         labeled = POOL
     scores = _scores(strategy, cycle, gen)
     shares = dict(zip(NAMES, _shares(gen, labeled), strict=True))
-    header = {"recipe": "tiny", "strategy": strategy, "training": "fedavg", "seed": seed}
+    header = {"config": "tiny", "strategy": strategy, "training": "fedavg", "seed": seed}
     when = {"cycle": cycle, "round": round_, "point": "post_agg", "final": round_ == 2}
     labels = {"labeled": labeled, "labels_validation": 0, "pool": POOL}
     counts = {
@@ -117,7 +119,7 @@ def write_study(
     root.mkdir(parents=True, exist_ok=True)
     described = {
         "name": "tiny",
-        "recipe": {"data": "digits", "alpha": 0.1},
+        "config": {"data": "digits", "alpha": 0.1},
         "reference": reference,
         "strategies": list(strategies),
         "seeds": list(range(seeds)),

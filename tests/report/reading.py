@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from fallow.recipes.papers import load_paper_results, load_papers
+from fallow.configs.papers import load_paper_results, load_papers
 from fallow.report import page
 from fallow.report import side_by_side as over_all
 from fallow.report.blocks import Block

@@ -44,7 +44,7 @@ def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
     shown = [
         {
             "kind": "keep",
-            "verb": "select",
+            "function": "select",
             "what": "number of selected examples",
             "bytes": 80 * turns,
             "bytes_down": 80 * turns,
@@ -53,7 +53,7 @@ def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
         },
         {
             "kind": "sum",
-            "verb": "upload",
+            "function": "upload",
             "what": "weighted models",
             "bytes": 900 * turns,
             "bytes_down": 900 * turns,
@@ -62,7 +62,7 @@ def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
         },
     ]
     return {
-        "recipe": "made",
+        "config": "made",
         "strategy": strategy,
         "training": "fedavg",
         "seed": seed,
@@ -103,7 +103,7 @@ def write_regression(
     """Write a study of errors; strategies called ``fale`` start at cycle 1."""
     described = {
         "name": "made",
-        "recipe": {"data": "protein", "training": {"name": "fedavg", "fields": {}}},
+        "config": {"data": "protein", "training": {"name": "fedavg", "fields": {}}},
         "reference": reference,
         "strategies": list(strategies),
         "seeds": list(range(seeds)),

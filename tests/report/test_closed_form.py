@@ -66,8 +66,8 @@ def test_a_penalty_at_an_end_of_the_grid_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_penalty_that_was_given_is_no_warning(tmp_path: Path) -> None:
-    recipe = {"training": {"name": "closed-form", "fields": {"penalty": 1.0}}}
-    root = write_solved(tmp_path / "a", {"random": 1.0, "entropy": 1.0}, recipe=recipe)
+    config = {"training": {"name": "closed-form", "fields": {"penalty": 1.0}}}
+    root = write_solved(tmp_path / "a", {"random": 1.0, "entropy": 1.0}, config=config)
     assert find_at_end(read_study(root)) == {}
 
 
@@ -87,9 +87,9 @@ def test_a_class_that_nobody_has_labeled_is_named(tmp_path: Path) -> None:
 
 
 def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
+    simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     fl.compare(
-        world,
+        simulation,
         ["random"],
         training="closed-form",
         seeds=1,

@@ -80,7 +80,7 @@ def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path: Path) -
 def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
     roots = [
         write_study(
-            tmp_path / f"{a}", PAIRS[:4], 2, 2, "random", name=f"at {a}", recipe=cut(a)
+            tmp_path / f"{a}", PAIRS[:4], 2, 2, "random", name=f"at {a}", config=cut(a)
         )
         for a in (0.1, 1.0)
     ]
@@ -102,7 +102,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
 def test_studies_that_are_cut_in_no_common_way_share_their_final_scores_alone(
     tmp_path: Path, study_dir: Path
 ) -> None:
-    other = write_study(tmp_path / "other", PAIRS[:3], 2, 2, "random", recipe=cut(1.0))
+    other = write_study(tmp_path / "other", PAIRS[:3], 2, 2, "random", config=cut(1.0))
     studies = [read_study(study_dir), read_study(other)]
     text = across(studies, "across")
     assert text is not None
@@ -120,7 +120,7 @@ def test_studies_without_a_common_strategy_share_no_article(tmp_path: Path) -> N
 
 def test_an_article_over_all_is_linked_from_the_top(tmp_path: Path) -> None:
     roots = [
-        write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, recipe=cut(a))
+        write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, config=cut(a))
         for a in (0.1, 1.0)
     ]
     text = write_report(roots, tmp_path / "both.html").read_text()

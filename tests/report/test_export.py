@@ -19,7 +19,7 @@ from tests.experiment.crash import tiny
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     setup = Setup(tiny(folder), folder / "study")
-    cells = list_runs(setup.recipe, ("random", "ahfal"), [0])
+    cells = list_runs(setup.config, ("random", "ahfal"), [0])
     open_study(setup, cells, "fallow compare tiny", resume=False)
     assert run_study(setup, cells) == []
     return setup.out
@@ -55,7 +55,7 @@ def test_what_the_first_record_lacks_has_a_column_too(tmp_path: Path, to: str) -
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     setup = Setup(tiny(tmp_path), tmp_path / "study")
-    cells = list_runs(setup.recipe, ("random",), [0])
+    cells = list_runs(setup.config, ("random",), [0])
     open_study(setup, cells, "", resume=False)
     folder = cells[0].folder(setup.out)
     folder.mkdir(parents=True)
@@ -79,6 +79,6 @@ def test_the_final_table_is_written_into_the_study(study: Path, to: str, name: s
 
 def test_a_study_without_records_is_refused(tmp_path: Path) -> None:
     setup = Setup(tiny(tmp_path), tmp_path / "study")
-    open_study(setup, list_runs(setup.recipe, ("random",), [0]), "", resume=False)
+    open_study(setup, list_runs(setup.config, ("random",), [0]), "", resume=False)
     with pytest.raises(ValueError, match="has no records yet; run the study first"):
         export_study(setup.out, "csv")

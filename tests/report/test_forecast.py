@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fallow.recipes.papers import load_paper_results
+from fallow.configs.papers import load_paper_results
 from fallow.report.blocks import Table
 from fallow.report.final_table import rank_strategies
 from fallow.report.forecast import forecast

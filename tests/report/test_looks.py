@@ -231,8 +231,8 @@ def test_colors_do_not_depend_on_the_order_and_differ() -> None:
 def test_studies_of_one_name_are_called_by_what_differs(tmp_path: Path) -> None:
     def at(alpha: float, folder: str, **more: object) -> Path:
         partition = {"name": "exact-dirichlet", "fields": {"alpha": alpha}}
-        recipe = {"data": "digits", "partition": partition, **more}
-        return write_study(tmp_path / folder, seeds=1, cycles=1, recipe=recipe)
+        config = {"data": "digits", "partition": partition, **more}
+        return write_study(tmp_path / folder, seeds=1, cycles=1, config=config)
 
     studies = [read_study(root) for root in (at(0.1, "a"), at(1.0, "b"))]
     assert names_of(studies) == [

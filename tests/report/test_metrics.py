@@ -55,7 +55,7 @@ def test_a_metric_that_was_not_recorded_is_refused(study: fl.Study) -> None:
         study.with_metric("f1")
     with pytest.raises(ValueError, match="forecast is for accuracy and squared error"):
         study.with_metric("auroc").forecast("margin")
-    manifest = replace(study.study_records.study, recipe={})
+    manifest = replace(study.study_records.study, config={})
     with pytest.raises(ValueError, match="has no metric 'auroc'; its metrics: none"):
         replace(study.study_records, study=manifest, metric="auroc")
 

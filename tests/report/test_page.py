@@ -215,17 +215,17 @@ def test_an_earlier_page_survives_a_failed_one(study_dir: Path, tmp_path: Path) 
 
 
 def test_what_left_is_the_last_count_of_a_run(study_dir: Path) -> None:
-    exchange_by_verb = {e.verb: e for e in exchanges(read_study(study_dir))}
+    exchange_by_function = {e.function: e for e in exchanges(read_study(study_dir))}
     assert (
-        exchange_by_verb["share"].kind,
-        exchange_by_verb["share"].amount,
-        exchange_by_verb["share"].sites,
+        exchange_by_function["share"].kind,
+        exchange_by_function["share"].amount,
+        exchange_by_function["share"].sites,
     ) == (
         "sum",
         96,
         3,
     )
-    assert exchange_by_verb["select"].exchanges == 2
+    assert exchange_by_function["select"].exchanges == 2
 
 
 def read_page(root: Path) -> str:

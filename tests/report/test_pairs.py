@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_paper_results
+from fallow.configs.papers import load_paper_results
 from fallow.report.comparisons import (
     StrategyPair,
     compare_final_scores,

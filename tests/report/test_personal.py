@@ -12,7 +12,7 @@ import pytest
 
 from fallow.study.reading import RunRecords
 from fallow_papers.dpfl.graphs import graphs_of
-from tests.experiment.test_personal_environment import run_recipe
+from tests.experiment.test_personal_environment import run_config
 from tests.report.conftest import NAMES, rewrite
 from tests.report.reading import write_report
 from tests.report.test_page import parse_page
@@ -47,7 +47,7 @@ def page(make_study: Callable[..., Path]) -> Path:
         seeds=3,
         cycles=1,
         reference=STRATEGIES[2],
-        recipe={"data": "digits", "cycles": 0, "flip": 1},
+        config={"data": "digits", "cycles": 0, "flip": 1},
     )
     rewrite(root, by_site)
     return root
@@ -74,7 +74,7 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
 def test_a_site_that_told_no_score_is_named_and_not_accused(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(strategies=STRATEGIES, recipe={"data": "digits", "cycles": 0})
+    root = make_study(strategies=STRATEGIES, config={"data": "digits", "cycles": 0})
     rewrite(root, by_site)
     text = write_report([root]).read_text()
     assert f"The last scores exclude {NAMES[2]}, which reported none." in text
@@ -110,21 +110,26 @@ def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
 
 
 def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
-    world, rows = run_recipe(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
+    simulation, rows = run_config(
+        training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1
+    )
     run = graphs_of(RunRecords("random", 0, tuple(rows), None, 0), True)
     assert run is not None
-    assert run.sites == world.channel.sites
+    assert run.sites == simulation.channel.sites
     assert list(run.by_round) == [0, 1, 2, 3]
     assert int(run.by_round[0].sum(1).max()) <= 2
     assert [
         name for name, is_wrong in zip(run.sites, run.wrong, strict=True) if is_wrong
-    ] == list(world.flipped)
+    ] == list(simulation.flipped)
     assert run.omega is not None and not bool((run.by_round[3] & ~run.omega).any())
-    assert rows[-1]["model_bytes"] == 4 * world.layout.flatten(world.model)["w"].numel()
+    assert (
+        rows[-1]["model_bytes"]
+        == 4 * simulation.layout.flatten(simulation.model)["w"].numel()
+    )
 
 
 def test_a_method_without_a_graph_records_none() -> None:
-    _, rows = run_recipe(training="local", rounds=1, score_rounds=1)
+    _, rows = run_config(training="local", rounds=1, score_rounds=1)
     assert "graph" not in rows[-1]
 
 

@@ -258,8 +258,8 @@ def test_nobody_is_called_diverged_without_need(study: StudyRecords) -> None:
 
 
 def test_a_recipe_that_solves_at_the_server_is_solved(tmp_path: Path) -> None:
-    recipe = {"training": {"name": "server-solve", "fields": {}}}
-    study = read_study(write_regression(tmp_path / "a", ("random", FALE), recipe=recipe))
+    config = {"training": {"name": "server-solve", "fields": {}}}
+    study = read_study(write_regression(tmp_path / "a", ("random", FALE), config=config))
     assert is_solved(study, "random")
     assert not is_solved(study, "random@training=fedavg")
 
@@ -328,7 +328,7 @@ def test_little_makes_a_page_too(tmp_path: Path, seeds: int, cycles: int) -> Non
 def test_the_way_out_names_the_field_of_the_training(training: str, cure: str) -> None:
     study = StudyManifest(
         name="a",
-        recipe={"training": {"name": training}},
+        config={"training": {"name": training}},
         reference=None,
         strategies=("random",),
         seeds=(0,),

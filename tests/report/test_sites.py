@@ -51,9 +51,9 @@ def study(
 ) -> StudyRecords:
     strategies = tuple(dict.fromkeys(strategy for strategy, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
-    recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
+    config = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
     study_manifest = StudyManifest(
-        "tiny", recipe, reference, strategies, seeds, "", None, {}
+        "tiny", config, reference, strategies, seeds, "", None, {}
     )
     made = tuple(
         RunRecords(strategy, seed, tuple(rows), None, 0)

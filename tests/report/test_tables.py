@@ -88,7 +88,7 @@ def test_where_trainings_differ_a_bound_says_whose_it_is(
     make_study: Callable[..., Path],
 ) -> None:
     strategies = ("random", "random@training=closed-form", "bound:all-labels")
-    root = make_study(strategies=strategies, reference=None, recipe={"data": "digits"})
+    root = make_study(strategies=strategies, reference=None, config={"data": "digits"})
     table = final_table(read_study(root))
     assert [row.label for row in table.rows if row.is_bound] == ["all labels, FedAvg"]
 
@@ -214,7 +214,7 @@ def test_strategies_are_called_by_what_they_differ_in(
     make_study: Callable[..., Path], strategies: tuple[str, ...], cycles: int, word: str
 ) -> None:
     root = make_study(
-        strategies=strategies, reference=None, recipe={"data": "digits", "cycles": cycles}
+        strategies=strategies, reference=None, config={"data": "digits", "cycles": cycles}
     )
     made = final_table(read_study(root))
     assert tables.displayed(made).header[0] == word
@@ -231,7 +231,7 @@ def test_strategies_are_called_by_what_they_differ_in(
 def test_the_notes_speak_of_what_the_rows_are(make_study: Callable[..., Path]) -> None:
     strategies = ("random@training=local", "random")
     root = make_study(
-        strategies=strategies, reference="random", recipe={"data": "d", "cycles": 0}
+        strategies=strategies, reference="random", config={"data": "d", "cycles": 0}
     )
     notes = tables.footnotes(final_table(read_study(root)))
     assert any(n.startswith("Differences are method minus reference") for n in notes)

@@ -11,7 +11,7 @@ import pytest
 
 from fallow.experiment.simulation import build_environment
 from fallow.settings.budgets import allocate_budget
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.variants import variant
 from fallow.sites.store import MemoryStore
 from fallow.study.study import run_one
@@ -71,19 +71,19 @@ def test_a_whole_number_is_labels_per_site_under_every_allocation() -> None:
 
 
 def test_a_site_never_buys_more_than_its_pool(tmp_path: Path) -> None:
-    recipe = replace(tiny(tmp_path), initial=19, budget=1, cycles=1)
-    world = build_environment(recipe, 0, MemoryStore())
-    bought = world.cap_budget(world.budget_for(recipe.initial))
-    assert bought == {site: min(19, n) for site, n in world.sizes.items()}
-    assert min(world.sizes.values()) < 19
+    config = replace(tiny(tmp_path), initial=19, budget=1, cycles=1)
+    simulation = build_environment(config, 0, MemoryStore())
+    bought = simulation.cap_budget(simulation.budget_for(config.initial))
+    assert bought == {site: min(19, n) for site, n in simulation.sizes.items()}
+    assert min(simulation.sizes.values()) < 19
 
 
 def test_an_allocation_that_rounds_every_budget_to_nothing_is_refused(
     tmp_path: Path,
 ) -> None:
-    recipe = replace(tiny(tmp_path), budget_allocation="equal_rounded", initial=0.01)
+    config = replace(tiny(tmp_path), budget_allocation="equal_rounded", initial=0.01)
     with pytest.raises(ValueError, match="is less than one label per site"):
-        build_environment(recipe, 0, MemoryStore()).budget_for(recipe.initial)
+        build_environment(config, 0, MemoryStore()).budget_for(config.initial)
 
 
 @pytest.mark.parametrize(
@@ -106,23 +106,23 @@ def test_a_budget_that_cannot_be_bought_is_refused(
     settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        Recipe("a", **settings)
+        ExperimentConfig("a", **settings)
 
 
 def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"is 90 labels at 3 sites, more than the unlabeled pool of 60"
     ):
-        Recipe("a", sites=3, initial=10, budget=10, cycles=2).check_rows(60)
+        ExperimentConfig("a", sites=3, initial=10, budget=10, cycles=2).check_rows(60)
     with pytest.raises(ValueError, match="2 examples cannot be distributed over 3 sites"):
-        Recipe("a", sites=3).check_rows(2)
+        ExperimentConfig("a", sites=3).check_rows(2)
 
 
 def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
-    recipe = with_settings(
+    config = with_settings(
         tiny(tmp_path), {"initial": "0", "budget": "[1,3,2]", "cycles": "3"}
     )
-    run_one(Setup(recipe, tmp_path), StudyRun("random", 0))
+    run_one(Setup(config, tmp_path), StudyRun("random", 0))
     folder = StudyRun("random", 0).folder(tmp_path)
     lines = (folder / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
@@ -131,10 +131,10 @@ def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
 
 
 def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -> None:
-    recipe = replace(tiny(tmp_path), budget=2, cycles=2)
-    listed = replace(recipe, budget=(2, 2))
+    config = replace(tiny(tmp_path), budget=2, cycles=2)
+    listed = replace(config, budget=(2, 2))
     lines = []
-    for name, of_it in (("one", recipe), ("list", listed)):
+    for name, of_it in (("one", config), ("list", listed)):
         cell = StudyRun("entropy", 1)
         run_one(Setup(of_it, tmp_path / name), cell)
         lines.append((cell.folder(tmp_path / name) / "model.safetensors").read_bytes())
@@ -142,6 +142,6 @@ def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -
 
 
 def test_the_bounds_of_a_list_of_budgets_buy_all_at_once_or_in_turn() -> None:
-    recipe = Recipe("a", sites=3, budget=(1, 2), cycles=2)
-    assert variant(recipe, "bound:all-labels").purchases == (1.0,)
-    assert variant(recipe, "bound:pooled").budget == (3, 6)
+    config = ExperimentConfig("a", sites=3, budget=(1, 2), cycles=2)
+    assert variant(config, "bound:all-labels").purchases == (1.0,)
+    assert variant(config, "bound:pooled").budget == (3, 6)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fallow.settings.classes import PARTS, comments_of
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.descriptions import MEANINGS
 from fallow.settings.fields import class_fields, describe_classes, expand, find_all
 from fallow.settings.listing import DEFAULTS, find_settings, list_settings
-from fallow.settings.recipe import Recipe, with_settings
 
 
 def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
@@ -27,32 +27,34 @@ def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
 
 def test_what_a_list_says_is_what_a_recipe_takes() -> None:
     for setting in list_settings():
-        # these differ from those of a manually built recipe
+        # these differ from those of a manually built configuration
         if setting.default != "none" and setting.name not in DEFAULTS:
-            same = with_settings(Recipe("a"), {setting.name: setting.default})
-            assert same == Recipe("a"), setting.name
+            same = with_settings(ExperimentConfig("a"), {setting.name: setting.default})
+            assert same == ExperimentConfig("a"), setting.name
 
 
 def test_a_short_name_leads_to_the_training_config() -> None:
-    assert expand(Recipe("a"), {"lr": "1"}) == {"training_config.optimizer.lr": "1"}
-    assert expand(Recipe("a"), {"optimizer.lr": "1"}) == {
+    assert expand(ExperimentConfig("a"), {"lr": "1"}) == {
+        "training_config.optimizer.lr": "1"
+    }
+    assert expand(ExperimentConfig("a"), {"optimizer.lr": "1"}) == {
         "training_config.optimizer.lr": "1"
     }
     assert (
         with_settings(
-            Recipe("a"), expand(Recipe("a"), {"batch_size": "8"})
+            ExperimentConfig("a"), expand(ExperimentConfig("a"), {"batch_size": "8"})
         ).training_config.batch_size
         == 8
     )
 
 
 def test_a_field_leads_to_the_class_that_has_it_also_when_it_is_named_just_before() -> None:
-    recipe = Recipe("a")
-    assert expand(recipe, {"alpha": "1.0"}) == {"partition.alpha": "1.0"}
+    config = ExperimentConfig("a")
+    assert expand(config, {"alpha": "1.0"}) == {"partition.alpha": "1.0"}
     value = {"training": "fedprox", "mu": "0.1", "partition": "iid", "hidden": "[8]"}
-    assert list(expand(recipe, value)) == ["training", "training.mu", "partition", "hidden"]
+    assert list(expand(config, value)) == ["training", "training.mu", "partition", "hidden"]
     named = {"model": "mlp:hidden=[4]", "hidden": "[8]"}
-    assert list(expand(recipe, named)) == ["model", "model.hidden"]
+    assert list(expand(config, named)) == ["model", "model.hidden"]
 
 
 def test_a_name_of_several_settings_is_refused_with_all_of_them() -> None:
@@ -60,7 +62,7 @@ def test_a_name_of_several_settings_is_refused_with_all_of_them() -> None:
     with pytest.raises(
         ValueError, match=r"^lr may be training_config.optimizer.lr or strategy.lr; write"
     ):
-        expand(Recipe("a"), value)
+        expand(ExperimentConfig("a"), value)
 
 
 def test_full_and_unknown_names_stay_as_they_are() -> None:
@@ -70,11 +72,14 @@ def test_full_and_unknown_names_stay_as_they_are() -> None:
         "round": "3",
         "training_config.x": "1",
     }
-    assert expand(Recipe("a"), value) == value
+    assert expand(ExperimentConfig("a"), value) == value
 
 
 def test_a_class_of_others_is_not_imported_for_its_fields() -> None:
-    assert expand(Recipe("a"), {"model": "nowhere:Net", "width": "3"})["width"] == "3"
+    assert (
+        expand(ExperimentConfig("a"), {"model": "nowhere:Net", "width": "3"})["width"]
+        == "3"
+    )
 
 
 def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.stopping import EXAMPLE, StopRule, parse_stop
 
 
@@ -67,7 +67,7 @@ def test_wrong_words_are_named_with_the_form_that_is_right(text: str, why: str) 
         parse_stop(text)
     assert why in str(caught.value)
     with pytest.raises(ValueError, match="stop is "):
-        with_settings(Recipe("a"), {"stop": text or "' '"})
+        with_settings(ExperimentConfig("a"), {"stop": text or "' '"})
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,6 @@ def test_numbers_and_sentences_without_end_are_refused_in_a_short_sentence(
 
 
 def test_the_rule_is_part_of_a_digest_only_where_there_is_one() -> None:
-    assert Recipe("a").digest == Recipe("a", stop=None).digest
-    assert Recipe("a").digest != Recipe("a", stop=EXAMPLE).digest
-    assert with_settings(Recipe("a"), {"stop": EXAMPLE}).stop == EXAMPLE
+    assert ExperimentConfig("a").digest == ExperimentConfig("a", stop=None).digest
+    assert ExperimentConfig("a").digest != ExperimentConfig("a", stop=EXAMPLE).digest
+    assert with_settings(ExperimentConfig("a"), {"stop": EXAMPLE}).stop == EXAMPLE

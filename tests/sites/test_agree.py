@@ -20,7 +20,7 @@ from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.settings.classes import classes_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from tests.each import mark_long
 from tests.engine.jobs import DEVICE, some_cells
@@ -29,7 +29,7 @@ CONFIG = TrainingConfig(
     (TrainingStage(2),), 8, Optimizer("sgd", 0.05, momentum=0.9, weight_decay=1e-3)
 )
 # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches of its 16 labels
-TINY = Recipe(
+TINY = ExperimentConfig(
     name="tiny",
     data="digits",
     rows=120,
@@ -50,34 +50,36 @@ TINY = Recipe(
 class Ending(NamedTuple):
     """Results of a run: labeled examples in order, models, scores."""
 
-    picks: dict[str, list[int]]
+    selected: dict[str, list[int]]
     server: State
     sites: dict[str, State]
     scores: list[float]
 
 
-def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -> Ending:
-    journal = EventLog()
-    world = build_environment(
-        replace(recipe, executor=executor), 0, journal, runtime=runtime
+def ending(
+    config: ExperimentConfig, runtime: Any = "inprocess", executor: Any = "loop"
+) -> Ending:
+    event_log = EventLog()
+    simulation = build_environment(
+        replace(config, executor=executor), 0, event_log, runtime=runtime
     )
-    records = ExperimentRun(world, journal).go()
-    last = journal.load_step(f"{recipe.cycles}/train")
+    records = ExperimentRun(simulation, event_log).go()
+    last = event_log.load_step(f"{config.cycles}/train")
     assert last is not None
     return Ending(
         {
-            name: [label.row for label in journal.load_labels(name)]
-            for name in world.members
+            name: [label.row for label in event_log.load_labels(name)]
+            for name in simulation.members
         },
         last["state"],
-        {name: dict(site.memory["local"]) for name, site in world.members.items()},
+        {name: dict(site.memory["local"]) for name, site in simulation.members.items()},
         [score_of(record) for record in records],
     )
 
 
-def on_device(recipe: Recipe) -> Ending:
+def on_device(config: ExperimentConfig) -> Ending:
     """Run with the code for GPUs, on the CPU or on the device named in the environment."""
-    return ending(replace(recipe, device=DEVICE), executor="auto")  # type: ignore[arg-type]
+    return ending(replace(config, device=DEVICE), executor="auto")  # type: ignore[arg-type]
 
 
 def score_of(record: Record) -> float:
@@ -89,7 +91,7 @@ def score_of(record: Record) -> float:
 
 
 def check(ours: Ending, theirs: Ending, atol: float = 1e-10) -> None:
-    assert ours.picks == theirs.picks
+    assert ours.selected == theirs.selected
     assert ours.scores == theirs.scores
     pairs = [(ours.server, theirs.server)]
     pairs += [(ours.sites[name], theirs.sites[name]) for name in ours.sites]
@@ -98,10 +100,10 @@ def check(ours: Ending, theirs: Ending, atol: float = 1e-10) -> None:
             assert_close(a[part], b[part], rtol=0, atol=atol)
 
 
-def check_bytes(recipe: Recipe, plain: Ending) -> None:
+def check_bytes(config: ExperimentConfig, plain: Ending) -> None:
     """Run with messages as bytes; skip checks that a remote machine lacks."""
     if find_spec("pydantic") is not None:
-        check(ending(recipe, runtime="bytes"), plain, atol=0)
+        check(ending(config, runtime="bytes"), plain, atol=0)
 
 
 # every strategy and every training algorithm once; pairs would repeat the same code
@@ -144,14 +146,14 @@ LONG = (
     ids=["-".join(pair) for pair in PAIRS],
 )
 def test_loop_stacked_device_and_bytes_agree(training: str, strategy: str) -> None:
-    recipe = replace(TINY, training=Spec(training), strategy=Spec(strategy))
+    config = replace(TINY, training=Spec(training), strategy=Spec(strategy))
     if getattr(fallow.training, training).contract.linear:
-        recipe = replace(recipe, model=Spec("linear"))
-    plain = ending(recipe)
-    assert sum(map(len, plain.picks.values())) == 48  # FALE labels as it draws
-    check(ending(recipe, executor="stacked"), plain)
-    check(on_device(recipe), plain)
-    check_bytes(recipe, plain)
+        config = replace(config, model=Spec("linear"))
+    plain = ending(config)
+    assert sum(map(len, plain.selected.values())) == 48  # FALE labels as it draws
+    check(ending(config, executor="stacked"), plain)
+    check(on_device(config), plain)
+    check_bytes(config, plain)
 
 
 # draw in the model's precision, so float64 would draw differently
@@ -166,15 +168,15 @@ of up to 2.4.  On a processor the farthest of all cells was 7.2e-8, a factor of 
 )
 def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
     training, strategy = cell.split("-")
-    recipe = replace(TINY, training=Spec(training), strategy=Spec(strategy))
+    config = replace(TINY, training=Spec(training), strategy=Spec(strategy))
     if getattr(fallow.training, training).contract.linear:
-        recipe = replace(recipe, model=Spec("linear"))
-    single = replace(recipe, dtype="float32")
+        config = replace(config, model=Spec("linear"))
+    single = replace(config, dtype="float32")
     if strategy in IN_OWN_NUMBERS:
-        recipe = single
-    plain = ending(recipe)
+        config = single
+    plain = ending(config)
     ours = on_device(single)
-    assert ours.picks == plain.picks
+    assert ours.selected == plain.selected
     assert ours.scores == plain.scores
     pairs = [(ours.server, plain.server)]
     pairs += [(ours.sites[name], plain.sites[name]) for name in ours.sites]
@@ -197,18 +199,18 @@ def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
 )
 def test_they_agree_on_numbers(strategy: str, model: str) -> None:
     training_config = replace(CONFIG, optimizer=Optimizer("adam", 0.01))
-    recipe = replace(
+    config = replace(
         TINY,
         data="diabetes",
         partition=Spec("iid"),
         model=Spec(model),
         training_config=training_config,
     )
-    recipe = replace(recipe, strategy=Spec(strategy), local_source="last_round")
-    plain = ending(recipe)
-    check(ending(recipe, executor="stacked"), plain)
-    check(on_device(recipe), plain)
-    check_bytes(recipe, plain)
+    config = replace(config, strategy=Spec(strategy), local_source="last_round")
+    plain = ending(config)
+    check(ending(config, executor="stacked"), plain)
+    check(on_device(config), plain)
+    check_bytes(config, plain)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -248,16 +250,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> None:
-    recipe = replace(TINY, strategy=Spec("ahfal"), **settings)
-    plain = ending(recipe)
-    check(ending(recipe, executor="stacked"), plain)
-    check(on_device(recipe), plain)
-    check_bytes(recipe, plain)
+    config = replace(TINY, strategy=Spec("ahfal"), **settings)
+    plain = ending(config)
+    check(ending(config, executor="stacked"), plain)
+    check(on_device(config), plain)
+    check_bytes(config, plain)
 
 
 def test_a_network_with_batch_norm_does_not_notice_the_bytes() -> None:
-    recipe = replace(TINY, model=Spec("resnet8"), strategy=Spec("badge"), cycles=1)
-    check_bytes(recipe, ending(recipe))
+    config = replace(TINY, model=Spec("resnet8"), strategy=Spec("badge"), cycles=1)
+    check_bytes(config, ending(config))
 
 
 IMAGES: dict[str, dict[str, Any]] = {
@@ -283,12 +285,12 @@ IMAGES: dict[str, dict[str, Any]] = {
 def test_a_network_with_batch_norm_does_not_notice_the_device(
     settings: dict[str, Any],
 ) -> None:
-    recipe = replace(TINY, model=Spec("resnet8"), cycles=1, **settings)
-    check(on_device(recipe), ending(recipe))
+    config = replace(TINY, model=Spec("resnet8"), cycles=1, **settings)
+    check(on_device(config), ending(config))
 
 
 def test_a_network_with_dropout_draws_the_same_masks_on_a_device() -> None:
     own = Spec("tests.models.owned:Own", {"width": 6})
-    recipe = replace(TINY, data="iris", test_rows=None, rows=None, model=own)
-    recipe = replace(recipe, strategy=Spec("bald"))
-    check(on_device(recipe), ending(recipe))
+    config = replace(TINY, data="iris", test_rows=None, rows=None, model=own)
+    config = replace(config, strategy=Spec("bald"))
+    check(on_device(config), ending(config))

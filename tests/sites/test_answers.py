@@ -45,7 +45,7 @@ class CollaboratorSelection:
 
 
 def ask(
-    strategy: CollaboratorSelection, kind: Any, verb: str, **args: Any
+    strategy: CollaboratorSelection, kind: Any, function: str, **args: Any
 ) -> tuple[LocalSite, Answer]:
     model = mlp()
     methods = cast(
@@ -59,7 +59,7 @@ def ask(
         model, layout, methods, classes=3, seed=0, fresh=lambda gen: layout.flatten(model)
     )
     site = LocalSite("a", x, parts, MemoryStore())
-    step = Step(kind, verb, args)
+    step = Step(kind, function, args)
     return site, answer_step(
         site, step, Request(key_of("0/query/0"), "query", 0, 0, (step,))
     )
@@ -68,7 +68,7 @@ def ask(
 def test_picks_stay_at_the_site_and_their_number_leaves() -> None:
     site, answer = ask(CollaboratorSelection((4, 2)), "keep", "select", n=2)
     assert answer == {"count": 2}
-    assert site.memory["picks"]["rows"].tolist() == [4, 2]
+    assert site.memory["selected"]["rows"].tolist() == [4, 2]
 
 
 def test_what_is_kept_stays_at_the_site_and_how_many_fields_it_has_leaves() -> None:
@@ -90,8 +90,8 @@ def test_picks_that_are_none_of_the_pool_or_not_as_many_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("kind", "verb"), [("each", "secret"), ("each", "total"), ("sum", "select")]
+    ("kind", "function"), [("each", "secret"), ("each", "total"), ("sum", "select")]
 )
-def test_a_function_that_no_contract_lists_so_is_not_run(kind: str, verb: str) -> None:
-    with pytest.raises(ValueError, match=f"does not answer '{verb}' by {kind}"):
-        ask(CollaboratorSelection(), kind, verb)
+def test_a_function_that_no_contract_lists_so_is_not_run(kind: str, function: str) -> None:
+    with pytest.raises(ValueError, match=f"does not answer '{function}' by {kind}"):
+        ask(CollaboratorSelection(), kind, function)

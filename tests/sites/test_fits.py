@@ -31,7 +31,7 @@ from fallow.training import FedAvg, ServerSolve
 from fallow.transport.serialized import SerializingChannel
 from tests.engine.jobs import agree, mlp
 from tests.keys import key_of
-from tests.worlds import Forgetful
+from tests.simulations import Forgetful
 
 CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 SCRATCH = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05), start="scratch")
@@ -81,7 +81,7 @@ class CollaboratorSelection:
     )
 
 
-def world(strategy: Any, kind: type = InProcessChannel, pool: int = 5) -> Any:
+def simulation(strategy: Any, kind: type = InProcessChannel, pool: int = 5) -> Any:
     model = mlp()
     layout, store = Layout.of(model), MemoryStore()
     methods = cast(
@@ -131,7 +131,7 @@ def initial_model() -> State:
 @pytest.mark.parametrize("kind", [InProcessChannel, SerializingChannel])
 def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
     strategy = Distilling()
-    channel = world(strategy, kind)
+    channel = simulation(strategy, kind)
     order_fit(channel, "pupil", SCRATCH, **initial_model())
     assert len(strategy.seen) == 2 * 2 * 2  # sites, epochs, batches
     assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in strategy.seen)
@@ -142,7 +142,7 @@ def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
 
 def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
     strategy, plain = Distilling(), CollaboratorSelection()
-    theirs, ours = world(strategy), world(plain)
+    theirs, ours = simulation(strategy), simulation(plain)
     for channel in (theirs, ours):
         order_fit(channel, "local", SCRATCH, **initial_model())
     assert not strategy.seen
@@ -153,7 +153,7 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
 
 
 def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
-    channel = world(CollaboratorSelection())
+    channel = simulation(CollaboratorSelection())
     order_fit(channel, "other", CONFIG, **initial_model())
     order_fit(channel, "local", CONFIG, "training", **initial_model())
     for site in channel.members.values():  # other batches, but the same kind of training
@@ -163,7 +163,7 @@ def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> Non
 
 def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() -> None:
     strategy = Distilling()
-    channel = world(strategy)
+    channel = simulation(strategy)
     order_fit(channel, "pupil", SCRATCH)
     first = channel.members["a"]
     fresh = first.parts.fresh(first.streams("init", "pupil", 1, 0))["w"]
@@ -172,7 +172,7 @@ def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() 
 
 def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None:
     strategy = Distilling()
-    channel = world(strategy)
+    channel = simulation(strategy)
     for site in channel.members.values():
         site.remember("global", initial_model())
     order_fit(channel, "pupil", SCRATCH)
@@ -180,7 +180,7 @@ def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None
 
 
 def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
-    site = world(CollaboratorSelection()).members["a"]
+    site = simulation(CollaboratorSelection()).members["a"]
     stats = torch.tensor([3.0], dtype=torch.float64)
     kept = slot({"w": stats[:0], "stats": stats}, CONFIG.optimizer)
     site.remember("own/bn", kept._asdict())
@@ -199,7 +199,7 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
 
 def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -> None:
     strategy = Distilling()
-    channel = world(strategy)
+    channel = simulation(strategy)
     mixing = TrainingConfig((TrainingStage(1),), 4, Optimizer(), mix=2.0)
     for training_config in (CONFIG, mixing):
         strategy.seen.clear()
@@ -213,7 +213,7 @@ def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -
 
 
 def test_a_model_of_another_name_has_streams_of_its_own() -> None:
-    channel = world(CollaboratorSelection())
+    channel = simulation(CollaboratorSelection())
     for name in ("one", "two"):
         order_fit(channel, name, SCRATCH, **initial_model())
     site = channel.members["a"]
@@ -221,7 +221,7 @@ def test_a_model_of_another_name_has_streams_of_its_own() -> None:
 
 
 def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None:
-    channel = world(CollaboratorSelection())
+    channel = simulation(CollaboratorSelection())
     for site in channel.members.values():
         site.parts.methods["training"] = ServerSolve()
     with pytest.raises(
@@ -255,7 +255,7 @@ class Doubling:
 
 
 def doubling(kind: type = InProcessChannel) -> Any:
-    channel = world(CollaboratorSelection(), kind)
+    channel = simulation(CollaboratorSelection(), kind)
     for site in channel.members.values():
         site.parts.methods["training"] = Doubling()
     return channel
@@ -278,7 +278,7 @@ def test_training_cannot_start_at_a_model_that_the_site_has_not() -> None:
         ValueError, match=r"site a has no model 'best' .* stored models and states: none"
     ):
         order_fit(
-            world(CollaboratorSelection()),
+            simulation(CollaboratorSelection()),
             "local",
             replace(CONFIG, start="best"),
             "training",
@@ -286,7 +286,7 @@ def test_training_cannot_start_at_a_model_that_the_site_has_not() -> None:
 
 
 def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewhere() -> None:
-    site = world(CollaboratorSelection()).members["a"]
+    site = simulation(CollaboratorSelection()).members["a"]
     site.remember("own", kept := site.parts.fresh(stream(7)))
     step = Step("fit", "local", dict(initial_model()), replace(CONFIG, start="own"))
     job = site.job(step, Request(key_of("0/query/0"), "training", 1, 0, (step,)))
@@ -297,7 +297,7 @@ def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewher
 def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
     None
 ):
-    channel, plain = doubling(), world(CollaboratorSelection())
+    channel, plain = doubling(), simulation(CollaboratorSelection())
     order_fit(channel, "local", CONFIG, "training", **initial_model())
     before = {name: dict(site.memory) for name, site in channel.members.items()}
     for item in (channel, plain):

@@ -12,7 +12,7 @@ import torch
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.values import Share
-from tests.worlds import tables, world
+from tests.simulations import simulation, tables
 
 
 @final
@@ -34,7 +34,7 @@ class Careless:
 
 def test_a_reply_as_declared_is_taken() -> None:
     strategy = Careless(lambda share: {"share": share})
-    ask = world(tables(), strategy).ask()
+    ask = simulation(tables(), strategy).ask()
     assert ask.each(strategy.peek).keys() == tables().keys()
     assert "share" in ask.sum(strategy.total)
 
@@ -53,7 +53,7 @@ def test_another_reply_is_refused_with_its_function_and_site(
     operation: str, reply: Callable[[torch.Tensor], dict[str, Any]], why: str
 ) -> None:
     strategy = Careless(reply)
-    ask = world(tables(), strategy).ask()
+    ask = simulation(tables(), strategy).ask()
     with pytest.raises(ValueError, match=f"site a.*{why}"):
         if operation == "each":
             ask.each(strategy.peek)

@@ -53,30 +53,30 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("strategy", PRODUCTS)
 def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) -> None:
-    recipe = replace(SMALL, strategy=Spec(strategy), device="cpu", executor="auto")
-    recipe = replace(recipe, **PRODUCTS[strategy])
-    journal = EventLog()
-    world = build_environment(recipe, 0, journal)
+    config = replace(SMALL, strategy=Spec(strategy), device="cpu", executor="auto")
+    config = replace(config, **PRODUCTS[strategy])
+    event_log = EventLog()
+    simulation = build_environment(config, 0, event_log)
     there = Placement(torch.device("meta"))
-    for site in world.members.values():
+    for site in simulation.members.values():
         assert site.parts.selection is not None
         selection = SelectionDevice(there, ignore_bytes, free=lambda: None)
         site.parts = replace(site.parts, selection=selection)
     with pytest.raises(RuntimeError, match="Cannot copy out of meta tensor"):
-        ExperimentRun(world, journal).go()
+        ExperimentRun(simulation, event_log).go()
 
 
 @pytest.mark.parametrize("strategy", CLUSTERS)
 def test_large_clusters_that_a_device_finds_are_those_of_the_processor(
     strategy: str,
 ) -> None:
-    recipe = replace(TINY, strategy=Spec(strategy), cycles=1)
-    check(on_device(recipe), ending(recipe))
+    config = replace(TINY, strategy=Spec(strategy), cycles=1)
+    check(on_device(config), ending(config))
 
 
 def test_where_no_device_is_named_products_are_taken_where_the_rows_are() -> None:
-    world = build_environment(SMALL, 0, EventLog())
-    assert all(site.parts.selection is None for site in world.members.values())
-    recipe = replace(SMALL, device=DEVICE, executor="auto")  # type: ignore[arg-type]
-    placed = build_environment(recipe, 0, EventLog())
+    simulation = build_environment(SMALL, 0, EventLog())
+    assert all(site.parts.selection is None for site in simulation.members.values())
+    config = replace(SMALL, device=DEVICE, executor="auto")  # type: ignore[arg-type]
+    placed = build_environment(config, 0, EventLog())
     assert all(site.parts.selection is not None for site in placed.members.values())

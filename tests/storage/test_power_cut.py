@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.deployment.coordinator.program import open_journal
+from fallow.deployment.coordinator.program import open_event_log
 from tests.deployment.hosts import agreement, folder
 
 FULL = 2  # a committed transaction is on disk
@@ -28,5 +28,5 @@ def test_what_people_answered_survives_a_power_cut(tmp_path: Path) -> None:
 def test_what_sites_answered_survives_a_power_cut_at_the_coordinator(
     tmp_path: Path,
 ) -> None:
-    with open_journal(tmp_path / "run", agreement("strategy=entropy")) as journal:
-        assert journal._file.read("PRAGMA synchronous") == [(FULL,)]
+    with open_event_log(tmp_path / "run", agreement("strategy=entropy")) as event_log:
+        assert event_log._file.read("PRAGMA synchronous") == [(FULL,)]

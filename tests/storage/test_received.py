@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fallow import load_model
+from fallow.configs.find import find_config
 from fallow.deployment.site.folder import SiteFolder
-from fallow.recipes.find import find_recipe
 from fallow.storage.received import TEXT_LIMIT, parse_json, read_named
 from fallow.transport.tls import Pair, make_site_context
 
@@ -62,7 +62,7 @@ def read_pair(file: Path) -> object:
 
 
 READERS = [
-    ("mine.toml", lambda file: find_recipe(str(file))),
+    ("mine.toml", lambda file: find_config(str(file))),
     ("site.toml", read_site),
     ("config.json", read_model),
     ("own.pem", read_pair),
@@ -108,4 +108,4 @@ def test_a_configuration_that_leads_nowhere_is_refused_in_one_sentence(
     file.write_text(text)
     (tmp_path / "other.toml").write_text('base = "mine.toml"')
     with pytest.raises(ValueError, match=sentence):
-        find_recipe(str(file))
+        find_config(str(file))

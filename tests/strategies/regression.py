@@ -26,7 +26,7 @@ from fallow.training import FedAvg
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
 from fallow.transport.serialized import SerializingChannel
-from tests.worlds import Simulation
+from tests.simulations import Simulation
 
 EPS = torch.finfo(torch.float64).eps
 SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer examples than columns
@@ -81,10 +81,10 @@ def federation(
     )
 
 
-def bought(world: Simulation, targets: Rows) -> Simulation:
+def bought(simulation: Simulation, targets: Rows) -> Simulation:
     """Label the selected examples, as oracle and ledger do after a query."""
-    for name, site in world.members.items():
-        kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
+    for name, site in simulation.members.items():
+        kept = site.memory.get("selected", {"rows": torch.empty(0, dtype=torch.int64)})
         rows = kept["rows"].tolist()
         weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
         chance = (
@@ -93,22 +93,22 @@ def bought(world: Simulation, targets: Rows) -> Simulation:
         lines = zip(rows, weight, chance, strict=True)
         site.buy([Label(row, float(targets[name][row]), 0, w, p) for row, w, p in lines])
         site.forget()
-    return world
+    return simulation
 
 
-def labeled(world: Simulation, targets: Rows) -> Simulation:
+def labeled(simulation: Simulation, targets: Rows) -> Simulation:
     """Label every example, at weight 1."""
-    for name, site in world.members.items():
+    for name, site in simulation.members.items():
         site.buy([Label(row, y, 0) for row, y in enumerate(targets[name].tolist())])
-    return world
+    return simulation
 
 
-def solve(world: Simulation, solver: TrainingAlgorithm | None = None) -> Tensor:
+def solve(simulation: Simulation, solver: TrainingAlgorithm | None = None) -> Tensor:
     """Return (d + 1,) slopes and bias by the federation's training algorithm."""
-    site = next(iter(world.members.values()))
+    site = next(iter(simulation.members.values()))
     method = solver or site.parts.methods["training"]
     state = site.parts.fresh(torch.Generator())
-    return method.round(state, world.ask("training"))["w"]
+    return method.round(state, simulation.ask("training"))["w"]
 
 
 @dataclass
@@ -133,25 +133,30 @@ class Overheard:
         self.sent.append((requests, done.answers))
         return done
 
-    def asked(self, verb: str, at: int = -1) -> dict[str, Answer]:
+    def asked(self, function: str, at: int = -1) -> dict[str, Answer]:
         """Return the instructions to each site for a client function."""
         return {
-            site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()
+            site: request.steps[-1].args
+            for site, request in self._of(function, at)[0].items()
         }
 
-    def answered(self, verb: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
+    def answered(self, function: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
         """Return the replies of each site."""
-        result = self._of(verb, at)[1].items()
+        result = self._of(function, at)[1].items()
         return {s: {k: torch.as_tensor(v) for k, v in a.items()} for s, a in result}
 
-    def _of(self, verb: str, at: int) -> tuple[Mapping[str, Request], Mapping[str, Answer]]:
-        of = [s for s in self.sent if next(iter(s[0].values())).steps[-1].verb == verb]
+    def _of(
+        self, function: str, at: int
+    ) -> tuple[Mapping[str, Request], Mapping[str, Answer]]:
+        of = [
+            s for s in self.sent if next(iter(s[0].values())).steps[-1].function == function
+        ]
         return of[at]
 
 
-def overheard(world: Simulation) -> tuple[Simulation, Overheard]:
-    channel = Overheard(world.channel)
-    return replace(world, channel=channel), channel
+def overheard(simulation: Simulation) -> tuple[Simulation, Overheard]:
+    channel = Overheard(simulation.channel)
+    return replace(simulation, channel=channel), channel
 
 
 def with_ones(x: Tensor) -> Tensor:
@@ -175,11 +180,13 @@ def table(d: int = 5, seed: int = 0) -> dict[str, Tensor]:
 
 
 def picked(
-    world: Simulation, budget: int | Mapping[str, int]
+    simulation: Simulation, budget: int | Mapping[str, int]
 ) -> dict[str, dict[str, Tensor]]:
-    world.query(budget)
-    picks = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
-    return {name: kept for name, kept in picks.items() if len(kept.get("rows", ()))}
+    simulation.query(budget)
+    selected = {
+        name: site.memory.get("selected", {}) for name, site in simulation.members.items()
+    }
+    return {name: kept for name, kept in selected.items() if len(kept.get("rows", ()))}
 
 
 def scores(sites: dict[str, Tensor]) -> dict[str, Tensor]:

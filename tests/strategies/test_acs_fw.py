@@ -11,8 +11,8 @@ from fallow.strategies.acs_fw import frank_wolfe
 from fallow.strategies.parts import LastLayer
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
+from tests.simulations import Table, simulation, tables
 from tests.strategies.regression import draws
-from tests.worlds import Table, tables, world
 
 
 def kernel(pool: Tensor, labeled: Tensor, sigma: float) -> Tensor:
@@ -27,19 +27,19 @@ def kernel(pool: Tensor, labeled: Tensor, sigma: float) -> Tensor:
 def plain(k: Tensor, n: int) -> tuple[list[int], Tensor]:
     """Run Algorithm 1 on the full kernel; return selections and all weights."""
     length = k.diagonal().sqrt()
-    picks: list[int] = []
+    selected: list[int] = []
     one = torch.ones(len(k), dtype=k.dtype)
     w = torch.zeros(len(k), dtype=k.dtype)
     for _ in range(n):
         score = k @ (one - w) / length
-        score[picks] = -torch.inf
+        score[selected] = -torch.inf
         f = int(score.argmax())
         to_f = torch.zeros_like(w)
         to_f[f] = length.sum() / length[f]
         toward = to_f - w
         w = w + (toward @ k @ (one - w)) / (toward @ k @ toward) * toward
-        picks.append(f)
-    return picks, w
+        selected.append(f)
+    return selected, w
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.1])
@@ -51,7 +51,7 @@ def test_picks_are_those_of_the_definition(sigma: float, labels: int) -> None:
     pool, labeled = (
         with_one(made.members["a"].x[at]) for at in (slice(40), slice(40, None))
     )
-    assert made.picks(12)["a"] == plain(kernel(pool, labeled, sigma), 12)[0]
+    assert made.selected(12)["a"] == plain(kernel(pool, labeled, sigma), 12)[0]
 
 
 def test_picks_with_their_weights_come_closer_to_the_whole_pool() -> None:
@@ -92,10 +92,10 @@ def test_no_matrix_of_all_pairs_is_built() -> None:
     many = LastLayer(
         with_one(draws(200_000, 2)), with_one(draws(5, 2)), torch.arange(200_000)
     )
-    picks = frank_wolfe(many.pool, many.posterior(0.1).pool, 3)  # 320 GB otherwise
-    assert len(set(picks.tolist())) == 3
+    selected = frank_wolfe(many.pool, many.posterior(0.1).pool, 3)  # 320 GB otherwise
+    assert len(set(selected.tolist())) == 3
 
 
 def test_classes_are_refused_with_what_to_use_instead() -> None:
     with pytest.raises(RuntimeError, match=r"ACSFW is for numbers.* 3 classes; use badge"):
-        world(tables(), ACSFW()).picks(3)
+        simulation(tables(), ACSFW()).selected(3)

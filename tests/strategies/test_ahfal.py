@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from fallow.models.scores import entropy
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 Scale = Literal["percent", "proportion", "count", "cv"]
 SCALES: tuple[Scale, ...] = ("percent", "proportion", "count", "cv")
@@ -129,10 +129,10 @@ def test_an_infinite_tau_scores_every_row_by_both_models_and_tau_zero_by_the_loc
 ):
     sites = tables(1)
     for tau, weight in ((math.inf, 0.5), (0.0, 1.0)):
-        picks = world(sites, AHFAL(tau=tau, balance="none")).picks(12)
+        selected = simulation(sites, AHFAL(tau=tau, balance="none")).selected(12)
         for name, site in sites.items():
             both = weight * entropy(site.local) + (1 - weight) * entropy(site.common)
-            assert picks[name] == order_by(both)
+            assert selected[name] == order_by(both)
 
 
 def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
@@ -144,28 +144,28 @@ def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
         "c": labels_with_counts(5, 1, 14),
     }
     sites = {name: Table(local, common, bought) for name, bought in labels.items()}
-    federation = world(sites, AHFAL(balance="none"))
+    federation = simulation(sites, AHFAL(balance="none"))
     assert federation.query(4)["notes"]["low"] == [True, False, False]
     h, g = entropy(local), entropy(common)
     expected = order_by(torch.cat([(h + g)[:2] / 2, h[2:]]))
     assert expected != order_by(h) and expected != order_by((h + g) / 2)
-    assert federation.picks(4) == dict.fromkeys("abc", expected)
+    assert federation.selected(4) == dict.fromkeys("abc", expected)
 
 
 def test_equal_logits_belong_to_the_lowest_class() -> None:
     local = torch.cat([torch.zeros(3, 3, dtype=torch.float64), certain([2], [9])])
     site = Table(local, local, labels_with_counts(9, 9, 0))
-    assert world({"a": site}, AHFAL()).picks(1) == {
+    assert simulation({"a": site}, AHFAL()).selected(1) == {
         "a": [3]
     }  # one label for class 2, regardless of confidence
 
 
 def test_without_a_low_class_the_global_model_is_not_read() -> None:
     sites = tables(2)
-    federation = world(sites, AHFAL(tau=0))
+    federation = simulation(sites, AHFAL(tau=0))
     for site in federation.members.values():
         site.remember("global", None)
-    assert federation.picks(3) == world(sites, AHFAL(toggle="never")).picks(3)
+    assert federation.selected(3) == simulation(sites, AHFAL(toggle="never")).selected(3)
 
 
 # -- step 3: budgets over pseudo-classes -----------------------------------------------
@@ -174,40 +174,40 @@ def test_without_a_low_class_the_global_model_is_not_read() -> None:
 def test_classes_with_few_labels_get_the_budget_and_their_most_uncertain_rows() -> None:
     local = certain([0, 0, 1, 1, 2, 2], [1, 2, 4, 3, 6, 5])
     site = Table(local, local, labels_with_counts(10, 1, 0))
-    picks = world({"a": site}, AHFAL()).picks(4)  # weights .1, 1, 1: two and two
-    assert picks == {"a": [3, 5, 2, 4]}  # round-robin, each class by descending score
+    selected = simulation({"a": site}, AHFAL()).selected(4)  # weights .1, 1, 1: two and two
+    assert selected == {"a": [3, 5, 2, 4]}  # round-robin, each class by descending score
 
 
 def test_what_a_class_cannot_give_goes_to_the_others() -> None:
     local = certain([0, 0, 0, 1], [1, 2, 3, 4])
     site = Table(local, local, labels_with_counts(9, 0, 0))  # class 2 is never predicted
-    assert world({"a": site}, AHFAL()).picks(3) == {"a": [0, 3, 1]}
+    assert simulation({"a": site}, AHFAL()).selected(3) == {"a": [0, 3, 1]}
 
 
 def test_a_budget_below_the_number_of_missing_classes_goes_to_the_lowest_ids() -> None:
     local = certain([0, 1, 2, 3], [1, 1, 1, 1], of=4)
     site = Table(local, local, labels_with_counts(5, 0, 0, 0))
-    assert world({"a": site}, AHFAL()).picks(2) == {"a": [1, 2]}
+    assert simulation({"a": site}, AHFAL()).selected(2) == {"a": [1, 2]}
 
 
 def test_a_pool_smaller_than_the_budget_is_bought_whole() -> None:
     sites = tables(3, rows=5)
     for balance in ("inverse_count", "target_deficit", "uniform", "none"):
-        picks = world(sites, AHFAL(balance=balance)).picks(50)
-        assert all(sorted(rows) == list(range(5)) for rows in picks.values())
+        selected = simulation(sites, AHFAL(balance=balance)).selected(50)
+        assert all(sorted(rows) == list(range(5)) for rows in selected.values())
 
 
 def test_one_predicted_class_gives_the_whole_budget_by_score() -> None:
     local = certain([1] * 5, [5, 1, 4, 2, 3])
-    assert world({"a": Table(local, local, labels_with_counts(2, 2, 2))}, AHFAL()).picks(
-        3
-    ) == {"a": [1, 3, 4]}
+    assert simulation(
+        {"a": Table(local, local, labels_with_counts(2, 2, 2))}, AHFAL()
+    ).selected(3) == {"a": [1, 3, 4]}
 
 
 def test_a_world_of_one_class_works() -> None:
     flat = torch.zeros(4, 1, dtype=torch.float64)
-    picks = world({"a": Table(flat, flat, [0])}, AHFAL()).picks(2)
-    assert len(set(picks["a"])) == 2
+    selected = simulation({"a": Table(flat, flat, [0])}, AHFAL()).selected(2)
+    assert len(set(selected["a"])) == 2
 
 
 def test_a_site_without_labels_spends_evenly_over_the_classes_it_predicts() -> None:
@@ -217,7 +217,7 @@ def test_a_site_without_labels_spends_evenly_over_the_classes_it_predicts() -> N
         "a": Table(unused, common),
         "b": Table(common, common, labels_with_counts(3, 3, 3)),
     }
-    assert world(sites, AHFAL()).picks({"a": 6})["a"] == [0, 3, 6, 1, 4, 7]
+    assert simulation(sites, AHFAL()).selected({"a": 6})["a"] == [0, 3, 6, 1, 4, 7]
 
 
 def test_target_deficit_buys_what_is_missing_from_the_mean_share() -> None:
@@ -226,9 +226,11 @@ def test_target_deficit_buys_what_is_missing_from_the_mean_share() -> None:
         "a": Table(local, local, labels_with_counts(4, 0)),
         "b": Table(local, local, labels_with_counts(0, 4)),
     }
-    picks = world(sites, AHFAL(balance="target_deficit")).picks(3)  # target 3.5 each of 7
-    assert [row // 3 for row in picks["a"]] == [1, 1, 1]
-    assert [row // 3 for row in picks["b"]] == [0, 0, 0]
+    selected = simulation(sites, AHFAL(balance="target_deficit")).selected(
+        3
+    )  # target 3.5 each of 7
+    assert [row // 3 for row in selected["a"]] == [1, 1, 1]
+    assert [row // 3 for row in selected["b"]] == [0, 0, 0]
 
 
 def test_target_deficit_aims_at_the_mean_shares_of_the_labels_there_will_be() -> None:
@@ -245,7 +247,7 @@ def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_
 ):
     same = certain([0] * 6, [2.0] * 6)
     site = {"a": Table(same, same, labels_with_counts(1, 1, 1))}
-    drawn = [world(site, AHFAL(), seed).picks(3)["a"] for seed in (0, 0, 1, 2, 3)]
+    drawn = [simulation(site, AHFAL(), seed).selected(3)["a"] for seed in (0, 0, 1, 2, 3)]
     assert drawn[0] == drawn[1]
     assert len({tuple(rows) for rows in drawn}) > 1
     assert all(len(set(rows)) == 3 for rows in drawn)
@@ -263,13 +265,13 @@ def test_a_row_without_a_number_is_picked_last_and_fills_no_class(
     damaged = sound.clone()
     damaged[[0, 2]] = math.nan  # argmax of NaN is class 0, which the site lacks
     models = {"local": sound, "common": sound, broken: damaged}
-    federation = world(
+    federation = simulation(
         {"a": Table(**models, labels=labels_with_counts(0, 6, 3))}, AHFAL(balance=balance)
     )
-    picks = federation.picks(5)["a"]
-    assert set(picks[:3]) == {1, 3, 4}
-    assert set(picks[3:]) == {0, 2}
-    assert set(federation.picks(3)["a"]) == {1, 3, 4}
+    selected = federation.selected(5)["a"]
+    assert set(selected[:3]) == {1, 3, 4}
+    assert set(selected[3:]) == {0, 2}
+    assert set(federation.selected(3)["a"]) == {1, 3, 4}
 
 
 def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle() -> None:
@@ -278,7 +280,7 @@ def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle()
     with pytest.raises(
         RuntimeError, match=r"AHFAL\.select failed at site a in cycle 2.*diverged"
     ):
-        world(sites, AHFAL()).query(1, cycle=2)
+        simulation(sites, AHFAL()).query(1, cycle=2)
 
 
 # -- reported values and refusals ------------------------------------------------------
@@ -295,7 +297,7 @@ def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_po
     }
     taus = {"percent": 12.0, "proportion": 0.12, "count": 60.0, "cv": 1.2}
     for scale in SCALES:
-        notes = world(tables(0), AHFAL(taus[scale], scale)).query(3)["notes"]
+        notes = simulation(tables(0), AHFAL(taus[scale], scale)).query(3)["notes"]
         assert len(notes["sigma"]) == len(notes["low"]) == 3
         assert notes["spread_tau"] == lines[scale]
         assert max(notes["sigma"]) > 1

@@ -14,11 +14,11 @@ from fallow.data.partition.partitions import ExactDirichlet
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL, Entropy, LeastConfidence, Margin
 from fallow.strategies.ahfal import moments
-from tests.worlds import tables, world
+from tests.simulations import simulation, tables
 
 SITES = 10
 
@@ -26,14 +26,17 @@ SITES = 10
 @pytest.mark.parametrize("seed", range(5))
 def test_without_toggling_and_balance_it_is_entropy_sampling(seed: int) -> None:
     sites = tables(seed)
-    plain = world(sites, AHFAL(toggle="never", balance="none"), seed).picks(5)
-    assert plain == world(sites, Entropy(), seed).picks(5)
+    plain = simulation(sites, AHFAL(toggle="never", balance="none"), seed).selected(5)
+    assert plain == simulation(sites, Entropy(), seed).selected(5)
 
 
 def test_the_three_ablations_pick_three_different_sets() -> None:
     sites = tables(0, rows=20)
     full, balanced, bare = (
-        {name: frozenset(rows) for name, rows in world(sites, strategy).picks(6).items()}
+        {
+            name: frozenset(rows)
+            for name, rows in simulation(sites, strategy).selected(6).items()
+        }
         for strategy in (
             AHFAL(tau=30),
             AHFAL(toggle="never"),
@@ -50,28 +53,33 @@ def test_always_toggling_is_an_infinite_tau_and_never_toggling_is_tau_zero() -> 
         (AHFAL(toggle="never"), AHFAL(tau=0.0)),
     ]
     for toggled, routed in same:
-        assert world(sites, toggled).picks(5) == world(sites, routed).picks(5)
+        assert simulation(sites, toggled).selected(5) == simulation(sites, routed).selected(
+            5
+        )
 
 
 def test_with_two_classes_all_scores_of_one_model_agree() -> None:
     """Compare scores of one model; means over two models may differ in order."""
     sites = tables(6, classes=2)
     for balance in ("inverse_count", "none"):
-        picks = [
-            world(sites, AHFAL(score=score, toggle="never", balance=balance)).picks(5)
+        selected = [
+            simulation(sites, AHFAL(score=score, toggle="never", balance=balance)).selected(
+                5
+            )
             for score in ("entropy", "margin", "least_confidence")
         ]
-        assert picks[0] == picks[1] == picks[2]
-    picks = [
-        world(sites, strategy()).picks(5) for strategy in (Entropy, Margin, LeastConfidence)
+        assert selected[0] == selected[1] == selected[2]
+    selected = [
+        simulation(sites, strategy()).selected(5)
+        for strategy in (Entropy, Margin, LeastConfidence)
     ]
-    assert picks[0] == picks[1] == picks[2]
+    assert selected[0] == selected[1] == selected[2]
 
 
 def test_a_mix_of_one_is_the_local_score() -> None:
     sites = tables(7)
-    assert world(sites, AHFAL(mix=1, toggle="always")).picks(5) == (
-        world(sites, AHFAL(toggle="never")).picks(5)
+    assert simulation(sites, AHFAL(mix=1, toggle="always")).selected(5) == (
+        simulation(sites, AHFAL(toggle="never")).selected(5)
     )
 
 
@@ -141,7 +149,7 @@ def test_thresholds_of_ten_twelve_and_fifteen_points_route_different_classes_of_
 
 
 def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "digits",
         rows=300,
         test_rows=50,
@@ -151,9 +159,9 @@ def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
         score_rounds=1,
         strategy=Spec("ahfal"),
     )
-    journal = EventLog()
-    records = ExperimentRun(build_environment(recipe, 0, journal), journal).go()
-    journal.close()
-    exchanges = {row["verb"]: row["exchanges"] for row in records[-1]["revealed"]}
+    event_log = EventLog()
+    records = ExperimentRun(build_environment(config, 0, event_log), event_log).go()
+    event_log.close()
+    exchanges = {row["function"]: row["exchanges"] for row in records[-1]["revealed"]}
     first = 1  # the random initial labels are selected by the same interface
     assert exchanges == {"select": first + 2, "share": 2, "upload": 3 * 4}

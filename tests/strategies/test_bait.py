@@ -10,8 +10,8 @@ from fallow.strategies.bait import Forward, forward_backward
 from fallow.strategies.parts import TIED, LastLayer, Reduction, first_best
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
+from tests.simulations import Table, simulation, tables
 from tests.strategies.regression import draws
-from tests.worlds import Table, tables, world
 
 SIGMAS = (1e-3, 0.1)
 
@@ -30,17 +30,17 @@ def plain(layer: LastLayer, n: int, more: int, sigma: float) -> list[int]:
     fisher = pool.T @ pool + labeled.T @ labeled
     noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
 
-    def trace(picks: list[int]) -> float:
-        known = torch.cat([labeled, pool[picks]])
+    def trace(selected: list[int]) -> float:
+        known = torch.cat([labeled, pool[selected]])
         return float(torch.linalg.solve(known.T @ known + noise, fisher).trace())
 
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(more):
-        others = [j for j in range(len(pool)) if j not in picks]
-        picks.append(min(others, key=lambda j: trace([*picks, j])))
-    while len(picks) > n:
-        picks.remove(min(picks, key=lambda j: trace([i for i in picks if i != j])))
-    return picks
+        others = [j for j in range(len(pool)) if j not in selected]
+        selected.append(min(others, key=lambda j: trace([*selected, j])))
+    while len(selected) > n:
+        selected.remove(min(selected, key=lambda j: trace([i for i in selected if i != j])))
+    return selected
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
@@ -58,18 +58,19 @@ def test_picks_are_those_of_the_definition(
     last_layer = LastLayer(
         with_one(site.x[site.pool]), with_one(site.x[site.labeled]), site.pool
     )
-    assert made.picks(6)["a"] == plain(last_layer, 6, 6 if forward_only else 12, sigma)
+    assert made.selected(6)["a"] == plain(last_layer, 6, 6 if forward_only else 12, sigma)
 
 
 def test_without_labels_the_pool_gives_the_scale() -> None:
     result = rows(25, 0, 3)
-    picks = forward_backward(Reduction.of(result, 0.1), 4, 8)
-    assert picks.tolist() == plain(result, 4, 8, 0.1)
+    selected = forward_backward(Reduction.of(result, 0.1), 4, 8)
+    assert selected.tolist() == plain(result, 4, 8, 0.1)
 
 
 def test_taking_back_changes_what_is_picked() -> None:
     both = [
-        with_numbers(tables(rows=40), BAIT(forward_only=f)).picks(3) for f in (True, False)
+        with_numbers(tables(rows=40), BAIT(forward_only=f)).selected(3)
+        for f in (True, False)
     ]
     assert both[0] != both[1]
 
@@ -128,13 +129,13 @@ def test_where_nothing_may_be_taken_back_the_last_picks_go() -> None:
 def one_by_one(rows: Reduction, n: int) -> list[int]:
     """Select greedily with new matrices in each step."""
     is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
-    picks = []
+    selected = []
     for _ in range(n):
         gain = rows.gain().masked_fill(is_taken, -torch.inf)
-        picks.append(first_best(gain, torch.arange(len(gain)), TIED))
-        rows = rows.after(picks[-1])
-        is_taken[picks[-1]] = True
-    return picks
+        selected.append(first_best(gain, torch.arange(len(gain)), TIED))
+        rows = rows.after(selected[-1])
+        is_taken[selected[-1]] = True
+    return selected
 
 
 @pytest.mark.parametrize("labels", [0, 2, 40])  # some directions unknown, none unknown
@@ -186,4 +187,4 @@ def test_copies_of_one_row_are_different_picks() -> None:
 
 def test_classes_are_refused_with_what_to_use_instead() -> None:
     with pytest.raises(RuntimeError, match=r"BAIT is for numbers.* 3 classes; use badge"):
-        world(tables(), BAIT()).picks(3)
+        simulation(tables(), BAIT()).selected(3)

@@ -17,7 +17,7 @@ from fallow.strategies import BALD
 from fallow.strategies.bald import drop_features, information
 from fallow.training import FedAvg
 from tests.models.owned import Own
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 def view_of(model: nn.Module, x: Tensor, strategy: BALD, labels: int = 2) -> SiteView:
@@ -66,7 +66,7 @@ def test_half_of_the_features_are_dropped_and_the_mean_stays() -> None:
 
 
 def test_a_model_without_dropout_gets_half_of_its_features() -> None:
-    member = world({"a": tables()["a"]}, BALD()).members["a"]
+    member = simulation({"a": tables()["a"]}, BALD()).members["a"]
     members = list(BALD(passes=2).committee(SiteView(member, 0)))
     assert not torch.equal(members[0], members[1])
     one = members[0] / member.x[:12, :3]  # a logit of the tests' model is one feature
@@ -110,7 +110,9 @@ def test_a_classifier_without_a_bias_is_a_classifier() -> None:
 def test_an_ensemble_is_the_local_and_the_global_model() -> None:
     site = tables(rows=30)["a"]
     order = mutual_information([site.local, site.common]).argsort(descending=True)
-    assert world({"a": site}, BALD(ensemble=True)).picks(9)["a"] == order[:9].tolist()
+    assert (
+        simulation({"a": site}, BALD(ensemble=True)).selected(9)["a"] == order[:9].tolist()
+    )
 
 
 def test_the_contract_of_an_ensemble_says_what_it_reads_and_that_it_draws_nothing() -> None:
@@ -122,7 +124,8 @@ def test_the_contract_of_an_ensemble_says_what_it_reads_and_that_it_draws_nothin
 def test_a_site_without_labels_has_one_model_twice_and_picks_at_random() -> None:
     site = tables()["a"]
     bare = {"a": Table(site.local, site.common)}
-    picks = {
-        tuple(world(bare, BALD(ensemble=True), seed).picks(3)["a"]) for seed in range(8)
+    selected = {
+        tuple(simulation(bare, BALD(ensemble=True), seed).selected(3)["a"])
+        for seed in range(8)
     }
-    assert len(picks) > 4
+    assert len(selected) > 4

@@ -27,8 +27,8 @@ from fallow.strategies.complementary import (
 )
 from fallow.strategies.parts import gather_committee, k_center, rank_rows
 from fallow.strategies.parts.kcenter import FeatureVectors
+from tests.simulations import Simulation, Table, simulation, tables
 from tests.sites.test_agree import TINY, check, ending
-from tests.worlds import Simulation, Table, tables, world
 
 F64 = torch.float64
 
@@ -43,7 +43,7 @@ def among_peers(
 
     The first ``labels_of_peer`` examples of its pool are labeled for validation.
     """
-    made = world(tables(labels=labels), strategy)
+    made = simulation(tables(labels=labels), strategy)
     site = made.members["a"]
     d = site.memory["local"]["w"].numel()
     chosen = {"b": True, "c": False, "d": True} if peers is None else peers
@@ -146,7 +146,7 @@ def test_scores_are_those_of_the_formulas(gamma: float) -> None:
     best = rank_rows(score, stream(0))[:4]
     expected = best[k_center(FeatureVectors.of(z[best]), 1, first=0)]
     assert (
-        made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
+        made.selected({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
     )  # after those for validation
 
 
@@ -156,8 +156,8 @@ def test_a_batch_is_chosen_far_apart_among_four_times_as_many_good_rows() -> Non
         [p, torch.tensor([[30.0, 0.0]]).double().repeat(6, 1)]
     )  # confident and far away
     site = Table(p, p, [0, 1])
-    picks = world({"a": site}, Complementary()).picks(2)["a"]
-    assert picks[0] in (0, 1, 2) and picks[1] not in (0, 1, 2)
+    selected = simulation({"a": site}, Complementary()).selected(2)["a"]
+    assert selected[0] in (0, 1, 2) and selected[1] not in (0, 1, 2)
 
 
 def test_alone_it_is_entropy_times_class_need() -> None:
@@ -173,7 +173,7 @@ def test_alone_it_is_entropy_times_class_need() -> None:
         logits, labels = view.logits("local"), count_owned(view)
         wanted = need(class_shares(logits, labels), torch.zeros(3).double(), labels)
         score = (logits.softmax(1) @ wanted) * entropy(logits)
-        first = made.picks({"a": 1, "b": 0, "c": 0})["a"]
+        first = made.selected({"a": 1, "b": 0, "c": 0})["a"]
         assert first == [6 + int(score.argmax())]
 
 
@@ -228,13 +228,13 @@ def test_members_that_agree_do_not_disagree() -> None:
 
 
 def test_with_a_temperature_rows_are_drawn_and_carry_weight_and_probability() -> None:
-    made = world(tables(), Complementary(temperature=0.5))
+    made = simulation(tables(), Complementary(temperature=0.5))
     made.query(12)
-    kept = made.members["a"].memory["picks"]
+    kept = made.members["a"].memory["selected"]
     assert sorted(kept["rows"].tolist()) == list(range(12))
     assert ((kept["probability"] > 0) & (kept["probability"] <= 1)).all()
     assert kept["weight"].tolist() == [1.0] * 12  # the whole pool represents itself
-    other = world(tables(), Complementary(temperature=0.5), seed=1).picks(12)
+    other = simulation(tables(), Complementary(temperature=0.5), seed=1).selected(12)
     assert other["a"] != kept["rows"].tolist()
 
 
@@ -246,7 +246,7 @@ def test_wrong_fields_are_named(field: str) -> None:
 
 def test_a_run_with_dpfl_is_the_same_across_a_byte_boundary() -> None:
     training = Spec("dpfl", {"budget": 3})
-    recipe = replace(
+    config = replace(
         TINY,
         strategy=Spec("complementary"),
         training=training,
@@ -255,7 +255,7 @@ def test_a_run_with_dpfl_is_the_same_across_a_byte_boundary() -> None:
         initial=16,
         cycles=1,
     )
-    check(ending(recipe), ending(recipe, runtime="bytes"), atol=0)
+    check(ending(config), ending(config, runtime="bytes"), atol=0)
 
 
 def test_evenly_drawn_rows_weigh_one() -> None:

@@ -10,7 +10,7 @@ from fallow.models.scores import entropy
 from fallow.strategies import BADGE, CoreSet, Ensemble, Entropy, LeastConfidence, Margin
 from fallow.strategies.ensemble import fuse_ranks
 from fallow.strategies.parts import residuals
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 Rule = Literal["entropy", "margin", "least_confidence", "badge", "core_set"]
 By = Literal["logits", "rank"]
@@ -38,8 +38,8 @@ def test_the_scores_are_those_of_the_mean_prediction() -> None:
         "least_confidence": -first,
     }
     for rule, score in plain.items():
-        picks = world({"a": site}, Ensemble(rule)).picks(8)["a"]
-        assert picks == score.argsort(descending=True)[:8].tolist()
+        selected = simulation({"a": site}, Ensemble(rule)).selected(8)["a"]
+        assert selected == score.argsort(descending=True)[:8].tolist()
 
 
 def test_the_gradient_of_badge_is_that_of_the_mean_prediction() -> None:
@@ -48,22 +48,26 @@ def test_the_gradient_of_badge_is_that_of_the_mean_prediction() -> None:
         [site.local, site.common], 1
     )  # both models use the example itself as features
     length = residuals(both(site)).norm(dim=1) * z.norm(dim=1)
-    assert world({"a": site}, Ensemble("badge")).picks(3)["a"][0] == int(length.argmax())
+    assert simulation({"a": site}, Ensemble("badge")).selected(3)["a"][0] == int(
+        length.argmax()
+    )
 
 
 @pytest.mark.parametrize("by", ["logits", "rank"])
 @pytest.mark.parametrize("rule", PLAIN)
 def test_two_equal_models_are_one(rule: Rule, by: By) -> None:
     sites = {name: Table(t.local, t.local, t.labels) for name, t in tables(rows=30).items()}
-    assert world(sites, Ensemble(rule, by)).picks(9) == world(sites, PLAIN[rule]).picks(9)
+    assert simulation(sites, Ensemble(rule, by)).selected(9) == simulation(
+        sites, PLAIN[rule]
+    ).selected(9)
 
 
 def test_by_rank_the_first_pick_of_two_equal_models_is_that_of_badge() -> None:
     site = tables(rows=30)["a"]
     same = {"a": Table(site.local, site.local, site.labels)}
-    first = world(same, BADGE()).picks(1)
-    assert world(same, Ensemble("badge", "logits")).picks(1) == first
-    assert world(same, Ensemble("badge", "rank")).picks(1) == first
+    first = simulation(same, BADGE()).selected(1)
+    assert simulation(same, Ensemble("badge", "logits")).selected(1) == first
+    assert simulation(same, Ensemble("badge", "rank")).selected(1) == first
 
 
 def test_ranks_are_summed_over_the_rows_that_each_model_would_pick() -> None:
@@ -72,9 +76,9 @@ def test_ranks_are_summed_over_the_rows_that_each_model_would_pick() -> None:
     for logits in (site.local, site.common):
         order = entropy(logits).argsort(descending=True)[:n]
         worth[order] += 1 / (21 + torch.arange(n, dtype=torch.float64))
-    picks = world({"a": site}, Ensemble("entropy", "rank")).picks(n)["a"]
-    assert worth[picks].tolist() == worth.sort(descending=True).values[:n].tolist()
-    assert picks != world({"a": site}, Ensemble("entropy")).picks(n)["a"]
+    selected = simulation({"a": site}, Ensemble("entropy", "rank")).selected(n)["a"]
+    assert worth[selected].tolist() == worth.sort(descending=True).values[:n].tolist()
+    assert selected != simulation({"a": site}, Ensemble("entropy")).selected(n)["a"]
 
 
 def test_a_row_in_both_lists_beats_the_first_of_one_and_equals_go_to_the_first_list() -> (
@@ -100,12 +104,12 @@ def test_rows_that_one_model_alone_cannot_predict_come_last(rule: Rule, by: By) 
     site = tables()["a"]
     common = site.common.clone()
     common[3] = 1e100  # finite, and far from all other examples
-    federation = world({"a": Table(site.local, common, [0, 1])}, Ensemble(rule, by))
+    federation = simulation({"a": Table(site.local, common, [0, 1])}, Ensemble(rule, by))
     member = federation.members["a"]
     member.memory["global"]["w"][:18] *= 1e250  # times 1e100: infinite logits
-    picks = federation.picks(12)["a"]
-    assert sorted(picks) == list(range(12)) and picks[-1] == 3
-    assert 3 not in federation.picks(4)["a"]
+    selected = federation.selected(12)["a"]
+    assert sorted(selected) == list(range(12)) and selected[-1] == 3
+    assert 3 not in federation.selected(4)["a"]
 
 
 def test_only_badge_draws() -> None:

@@ -15,7 +15,7 @@ from fallow.strategies.parts import Gradients, residuals
 from fallow.study.study import run_one
 from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_golden_difference() -> None:  # G13: d = 0.194444, s = 1 - (d + 0.4) / 
 
 def test_golden_choice() -> None:  # G13: the model used for the query
     site = tables()["a"]
-    federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
+    federation = simulation({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
     member = federation.members["a"]
     by_local, by_global = torch.tensor([0.3, 0.3, 0.4]), torch.tensor([0.5, 0.3, 0.2])
     member.x[member.labeled] = torch.cat([by_local, by_global]).log().double()
@@ -74,12 +74,14 @@ def test_golden_gradient() -> None:  # G16
 
 
 def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
-    federation = world(tables(), FairFAL())
+    federation = simulation(tables(), FairFAL())
     memo = federation.query(2)
     assert 0 < memo["gamma"] <= 1
     federation.strategy.query(federation.ask(cycle=1), dict.fromkeys("abc", 2), memo)
     asked = [
-        row["exchanges"] for row in federation.shown.rows() if row["verb"] == "imbalance"
+        row["exchanges"]
+        for row in federation.shown.rows()
+        if row["function"] == "imbalance"
     ]
     assert asked == [1]
 
@@ -88,11 +90,11 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     tmp_path: Path,
 ) -> None:
     cell, training_config = StudyRun("fairfal", 0), TrainingConfig((TrainingStage(2),), 8)
-    recipe = replace(
+    config = replace(
         tiny(tmp_path), cycles=4, rounds=2, local_training_config=training_config
     )
-    run_one(Setup(recipe, tmp_path / "warm"), cell)  # a forked process needs no imports
-    whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
+    run_one(Setup(config, tmp_path / "warm"), cell)  # a forked process needs no imports
+    whole, killed = (Setup(config, tmp_path / name) for name in ("whole", "killed"))
     assert work(whole, cell) == WELL
     assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED
     assert exchanges(killed.out)[-1].startswith("3/")
@@ -110,15 +112,15 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
 
 def test_the_imbalance_is_the_mean_over_sites_that_have_labels() -> None:
     sites = tables()
-    alone = [world({n: t}, FairFAL()).query(1)["gamma"] for n, t in sites.items()]
+    alone = [simulation({n: t}, FairFAL()).query(1)["gamma"] for n, t in sites.items()]
     bare = {**sites, "z": Table(sites["a"].local, sites["a"].common)}
-    assert world(bare, FairFAL()).query(1)["gamma"] == pytest.approx(sum(alone) / 3)
+    assert simulation(bare, FairFAL()).query(1)["gamma"] == pytest.approx(sum(alone) / 3)
 
 
 def test_a_class_without_labels_is_never_a_pseudo_label() -> None:
     site = tables(rows=30)["a"]
     site = Table(site.local, site.common, [0, 0, 2, 2, 2])
-    federation = world({"a": site}, FairFAL())
+    federation = simulation({"a": site}, FairFAL())
     seen = FairFAL().pseudo_labels(SiteView(federation.members["a"], 0), "local")
     assert set(seen.tolist()) <= {0, 2}
 
@@ -127,7 +129,7 @@ def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalan
     None
 ):
     site = tables(rows=30)["a"]
-    federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
+    federation = simulation({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
     member = federation.members["a"]
     member.remember("local", member.memory["global"])  # d = 0
     view = SiteView(member, 0)
@@ -145,17 +147,18 @@ def test_the_switches_of_the_ablation_give_different_picks() -> None:
         FairFAL(query_model="local", kappa=1.0),
         FairFAL(query_model="local", kappa=2.0),
     ]
-    picks = [
-        str({n: sorted(r) for n, r in world(sites, v).picks(10).items()}) for v in variants
+    selected = [
+        str({n: sorted(r) for n, r in simulation(sites, v).selected(10).items()})
+        for v in variants
     ]
-    assert len(set(picks)) == len(variants)
+    assert len(set(selected)) == len(variants)
 
 
 def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
     sites = tables(rows=60, labels=12)
     strategy = FairFAL(query_model="local", prototypes=False, kappa=1.0)
-    picks = world(sites, strategy).picks(9)
-    for name, rows in picks.items():
+    selected = simulation(sites, strategy).selected(9)
+    for name, rows in selected.items():
         p = sites[name].local.softmax(1)
         h: list[float] = torch.special.entr(p).sum(1).tolist()
         label = p.argmax(1)
@@ -173,7 +176,7 @@ def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
 
 def test_the_imbalance_is_not_frozen_before_anybody_has_labels() -> None:
     bare = {name: Table(t.local, t.common) for name, t in tables().items()}
-    assert "gamma" not in world(bare, FairFAL()).query(1)
+    assert "gamma" not in simulation(bare, FairFAL()).query(1)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(
     logits: tuple[float, ...], labels: list[int], gamma: float
 ) -> None:
     site = tables()["a"]
-    federation = world({"a": Table(site.local, site.common, labels)}, FairFAL())
+    federation = simulation({"a": Table(site.local, site.common, labels)}, FairFAL())
     member = federation.members["a"]
     member.x[member.labeled, 3:] = torch.tensor(logits, dtype=torch.float64)
     assert federation.query(2)["gamma"] == gamma
@@ -215,8 +218,10 @@ def test_rows_that_are_not_finite_come_last(
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
     for n in (4, 10, 11, 12):
-        picks = world({"a": Table(local, site.common, labels)}, strategy).picks(n)["a"]
-        assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
+        selected = simulation({"a": Table(local, site.common, labels)}, strategy).selected(
+            n
+        )["a"]
+        assert len(set(selected)) == n and not {2, 5} & set(selected[:10])
 
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
@@ -225,23 +230,23 @@ def test_labeled_rows_that_are_not_finite_are_as_if_they_were_not_there(
 ) -> None:
     site = tables(rows=40)["a"]
     many = Table(site.local, site.common, [0, 0, 1, 1, 1])
-    few, more = world({"a": many}, strategy), world({"a": many}, strategy)
+    few, more = simulation({"a": many}, strategy), simulation({"a": many}, strategy)
     member = few.members["a"]
     member.x[member.labeled[1]] = torch.nan
     twin = more.members["a"]
     twin.x[twin.labeled[1]] = twin.x[twin.labeled[0]]  # class 0 has one example, used twice
-    assert few.picks(9) == more.picks(9)
+    assert few.selected(9) == more.selected(9)
 
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
 def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy: FairFAL) -> None:
     nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
-        world({"a": Table(nan, nan, [0])}, strategy).picks(2)
+        simulation({"a": Table(nan, nan, [0])}, strategy).selected(2)
 
 
 def test_labeled_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
-    federation = world({"a": tables()["a"]}, FairFAL())
+    federation = simulation({"a": tables()["a"]}, FairFAL())
     member = federation.members["a"]
     member.x[member.labeled] = torch.nan
     with pytest.raises(RuntimeError, match="all 8 labeled examples are NaN or infinite"):
@@ -275,7 +280,7 @@ def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 def test_without_anchors_the_most_uncertain_row_is_the_first_pick() -> None:
     site = tables(rows=40)["a"]
-    federation = world({"a": Table(site.local, site.common)}, FairFAL())
+    federation = simulation({"a": Table(site.local, site.common)}, FairFAL())
     view = SiteView(federation.members["a"], 0)
     bucket = torch.tensor([31, 4, 9, 17, 25, 2, 0, 3])
     assert int(FairFAL().two_stage(view, bucket, 0, 2, 0.0)[0]) == 31
@@ -283,7 +288,7 @@ def test_without_anchors_the_most_uncertain_row_is_the_first_pick() -> None:
 
 def test_every_class_weighs_the_same_in_a_mean_prediction() -> None:
     zero = torch.zeros(2, 2, dtype=torch.float64)
-    member = world({"a": Table(zero, zero, [0, 0, 0, 1])}, FairFAL()).members["a"]
+    member = simulation({"a": Table(zero, zero, [0, 0, 0, 1])}, FairFAL()).members["a"]
     p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8]], dtype=torch.float64)
     member.x[member.labeled, 2:] = p.log()
     pi = mean_prediction(SiteView(member, 0), "global")
@@ -292,7 +297,7 @@ def test_every_class_weighs_the_same_in_a_mean_prediction() -> None:
 
 def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one() -> None:
     rows = torch.tensor([[1.0, 1.0]], dtype=torch.float64)
-    member = world({"a": Table(rows, 0 * rows, [0, 0, 1])}, FairFAL()).members["a"]
+    member = simulation({"a": Table(rows, 0 * rows, [0, 0, 1])}, FairFAL()).members["a"]
     known = torch.tensor([[100.0, 0.0], [0.0, 1.0], [1.0, 0.5]], dtype=torch.float64)
     member.x[member.labeled] = torch.cat([known, 0 * known], 1)
     assert FairFAL().pseudo_labels(SiteView(member, 0), "global").tolist() == [0]
@@ -302,7 +307,7 @@ def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labeled_rows_of
     None
 ):
     for seed in range(4):
-        member = world(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
+        member = simulation(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
         member.x[member.labeled] = torch.randn(
             12, 6, generator=stream(seed, "labeled")
         ).double()
@@ -333,6 +338,6 @@ def test_gradients_read_the_local_predictions_where_the_federation_is_balanced()
     for gamma in (0.49, 0.5):
         for gradients in ("auto", "global"):
             strategy = FairFAL(query_model="local", gradients=gradients)
-            view = SiteView(world({"a": site}, strategy).members["a"], 0)
+            view = SiteView(simulation({"a": site}, strategy).members["a"], 0)
             by[gamma, gradients] = strategy.select(view, 12, gamma).rows.tolist()
     assert by[0.49, "auto"] == by[0.49, "global"] == by[0.5, "global"] != by[0.5, "auto"]

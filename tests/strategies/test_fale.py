@@ -27,8 +27,8 @@ from tests.strategies.regression import (
 
 
 def test_a_site_draws_in_proportion_to_its_own_scores() -> None:
-    sites, world = table(), federation(table(), AT_SITES)
-    for name, kept in picked(world, 3).items():
+    sites, simulation = table(), federation(table(), AT_SITES)
+    for name, kept in picked(simulation, 3).items():
         chance = scores(sites)[name] / scores(sites)[name].sum()
         torch.testing.assert_close(
             kept["probability"], chance[kept["rows"]], rtol=0, atol=1e-12
@@ -36,9 +36,9 @@ def test_a_site_draws_in_proportion_to_its_own_scores() -> None:
 
 
 def test_the_federation_draws_in_proportion_to_the_scores_of_all() -> None:
-    sites, world = table(), federation(table(), ANYWHERE)
+    sites, simulation = table(), federation(table(), ANYWHERE)
     chance = {name: score / 6 for name, score in scores(sites).items()}  # the rank is 6
-    kept = picked(world, 5)
+    kept = picked(simulation, 5)
     assert sum(len(k["rows"]) for k in kept.values()) == 20
     assert [len(kept[name]["rows"]) for name in sorted(kept)] != [5, 5, 3, 5]
     for name, k in kept.items():
@@ -49,11 +49,11 @@ def test_the_federation_draws_in_proportion_to_the_scores_of_all() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 10, 40, 59])
 def test_the_federation_buys_the_rows_that_are_drawn_first_anywhere(n: int) -> None:
-    sites, world = table(), federation(table(), ANYWHERE, seed=3)
-    ours = picked(world, {"a": n, "b": 0, "c": 0, "d": 0})
+    sites, simulation = table(), federation(table(), ANYWHERE, seed=3)
+    ours = picked(simulation, {"a": n, "b": 0, "c": 0, "d": 0})
     first = []
     for name, score in scores(sites).items():
-        made = start_clocks(score / 6, world.members[name].streams("clocks", 0))
+        made = start_clocks(score / 6, simulation.members[name].streams("clocks", 0))
         first += [(float(t), name, row) for row, t in enumerate(made.first)]
     expected = {(name, row) for _, name, row in sorted(first)[:n]}
     assert {
@@ -78,10 +78,12 @@ def test_weights_are_draws_over_what_was_expected() -> None:
 
 
 def test_the_report_says_how_many_draws_there_were() -> None:
-    world = federation(table(), ANYWHERE)
-    notes = world.query(10)["notes"]
+    simulation = federation(table(), ANYWHERE)
+    notes = simulation.query(10)["notes"]
     kept = [
-        site.memory["picks"] for site in world.members.values() if "picks" in site.memory
+        site.memory["selected"]
+        for site in simulation.members.values()
+        if "selected" in site.memory
     ]
     share = torch.cat([k["weight"] * k["probability"] for k in kept])
     assert notes["rank"] == 6 and notes["mass"] == pytest.approx(6)
@@ -145,15 +147,15 @@ def test_a_score_that_is_rounding_is_0() -> None:
 
 def test_labeled_rows_are_outside_what_is_scored() -> None:
     sites = table()
-    world = federation(sites, AT_SITES)
-    bought(world, {name: x[:, 0] for name, x in sites.items()})
-    picked(world, 2)
-    bought(world, {name: x[:, 0] for name, x in sites.items()})
-    left = {name: sites[name][site.pool] for name, site in world.members.items()}
-    world.query(1)
-    for name, site in world.members.items():
-        if "picks" in site.memory:
-            kept, score = site.memory["picks"], scores(left)[name]
+    simulation = federation(sites, AT_SITES)
+    bought(simulation, {name: x[:, 0] for name, x in sites.items()})
+    picked(simulation, 2)
+    bought(simulation, {name: x[:, 0] for name, x in sites.items()})
+    left = {name: sites[name][site.pool] for name, site in simulation.members.items()}
+    simulation.query(1)
+    for name, site in simulation.members.items():
+        if "selected" in site.memory:
+            kept, score = site.memory["selected"], scores(left)[name]
             at = torch.searchsorted(site.pool, kept["rows"])
             torch.testing.assert_close(
                 kept["probability"], (score / score.sum())[at], rtol=0, atol=1e-12
@@ -161,13 +163,13 @@ def test_labeled_rows_are_outside_what_is_scored() -> None:
 
 
 def test_what_the_query_says_of_a_label_reaches_the_solver() -> None:
-    sites, world = table(), federation(table(), AT_SITES)
+    sites, simulation = table(), federation(table(), AT_SITES)
     y = {name: x @ draws(5, name="slope") + x[:, 0] ** 2 for name, x in sites.items()}
-    kept = picked(world, 3)
+    kept = picked(simulation, 3)
     x = torch.cat([sites[name][kept[name]["rows"]] for name in "abcd"])
     w = torch.cat([kept[name]["weight"] for name in "abcd"]).sqrt()
     target = torch.cat([y[name][kept[name]["rows"]] for name in "abcd"])
     plain = torch.linalg.lstsq(w[:, None] * with_ones(x), (w * target)[:, None]).solution
     torch.testing.assert_close(
-        solve(bought(world, y)), plain.squeeze(1), rtol=0, atol=1e-10
+        solve(bought(simulation, y)), plain.squeeze(1), rtol=0, atol=1e-10
     )

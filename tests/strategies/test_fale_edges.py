@@ -29,9 +29,9 @@ def test_picks_and_weights_are_the_same_as_bytes_and_behind_masks(strategy: FALE
     assert equal(
         plain, picked(federation(table(), strategy, runtime=SerializingChannel), 4)
     )
-    world = federation(table(), strategy, privacy=SECURE)
-    strategy.query(asking(world), dict.fromkeys("abcd", 4), {})
-    masked = {name: site.memory["picks"] for name, site in world.members.items()}
+    simulation = federation(table(), strategy, privacy=SECURE)
+    strategy.query(asking(simulation), dict.fromkeys("abcd", 4), {})
+    masked = {name: site.memory["selected"] for name, site in simulation.members.items()}
     assert equal(plain, {name: k for name, k in masked.items() if len(k["rows"])})
 
 
@@ -40,18 +40,18 @@ def test_columns_that_depend_on_others_do_not_matter_behind_masks() -> None:
         name: torch.cat([x, x @ draws(5, 3, name="mix")], 1) for name, x in table().items()
     }
     plain = picked(federation(sites, AT_SITES), 4)
-    world = federation(sites, AT_SITES, privacy=SECURE)
-    memo = AT_SITES.query(asking(world), dict.fromkeys("abcd", 4), {})
+    simulation = federation(sites, AT_SITES, privacy=SECURE)
+    memo = AT_SITES.query(asking(simulation), dict.fromkeys("abcd", 4), {})
     assert memo["notes"]["rank"] == 6
     assert equal(
-        plain, {name: site.memory["picks"] for name, site in world.members.items()}
+        plain, {name: site.memory["selected"] for name, site in simulation.members.items()}
     )
 
 
 def test_the_bytes_of_a_selection_are_those_of_the_formula() -> None:
-    world = federation(table(), AT_SITES)
-    world.query(4)
-    up = {row["verb"]: row["bytes"] for row in world.shown.rows()}
+    simulation = federation(table(), AT_SITES)
+    simulation.query(4)
+    up = {row["function"]: row["bytes"] for row in simulation.shown.rows()}
     k, floats = 6, 8 * 4  # columns with the intercept; bytes of a number at four sites
     assert up["gram"] == floats * 2 * k * (k + 1) // 2
     assert up["spread"] == floats * 2 * 5 and up["totals"] == floats * (5 + 1)
@@ -59,9 +59,9 @@ def test_the_bytes_of_a_selection_are_those_of_the_formula() -> None:
 
 
 def test_a_verb_that_would_need_noise_is_refused() -> None:
-    world = federation(table(), AT_SITES, privacy=Privacy(epsilon=1.0, total=1.0))
+    simulation = federation(table(), AT_SITES, privacy=Privacy(epsilon=1.0, total=1.0))
     with pytest.raises(ValueError, match="under local privacy"):
-        AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
+        AT_SITES.query(asking(simulation), dict.fromkeys("abcd", 1), {})
 
 
 # -- edge cases ------------------------------------------------------------------------
@@ -93,10 +93,10 @@ def test_rows_that_are_not_finite_can_be_left_out() -> None:
 def test_a_site_without_a_pool_adds_nothing_and_picks_nothing() -> None:
     sites = {**table(), "e": torch.zeros(2, 5).double()}
     for strategy in (AT_SITES, ANYWHERE):
-        world, bare = federation(sites, strategy), federation(table(), strategy)
-        bought(world, {})
-        world.members["e"].bought[:] = True
-        ours, alone = picked(world, dict.fromkeys("abcde", 3)), picked(bare, 3)
+        simulation, bare = federation(sites, strategy), federation(table(), strategy)
+        bought(simulation, {})
+        simulation.members["e"].bought[:] = True
+        ours, alone = picked(simulation, dict.fromkeys("abcde", 3)), picked(bare, 3)
         if strategy is ANYWHERE:
             assert sum(len(k["rows"]) for k in ours.values()) == 15
         else:
@@ -104,10 +104,10 @@ def test_a_site_without_a_pool_adds_nothing_and_picks_nothing() -> None:
 
 
 def test_no_row_anywhere_is_said() -> None:
-    world = federation({"a": draws(2, 2)}, AT_SITES)
-    world.members["a"].bought[:] = True
+    simulation = federation({"a": draws(2, 2)}, AT_SITES)
+    simulation.members["a"].bought[:] = True
     with pytest.raises(ValueError, match="no site has a row without a label"):
-        world.query(1)
+        simulation.query(1)
 
 
 def test_features_that_are_all_0_are_said() -> None:
@@ -143,9 +143,9 @@ def test_a_direction_that_is_rounding_is_a_note_for_the_reader() -> None:
 
 def test_a_column_too_fine_for_masked_sums_is_refused_and_not_dropped() -> None:
     sites = {name: x * torch.tensor([1, 1, 1e-12, 1, 1]) for name, x in table().items()}
-    world = federation(sites, AT_SITES, privacy=SECURE)
+    simulation = federation(sites, AT_SITES, privacy=SECURE)
     with pytest.raises(ValueError, match="column 2 is lost in rounding"):
-        AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
+        AT_SITES.query(asking(simulation), dict.fromkeys("abcd", 1), {})
 
 
 @pytest.mark.parametrize(

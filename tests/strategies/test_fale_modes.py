@@ -18,6 +18,7 @@ from fallow.sites.store import Label
 from fallow.strategies.fale import FALE
 from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
+from tests.simulations import Forgetful, Simulation
 from tests.strategies.regression import (
     EPS,
     SIZES,
@@ -32,7 +33,6 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import Forgetful, Simulation
 
 DATA = os.environ.get("FALLOW_DATA", "")
 GRAM, FEDSVD, TSQR = FALE(), FALE(mode="fedsvd"), FALE(mode="tsqr")
@@ -46,17 +46,19 @@ MODES = {
 each_mode = pytest.mark.parametrize("strategy", MODES.values(), ids=MODES)
 
 
-def tau(world: Simulation) -> Tensor:
+def tau(simulation: Simulation) -> Tensor:
     """Return the scores kept by the sites."""
-    name = "unmask" if world.strategy.mode == "fedsvd" else "score"
-    return torch.cat([world.members[s].memory[name]["tau"] for s in sorted(world.members)])
+    name = "unmask" if simulation.strategy.mode == "fedsvd" else "score"
+    return torch.cat(
+        [simulation.members[s].memory[name]["tau"] for s in sorted(simulation.members)]
+    )
 
 
 def scored(sites: dict[str, Tensor], strategy: FALE, **more: Any) -> tuple[Tensor, int]:
     """Return the scores of all examples, and the rank."""
-    world = federation(sites, strategy, **more)
-    rank: int = world.query(1)["notes"]["rank"]
-    return tau(world), rank
+    simulation = federation(sites, strategy, **more)
+    rank: int = simulation.query(1)["notes"]["rank"]
+    return tau(simulation), rank
 
 
 def close(x: Tensor, gap: float) -> Tensor:
@@ -122,10 +124,12 @@ def test_a_ridge_gives_the_same_scores_in_all_modes(strategy: FALE) -> None:
 @each_mode
 def test_a_site_without_a_pool_does_not_matter(strategy: FALE) -> None:
     sites = {**table(), "e": draws(2, 5, name="more")}
-    world = federation(sites, strategy)
-    world.members["e"].buy([Label(0, 1.0, 0), Label(1, 1.0, 0)])
-    world.query(1)
-    torch.testing.assert_close(tau(world), scored(table(), strategy)[0], rtol=0, atol=1e-12)
+    simulation = federation(sites, strategy)
+    simulation.members["e"].buy([Label(0, 1.0, 0), Label(1, 1.0, 0)])
+    simulation.query(1)
+    torch.testing.assert_close(
+        tau(simulation), scored(table(), strategy)[0], rtol=0, atol=1e-12
+    )
 
 
 @each_mode
@@ -141,9 +145,9 @@ def test_rows_that_are_not_finite_are_left_out_of_scores(strategy: FALE) -> None
 
 
 def test_scores_are_the_same_behind_masks_of_sums() -> None:
-    world = federation(table(), GRAM, privacy=SECURE)
-    memo = GRAM.query(asking(world), dict.fromkeys("abcd", 4), {})
-    torch.testing.assert_close(tau(world), scored(table(), GRAM)[0], rtol=0, atol=1e-9)
+    simulation = federation(table(), GRAM, privacy=SECURE)
+    memo = GRAM.query(asking(simulation), dict.fromkeys("abcd", 4), {})
+    torch.testing.assert_close(tau(simulation), scored(table(), GRAM)[0], rtol=0, atol=1e-9)
     assert memo["notes"]["warnings"] == []
 
 
@@ -178,13 +182,13 @@ def test_picks_are_the_same_as_bytes(strategy: FALE) -> None:
 # -- results of the decomposition ------------------------------------------------------
 
 
-def rotation(world: Simulation) -> Tensor:
-    return world.members["b"].memory["rotation/a"]["q"]
+def rotation(simulation: Simulation) -> Tensor:
+    return simulation.members["b"].memory["rotation/a"]["q"]
 
 
 def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
-    sites, (world, channel) = table(), overheard(federation(table(), FEDSVD))
-    world.query(4)
+    sites, (simulation, channel) = table(), overheard(federation(table(), FEDSVD))
+    simulation.query(4)
     mean, unit = (
         torch.as_tensor(channel.asked("masked")["a"][k]) for k in ("mean", "unit")
     )
@@ -194,11 +198,11 @@ def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
     clear = torch.linalg.svdvals(z)
     torch.testing.assert_close(size, clear, rtol=0, atol=1e-12 * float(clear[0]))
     own = [torch.as_tensor(a["left"]) for a in channel.asked("unmask").values()]
-    turned = torch.cat([world.members[s].memory["unmask"]["tau"] for s in "abcd"])
+    turned = torch.cat([simulation.members[s].memory["unmask"]["tau"] for s in "abcd"])
     torch.testing.assert_close(
         turned.sum(), torch.cat(own).square().sum(), rtol=0, atol=1e-12
     )
-    v = rotation(world) @ right.T  # Q V'
+    v = rotation(simulation) @ right.T  # Q V'
     u = z @ v / size  # what sites have after P_iᵀ
     torch.testing.assert_close(u.square().sum(1), turned, rtol=0, atol=1e-12)
     torch.testing.assert_close(u * size @ v.T, z, rtol=0, atol=1e-12 * float(clear[0]))
@@ -215,12 +219,12 @@ def test_a_site_alone_with_a_row_is_a_warning() -> None:
 
 
 def test_masks_and_the_rotation_are_fresh_in_every_query() -> None:
-    world, channel = overheard(federation(table(), FEDSVD))
+    simulation, channel = overheard(federation(table(), FEDSVD))
     seen = []
     for cycle in range(2):
-        world.query(0, cycle)
-        seen += [rotation(world)]
-        for site in world.members.values():
+        simulation.query(0, cycle)
+        seen += [rotation(simulation)]
+        for site in simulation.members.values():
             site.forget()
     assert float((seen[0] - seen[1]).abs().max()) > 0.1
     first, second = (channel.answered("masked", at)["a"]["rows"] for at in (0, 1))
@@ -232,9 +236,9 @@ def test_masks_and_the_rotation_are_fresh_in_every_query() -> None:
 
 
 def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
-    world = federation(table(), FEDSVD)
-    world.query(4)
-    shown = {row["verb"]: row for row in world.shown.rows()}
+    simulation = federation(table(), FEDSVD)
+    simulation.query(4)
+    shown = {row["function"]: row for row in simulation.shown.rows()}
     n, k, r, sites = N, 6, 6, 4
     assert shown["masked"]["bytes"] == 8 * n * k
     assert shown["unmask"]["bytes_down"] == 8 * (n * r + sites)  # and the width of the rows
@@ -243,9 +247,9 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
 
 
 def test_bytes_of_totals_are_those_of_the_formula() -> None:
-    world = federation(table(), GRAM)
-    world.query(4)
-    shown = {row["verb"]: row for row in world.shown.rows()}
+    simulation = federation(table(), GRAM)
+    simulation.query(4)
+    shown = {row["function"]: row for row in simulation.shown.rows()}
     k, sites = 6, 4
     columns, name = (
         8 * (5 + k),
@@ -257,9 +261,11 @@ def test_bytes_of_totals_are_those_of_the_formula() -> None:
 
 
 def test_bytes_of_triangles_do_not_grow_with_rows() -> None:
-    world = federation(table(), TSQR)
-    world.query(4)
-    (up,) = (row["bytes"] for row in world.shown.rows() if row["verb"] == "triangle")
+    simulation = federation(table(), TSQR)
+    simulation.query(4)
+    (up,) = (
+        row["bytes"] for row in simulation.shown.rows() if row["function"] == "triangle"
+    )
     assert up == 8 * 6 * (6 + 6 + 3 + 6)  # one site has 3 examples
 
 
@@ -277,9 +283,9 @@ class Notes(Forgetful):
 def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
     sites = table()
     sites["a"][0] = torch.tensor([0.0, 0.0, 5.0, 0.0, 0.0])
-    world = federation(sites, strategy, runtime=SerializingChannel)
-    ask, notes = world.ask(), Notes()
-    ask.journal = notes
+    simulation = federation(sites, strategy, runtime=SerializingChannel)
+    ask, notes = simulation.ask(), Notes()
+    ask.event_log = notes
     strategy.query(ask, dict.fromkeys("abcd", 4), {})
     answers = [answer for entry in notes.entries for answer in entry["answers"].values()]
     received = [torch.as_tensor(v) for answer in answers for v in answer.values()]
@@ -287,7 +293,7 @@ def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
     z = x / x.norm(dim=0)
     secret = [stacked(sites), x, z]
     if strategy.rotate:
-        q = rotation(world)
+        q = rotation(simulation)
         secret += [q, q.T, x @ q, z @ q]
     tables = [v for v in received if v.ndim == 2]
     assert len(tables) == (0 if strategy.mode == "gram" else 4)
@@ -310,9 +316,11 @@ def test_a_published_table_costs_megabytes_masked_and_kilobytes_in_totals(
         pytest.skip(str(error))
     sites = shared(x, [len(part) for part in torch.tensor_split(x, 10)])
     expected, rank, _ = svd_leverage(with_ones(x - x.mean(0)))
-    for strategy, verb, size in ((FEDSVD, "masked", 2.93e6), (GRAM, "gram", 8.8e3)):
-        world = federation(sites, replace(strategy, allot="site"))
-        assert world.query(1)["notes"]["rank"] == rank == 10
-        torch.testing.assert_close(tau(world), expected, rtol=0, atol=1e-12)
-        (up,) = (row["bytes"] for row in world.shown.rows() if row["verb"] == verb)
+    for strategy, function, size in ((FEDSVD, "masked", 2.93e6), (GRAM, "gram", 8.8e3)):
+        simulation = federation(sites, replace(strategy, allot="site"))
+        assert simulation.query(1)["notes"]["rank"] == rank == 10
+        torch.testing.assert_close(tau(simulation), expected, rtol=0, atol=1e-12)
+        (up,) = (
+            row["bytes"] for row in simulation.shown.rows() if row["function"] == function
+        )
         assert up == pytest.approx(size, rel=0.01)

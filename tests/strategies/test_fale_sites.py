@@ -63,12 +63,14 @@ def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> 
 @pytest.mark.parametrize("mode", ["gram", "fedsvd", "tsqr"])
 def test_fewer_rows_than_columns_in_all_are_all_alike(mode: Any) -> None:
     x = draws(4, 6)
-    world = federation({"a": x[:1], "b": x[1:3], "c": x[3:]}, FALE(mode=mode))
-    notes = world.query({"a": 1, "b": 1, "c": 1})["notes"]
+    simulation = federation({"a": x[:1], "b": x[1:3], "c": x[3:]}, FALE(mode=mode))
+    notes = simulation.query({"a": 1, "b": 1, "c": 1})["notes"]
     assert notes["rank"] == 4 and notes["mass"] == pytest.approx(4)
     assert notes["warnings"][-1].startswith("3 labels for 4 directions")
     probabilities = [
-        k["probability"] for s in world.members.values() for k in [s.memory["picks"]]
+        k["probability"]
+        for s in simulation.members.values()
+        for k in [s.memory["selected"]]
     ]
     torch.testing.assert_close(torch.cat(probabilities), torch.full((3,), 0.25).double())
 
@@ -93,19 +95,21 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
     whole, n = picked(federation(table(), strategy), BUDGET), 0
     messages = []
     while True:
-        world = federation(table(), strategy, privacy=privacy)
-        channel = Losing(world.channel, {n: ["b"]})
+        simulation = federation(table(), strategy, privacy=privacy)
+        channel = Losing(simulation.channel, {n: ["b"]})
         try:
-            strategy.query(asking(world, channel), BUDGET, {})
+            strategy.query(asking(simulation, channel), BUDGET, {})
         except RuntimeError as error:
             assert "run again with --resume when they are connected" in str(error)
             messages.append(n)
         else:
             if len(channel.seen) <= n:  # nothing else was lost
                 break
-            kept = {name: site.memory["picks"] for name, site in world.members.items()}
+            kept = {
+                name: site.memory["selected"] for name, site in simulation.members.items()
+            }
             assert equal(whole, {name: k for name, k in kept.items() if len(k["rows"])})
-            assert channel.seen[n][0].steps[-1].verb in NO_NUMBERS
+            assert channel.seen[n][0].steps[-1].function in NO_NUMBERS
         n += 1
     assert len(messages) >= 5
 
@@ -130,9 +134,9 @@ def test_copies_of_a_row_are_rows_of_their_own_that_share_its_score() -> None:
 
 def total(values: Tensor, seed: int) -> float:
     """Return the weighted total of ``values`` over 6 initial labels and 8 of FALE."""
-    world = federation({"a": table()["a"]}, AT_SITES, seed=seed)
-    world.members["a"].buy([Label(row, 0.0, 0) for row in range(6)])
-    kept = picked(world, 8)["a"]
+    simulation = federation({"a": table()["a"]}, AT_SITES, seed=seed)
+    simulation.members["a"].buy([Label(row, 0.0, 0) for row in range(6)])
+    kept = picked(simulation, 8)["a"]
     return float(values[:6].sum() + kept["weight"] @ values[6:][kept["rows"] - 6])
 
 

@@ -54,10 +54,10 @@ CASES = {
 
 
 def masked(strategy: FALE, sites: Rows, n: int) -> dict[str, dict[str, Tensor]]:
-    world = federation(sites, strategy, privacy=SECURE)
-    strategy.query(asking(world), dict.fromkeys(sites, n), {})
+    simulation = federation(sites, strategy, privacy=SECURE)
+    strategy.query(asking(simulation), dict.fromkeys(sites, n), {})
     picks_by_site = {
-        name: site.memory.get("picks", {}) for name, site in world.members.items()
+        name: site.memory.get("selected", {}) for name, site in simulation.members.items()
     }
     return {name: kept for name, kept in picks_by_site.items() if len(kept.get("rows", ()))}
 

@@ -12,7 +12,7 @@ from fallow.core.streams import stream
 from fallow.sites.view import SiteView
 from fallow.strategies import FEAL
 from fallow.strategies.feal import pass_over_crowds, scale_scores, uncertainty
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 # -- the score -------------------------------------------------------------------------
 
@@ -101,14 +101,14 @@ def test_the_picks_are_those_of_the_plain_walk(n: int, seed: int) -> None:
     site = bunched(seed=seed)
     score = uncertainty(site.local, site.common).tolist()
     expected = plain(score, torch.cat([site.local, site.common], 1), n)
-    assert world({"a": site}, FEAL()).picks(n)["a"] == expected
+    assert simulation({"a": site}, FEAL()).selected(n)["a"] == expected
 
 
 def test_it_passes_over_rows_that_plain_ranking_would_take() -> None:
     site = bunched()
     order = uncertainty(site.local, site.common).argsort(descending=True)[:8].tolist()
-    assert world({"a": site}, FEAL()).picks(8)["a"] != order
-    assert world({"a": site}, FEAL(similar=1.0)).picks(8)["a"] == order
+    assert simulation({"a": site}, FEAL()).selected(8)["a"] != order
+    assert simulation({"a": site}, FEAL(similar=1.0)).selected(8)["a"] == order
 
 
 def test_rows_passed_over_follow_by_score() -> None:
@@ -158,22 +158,24 @@ def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
     for n in (4, 10, 11, 12):
-        picks = world({"a": Table(local, site.common, labels)}, FEAL()).picks(n)["a"]
-        assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
+        selected = simulation({"a": Table(local, site.common, labels)}, FEAL()).selected(n)[
+            "a"
+        ]
+        assert len(set(selected)) == n and not {2, 5} & set(selected[:10])
 
 
 def test_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
     nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
-        world({"a": Table(nan, nan, [0])}, FEAL()).picks(2)
+        simulation({"a": Table(nan, nan, [0])}, FEAL()).selected(2)
 
 
 def test_a_site_without_labels_asks_the_global_model_twice() -> None:
     site = tables()["a"]
-    federation = world({"a": Table(site.local, site.common)}, FEAL(similar=1.0))
+    federation = simulation({"a": Table(site.local, site.common)}, FEAL(similar=1.0))
     view = SiteView(federation.members["a"], 0)
     both = uncertainty(view.logits("global"), view.logits("global"))
-    assert federation.picks(4)["a"] == both.argsort(descending=True)[:4].tolist()
+    assert federation.selected(4)["a"] == both.argsort(descending=True)[:4].tolist()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from fallow.strategies import (
     UncertaintyHerding,
 )
 from fallow.strategies.parts.max_coverage import choose_width, unit_length
-from tests.worlds import Simulation, Table, world
+from tests.simulations import Simulation, Table, simulation
 
 LABELED = [3, 11, 20]
 
@@ -52,7 +52,7 @@ def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> Simulation
     x = features()
     rows = pool_rows() if labeled else list(range(30))
     labels = [0, 1, 0] if labeled else ()
-    federation = world({"a": Table(x[rows, :2], x[rows, 2:], labels)}, strategy, seed)
+    federation = simulation({"a": Table(x[rows, :2], x[rows, 2:], labels)}, strategy, seed)
     member = federation.members["a"]
     if labeled:
         member.x[member.labeled] = x[LABELED]
@@ -61,7 +61,7 @@ def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> Simulation
 
 def select(strategy: Any, n: int, labeled: bool = True, seed: int = 0) -> list[int]:
     """Return the selected examples as rows of `features`."""
-    selected = build_site(strategy, labeled, seed).picks(n)["a"]
+    selected = build_site(strategy, labeled, seed).selected(n)["a"]
     rows = pool_rows() if labeled else list(range(30))
     return [rows[position] for position in selected]
 
@@ -81,7 +81,7 @@ def scatter(center: list[int], size: int) -> Tensor:
 def build_clusters(strategy: Any) -> Simulation:
     """Return a site with six clusters; the largest and the third largest have a label."""
     x = torch.cat([scatter(*item) for item in zip(CENTERS, SIZES, strict=True)])
-    federation = world({"a": Table(x, torch.zeros_like(x), [0, 1])}, strategy)
+    federation = simulation({"a": Table(x, torch.zeros_like(x), [0, 1])}, strategy)
     member = federation.members["a"]
     labeled = torch.tensor([CENTERS[1], CENTERS[2]], dtype=torch.float64)
     member.x[member.labeled] = torch.cat([labeled, torch.zeros(2, 2)], 1)
@@ -95,7 +95,7 @@ def build_unstable_site(strategy: Any) -> Simulation:
     stable = torch.tensor([[1.0, 0.2]]).double().expand(20, 2)
     others = scatter([30, 30], 20)
     logits = torch.cat([unstable, stable])
-    federation = world({"a": Table(logits, torch.cat([places, others]))}, strategy)
+    federation = simulation({"a": Table(logits, torch.cat([places, others]))}, strategy)
     member = federation.members["a"]
     state = dict(member.memory["global"])
     state["w"] = state["w"].clone()
@@ -133,11 +133,11 @@ def test_prob_cover_covers_as_many_examples_as_the_reference() -> None:
 
 @pytest.mark.parametrize(("n", "expected"), [(2, [40, 49]), (4, [40, 49, 6, 32])])
 def test_typiclust_selects_the_reference_values(n: int, expected: list[int]) -> None:
-    assert build_clusters(Typicality(neighbors=5)).picks(n)["a"] == expected
+    assert build_clusters(Typicality(neighbors=5)).selected(n)["a"] == expected
 
 
 def test_drop_query_selects_the_reference_values() -> None:
-    assert sorted(build_unstable_site(DropQuery(passes=101)).picks(3)["a"]) == [4, 8, 15]
+    assert sorted(build_unstable_site(DropQuery(passes=101)).selected(3)["a"]) == [4, 8, 15]
 
 
 def test_the_width_is_the_smallest_distance_of_labeled_examples_within_limits() -> None:
@@ -163,7 +163,7 @@ def test_uncertainty_herding_with_equal_margins_is_max_herding() -> None:
     same = {name: torch.zeros_like(value) for name, value in member.memory["local"].items()}
     member.remember("local", same)
     rows = pool_rows()
-    selected = [rows[position] for position in federation.picks(8)["a"]]
+    selected = [rows[position] for position in federation.selected(8)["a"]]
     assert selected == select(MaxHerding(width=0.5), 8)
 
 
@@ -171,8 +171,8 @@ def test_uncertainty_herding_leaves_certain_examples_uncovered() -> None:
     outputs = torch.tensor([[50.0, 0.0], [50.0, 0.0], [50.0, 0.0], [0.0, 0.1]]).double()
     table = Table(torch.zeros(4, 2).double(), outputs)
     strategy = UncertaintyHerding(model="global", width=0.3)
-    assert world({"a": table}, strategy).picks(1)["a"] == [3]
-    assert world({"a": table}, MaxHerding("global", 0.3)).picks(1)["a"] != [3]
+    assert simulation({"a": table}, strategy).selected(1)["a"] == [3]
+    assert simulation({"a": table}, MaxHerding("global", 0.3)).selected(1)["a"] != [3]
 
 
 def test_prob_cover_takes_the_largest_pure_radius() -> None:
@@ -189,14 +189,14 @@ def test_drop_query_prefers_examples_whose_prediction_changes() -> None:
     table = Table(torch.zeros(10, 2).double(), outputs)
     strategy = DropQuery("global", rate=0.5, passes=30)
     for seed in range(5):
-        selected = world({"a": table}, strategy, seed).picks(3)["a"]
+        selected = simulation({"a": table}, strategy, seed).selected(3)["a"]
         assert max(selected) < 5
 
 
 def test_drop_query_takes_one_example_of_each_cluster() -> None:
     strategy = DropQuery(passes=1, rate=0.5)
     federation = build_site(strategy)
-    selected = federation.picks(4)["a"]
+    selected = federation.selected(4)["a"]
     assert len(set(selected)) == 4
 
 

@@ -6,11 +6,11 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 
-TINY = Recipe(
+TINY = ExperimentConfig(
     "tiny",
     data="digits",
     rows=160,
@@ -30,10 +30,10 @@ TINY = Recipe(
 
 def bought(strategy: str) -> dict[str, list[int]]:
     """Return the labeled examples of each site at the end of a run of ``strategy``."""
-    journal = EventLog()
-    world = build_environment(variant(TINY, strategy), seed=0, store=journal)
-    list(ExperimentRun(world, journal).go())
-    return {name: site.labeled.tolist() for name, site in world.members.items()}
+    event_log = EventLog()
+    simulation = build_environment(variant(TINY, strategy), seed=0, store=event_log)
+    list(ExperimentRun(simulation, event_log).go())
+    return {name: site.labeled.tolist() for name, site in simulation.members.items()}
 
 
 def test_a_fine_tuned_baseline_runs_and_picks_other_rows_than_that_of_the_last_round() -> (

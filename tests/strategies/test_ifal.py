@@ -21,7 +21,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.models import build_model
-from fallow.settings.recipe import with_settings
+from fallow.settings.config import with_settings
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
@@ -37,7 +37,7 @@ from fallow.strategies.ifal import (
 )
 from fallow.training import FedAvg
 from tests.experiment.crash import tiny
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 C, FEATURES = 3, 4
 
@@ -172,7 +172,7 @@ class Fixed:
     def __init__(self, inter: list[float], intra: list[float]) -> None:
         self.values = torch.tensor(inter).double(), torch.tensor(intra).double()
 
-    def picks(self, view: View, n: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    def selected(self, view: View, n: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         monkeypatch.setattr(IFAL, "inconsistencies", lambda *_: self.values)
         rows: list[int] = IFAL().select(view, n).rows.tolist()
         return rows
@@ -185,8 +185,8 @@ def test_the_picks_are_spread_over_the_candidates(monkeypatch: pytest.MonkeyPatc
     rows += 0.01 * torch.randn(rows.shape, generator=stream(0, "near"), dtype=torch.float64)
     view = seen(site(rows=rows))
     value = [9.0, 8.9, 8.8, 8.7, 8.0, 8.1, 8.2, 8.3, *[1.0] * 6]
-    picks = Fixed(value, [1.0] * 14).picks(view, 2, monkeypatch)
-    assert len(picks) == 2 and picks[0] < 4 <= picks[1] < 8
+    selected = Fixed(value, [1.0] * 14).selected(view, 2, monkeypatch)
+    assert len(selected) == 2 and selected[0] < 4 <= selected[1] < 8
 
 
 def test_too_few_candidates_are_sought_between_models_alone(
@@ -194,15 +194,17 @@ def test_too_few_candidates_are_sought_between_models_alone(
 ) -> None:
     inter = [5.0, 5.1, 5.2, 5.3, *[1.0] * 10]
     intra = [9.0, 0.1, 0.1, 0.1, *[0.1] * 10]  # the product has one candidate
-    picks = Fixed(inter, intra).picks(seen(site()), 4, monkeypatch)
-    assert sorted(picks) == [0, 1, 2, 3]
+    selected = Fixed(inter, intra).selected(seen(site()), 4, monkeypatch)
+    assert sorted(selected) == [0, 1, 2, 3]
 
 
 def test_where_both_are_too_few_the_best_rows_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inter, intra = [1.0] * 14, [float(i) for i in range(14)]
-    assert Fixed(inter, intra).picks(seen(site()), 9, monkeypatch) == list(range(13, 4, -1))
+    assert Fixed(inter, intra).selected(seen(site()), 9, monkeypatch) == list(
+        range(13, 4, -1)
+    )
 
 
 def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(
@@ -210,8 +212,12 @@ def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(
 ) -> None:  # I5
     rows = torch.ones(19, FEATURES, dtype=torch.float64)  # all equal: one cluster
     value = [9.0, 8.0, 8.5, 8.8, *[1.0] * 10]
-    picks = Fixed(value, [1.0] * 14).picks(seen(site(rows=rows)), 3, monkeypatch)
-    assert len(set(picks)) == 3 and set(picks) <= {0, 1, 2, 3} and {0, 3} <= set(picks)
+    selected = Fixed(value, [1.0] * 14).selected(seen(site(rows=rows)), 3, monkeypatch)
+    assert (
+        len(set(selected)) == 3
+        and set(selected) <= {0, 1, 2, 3}
+        and {0, 3} <= set(selected)
+    )
 
 
 @pytest.mark.parametrize("pool", [1, 2, 3])
@@ -227,10 +233,10 @@ def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     local = table.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
     for n in (4, 10, 11, 12):
-        picks = world({"a": Table(local, table.common, labels)}, IFAL(epochs=1)).picks(n)[
-            "a"
-        ]
-        assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
+        selected = simulation(
+            {"a": Table(local, table.common, labels)}, IFAL(epochs=1)
+        ).selected(n)["a"]
+        assert len(set(selected)) == n and not {2, 5} & set(selected[:10])
 
 
 def test_labeled_rows_that_are_not_finite_vote_for_nobody() -> None:
@@ -278,13 +284,13 @@ def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone() -> None:
 
 def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
     """Return a federation after its first phase and the query, before labeling."""
-    recipe = with_settings(
+    config = with_settings(
         tiny(folder),
         {"strategy": strategy, "model": "mlp", "executor": executor, "dtype": "float64"},
     )
-    journal = EventLog()
-    federation = build_environment(recipe, 0, journal)
-    run = ExperimentRun(federation, journal)
+    event_log = EventLog()
+    federation = build_environment(config, 0, event_log)
+    run = ExperimentRun(federation, event_log)
     run.initial()
     state = run.train(0, None)["state"]
     ask = run._ask(ExchangeKey("query", "query"), "query", 0, Disclosure())
@@ -313,7 +319,7 @@ def test_executors_distil_the_same_model(tmp_path: Path) -> None:
     for name in loop:
         one, other = loop[name].memory, stacked[name].memory
         assert_close(one["kd"]["w"], other["kd"]["w"])
-        assert torch.equal(one["picks"]["rows"], other["picks"]["rows"])
+        assert torch.equal(one["selected"]["rows"], other["selected"]["rows"])
 
 
 def test_the_training_config_is_made_of_the_fields() -> None:
@@ -339,4 +345,4 @@ def test_a_pool_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         RuntimeError, match=r"site a has \d+ unlabeled examples, and IFAL compares all"
     ):
-        world(tables(), IFAL(epochs=1)).picks(2)
+        simulation(tables(), IFAL(epochs=1)).selected(2)

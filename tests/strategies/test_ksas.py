@@ -4,7 +4,7 @@ import torch
 from fallow.core.streams import stream
 from fallow.strategies import KSAS
 from fallow.strategies.ksas import discrepancy
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 LOCAL, GLOBAL = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
 
@@ -47,14 +47,16 @@ def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
-    picks = world({"a": Table(local, site.common, labels)}, KSAS()).picks(12)["a"]
-    assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
+    selected = simulation({"a": Table(local, site.common, labels)}, KSAS()).selected(12)[
+        "a"
+    ]
+    assert sorted(selected) == list(range(12)) and set(selected[-2:]) == {2, 5}
 
 
 def test_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
     nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
-        world({"a": Table(nan, nan, [0])}, KSAS()).picks(2)
+        simulation({"a": Table(nan, nan, [0])}, KSAS()).selected(2)
 
 
 def test_a_site_without_labels_is_not_tilted() -> None:

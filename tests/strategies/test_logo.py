@@ -6,7 +6,7 @@ from fallow.models.scores import entropy
 from fallow.strategies import LoGo
 from fallow.strategies.logo import take_in_turn
 from fallow.strategies.parts import cluster_rows
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 def test_rows_come_in_turn_from_the_clusters() -> None:
@@ -20,7 +20,9 @@ def test_equal_rows_make_one_cluster_and_selection_falls_back_to_uncertainty() -
     common = torch.tensor([[9.0, 0], [1, 0], [3, 0], [0, 0]], dtype=torch.float64)
     local = torch.zeros(4, 2, dtype=torch.float64)
     local[:, 0] = 1e9  # confident: the reduced gradients of all examples vanish
-    assert world({"a": Table(local, common, [0, 1])}, LoGo()).picks(3) == {"a": [3, 1, 2]}
+    assert simulation({"a": Table(local, common, [0, 1])}, LoGo()).selected(3) == {
+        "a": [3, 1, 2]
+    }
 
 
 def test_one_row_of_each_cluster_is_the_most_uncertain_globally() -> None:
@@ -28,8 +30,8 @@ def test_one_row_of_each_cluster_is_the_most_uncertain_globally() -> None:
         [[0.0, 0.1], [0.0, 0.1], [40.0, 40.1], [40.0, 40.1]], dtype=torch.float64
     )
     common = torch.tensor([[5.0, 0], [1, 0], [1.1, 0], [6, 0]], dtype=torch.float64)
-    picks = world({"a": Table(local, common, [0, 1])}, LoGo()).picks(2)["a"]
-    assert sorted(picks) == [1, 2]
+    selected = simulation({"a": Table(local, common, [0, 1])}, LoGo()).selected(2)["a"]
+    assert sorted(selected) == [1, 2]
 
 
 def test_clusters_may_be_missing() -> None:
@@ -43,8 +45,8 @@ def test_clusters_may_be_missing() -> None:
 def test_a_budget_as_large_as_the_pool_takes_all_in_order_of_uncertainty() -> None:
     site = tables()["a"]
     order = entropy(site.common).argsort(descending=True).tolist()
-    assert world({"a": site}, LoGo()).picks(12)["a"] == order
-    assert world({"a": site.rows(torch.tensor([4]))}, LoGo()).picks(3)["a"] == [0]
+    assert simulation({"a": site}, LoGo()).selected(12)["a"] == order
+    assert simulation({"a": site.rows(torch.tensor([4]))}, LoGo()).selected(3)["a"] == [0]
 
 
 @pytest.mark.parametrize("n", [4, 11, 12])
@@ -52,11 +54,11 @@ def test_rows_that_are_not_finite_come_last(n: int) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
-    picks = world({"a": Table(local, site.common, [0, 1])}, LoGo()).picks(n)["a"]
-    assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
+    selected = simulation({"a": Table(local, site.common, [0, 1])}, LoGo()).selected(n)["a"]
+    assert len(set(selected)) == n and not {2, 5} & set(selected[:10])
 
 
 def test_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
     nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
-        world({"a": Table(nan, nan, [0])}, LoGo()).picks(2)
+        simulation({"a": Table(nan, nan, [0])}, LoGo()).selected(2)

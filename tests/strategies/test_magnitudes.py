@@ -16,10 +16,10 @@ from torch import Tensor
 from fallow.core.streams import stream
 from fallow.strategies import BAIT, LCMD, Typicality
 from fallow.strategies.parts import cluster_rows, typicality
-from tests.contracts.numbers import world
+from tests.contracts.numbers import simulation
 from tests.contracts.strategies import STRATEGIES
 from tests.each import mark_long
-from tests.worlds import Table, tables
+from tests.simulations import Table, tables
 
 Change = Callable[[Tensor], Tensor]
 
@@ -72,12 +72,12 @@ def changed(change: Change) -> dict[str, Table]:
 def find_fault(strategy: Any, sites: dict[str, Table]) -> str | None:
     """Return the fault of a selection or of an error message, or None."""
     try:
-        picks = world(sites, strategy).picks(4)
+        selected = simulation(sites, strategy).selected(4)
     except (ValueError, RuntimeError) as error:
         if any(end in str(error) for end in OURS):
             return None
         return f"{type(error).__name__}: {error}"
-    for name, rows in picks.items():
+    for name, rows in selected.items():
         if not len(set(rows)) == len(rows) == min(4, len(sites[name].local)):
             return f"site {name} picks {rows}"
     return None
@@ -108,8 +108,8 @@ def test_rows_that_are_far_too_large_do_not_take_the_place_of_the_others(
     strategy: Any,
 ) -> None:
     """Check outliers, which only typicality may cluster as ordinary distant values."""
-    picks = world(changed(some(1e200)), strategy).picks(12)
-    for rows in picks.values():
+    selected = simulation(changed(some(1e200)), strategy).selected(12)
+    for rows in selected.values():
         assert sorted(rows) == list(range(12))
         if not isinstance(strategy, Typicality):
             assert set(rows[-2:]) == {1, 4}

@@ -11,7 +11,7 @@ from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
 from fallow.strategies import NoiseStability
 from fallow.strategies.noise_stability import add_noise
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 def noise(member: LocalSite, draws: int, epsilon: float) -> Iterator[Tensor]:
@@ -25,7 +25,7 @@ def noise(member: LocalSite, draws: int, epsilon: float) -> Iterator[Tensor]:
 
 def test_the_changes_of_a_linear_model_have_a_closed_form() -> None:
     strategy = NoiseStability(draws=4)
-    member = world({"a": tables()["a"]}, strategy).members["a"]
+    member = simulation({"a": tables()["a"]}, strategy).members["a"]
     rows = member.x[:12]
     p = rows[:, :3].softmax(1)
     moved = strategy.measure_changes(SiteView(member, 0))
@@ -37,7 +37,7 @@ def test_the_changes_of_a_linear_model_have_a_closed_form() -> None:
 
 def test_small_noise_moves_a_prediction_along_its_slope() -> None:
     strategy = NoiseStability(draws=1, epsilon=1e-6)
-    member = world({"a": tables()["a"]}, strategy).members["a"]
+    member = simulation({"a": tables()["a"]}, strategy).members["a"]
     p = member.x[:12, :3].softmax(1)
     (added,) = noise(member, 1, 1e-6)
     d = (
@@ -51,10 +51,10 @@ def test_small_noise_moves_a_prediction_along_its_slope() -> None:
 
 def test_picks_are_the_farthest_from_the_origin_and_from_all_earlier_picks() -> None:
     strategy = NoiseStability(draws=6)
-    federation = world({"a": tables(rows=30)["a"]}, strategy)
+    federation = simulation({"a": tables(rows=30)["a"]}, strategy)
     moved = strategy.measure_changes(SiteView(federation.members["a"], 0))
     centers = [torch.zeros_like(moved[0])]
-    for row in federation.picks(12)["a"]:
+    for row in federation.selected(12)["a"]:
         distance = torch.cdist(moved, torch.stack(centers)).amin(1)
         assert int(distance.argmax()) == row
         centers.append(moved[row])
@@ -78,10 +78,10 @@ def test_weights_of_batch_norm_are_shaken_and_biases_are_not() -> None:
 
 
 def test_the_bits_of_the_model_stay_as_they_were() -> None:
-    federation = world(tables(), NoiseStability(draws=3))
+    federation = simulation(tables(), NoiseStability(draws=3))
     memory = federation.members["a"].memory["local"]
     before = {name: value.clone() for name, value in memory.items()}
-    federation.picks(5)
+    federation.selected(5)
     assert all(torch.equal(before[name], memory[name]) for name in before)
 
 
@@ -89,7 +89,7 @@ def test_saturated_predictions_do_not_move_and_come_last() -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[:6, 0] = 500.0
-    picks = world({"a": Table(local, site.common, [0, 1])}, NoiseStability(draws=5)).picks(
-        12
-    )["a"]
-    assert set(picks[:6]) == set(range(6, 12))
+    selected = simulation(
+        {"a": Table(local, site.common, [0, 1])}, NoiseStability(draws=5)
+    ).selected(12)["a"]
+    assert set(selected[:6]) == set(range(6, 12))

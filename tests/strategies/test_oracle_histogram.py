@@ -19,12 +19,12 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
 from fallow.models.scores import entropy
-from fallow.settings.recipe import with_settings
+from fallow.settings.config import with_settings
 from fallow.sites.store import MemoryStore
 from fallow.strategies import Entropy, OracleHistogram, Random
 from fallow.strategies.parts import typicality
 from tests.experiment.crash import tiny
-from tests.worlds import Table, Tables, tables, world
+from tests.simulations import Table, Tables, simulation, tables
 
 
 def truth(table: Table) -> Tensor:
@@ -51,8 +51,8 @@ def test_each_class_gets_what_the_labels_lack_to_the_true_shares() -> None:
     # 2.5, 5, 2.5
     a = site_with([0] * 5 + [1] * 9 + [2] * 2, [0, 0, 0, 1])
     b = site_with([0] * 2 + [1] * 10 + [2] * 8, [])
-    picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 6, "b": 8})
-    got = {n: truth(s)[picks[n]].bincount(minlength=3) for n, s in (("a", a), ("b", b))}
+    selected = simulation({"a": a, "b": b}, OracleHistogram()).selected({"a": 6, "b": 8})
+    got = {n: truth(s)[selected[n]].bincount(minlength=3) for n, s in (("a", a), ("b", b))}
     assert got["a"].tolist() == [0, 4, 2]  # needs 0, 4, 2.5: class 2 has two examples
     assert got["b"].tolist() == [2, 4, 2]
 
@@ -60,16 +60,20 @@ def test_each_class_gets_what_the_labels_lack_to_the_true_shares() -> None:
 def test_a_class_with_too_few_rows_leaves_its_share_to_the_other_lacking_classes() -> None:
     a = site_with([0] * 30 + [1] * 1 + [2] * 9, [0] * 10)
     b = site_with([1] * 30, [])
-    picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 10, "b": 0})["a"]
+    selected = simulation({"a": a, "b": b}, OracleHistogram()).selected({"a": 10, "b": 0})[
+        "a"
+    ]
     # of 80 examples 40, 31, 9: the site needs 0, 7.75 and 2.25 labels and has one of class
     # 1
-    assert truth(a)[picks].bincount(minlength=3).tolist() == [0, 1, 9]
+    assert truth(a)[selected].bincount(minlength=3).tolist() == [0, 1, 9]
 
 
 def test_what_no_class_lacks_is_spread_over_the_rest() -> None:
     a, b = site_with([0] * 4 + [2] * 4, [0, 0, 2, 2, 2]), site_with([1] * 50, [])
-    picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 4, "b": 0})["a"]
-    assert truth(a)[picks].bincount(minlength=3).tolist() == [
+    selected = simulation({"a": a, "b": b}, OracleHistogram()).selected({"a": 4, "b": 0})[
+        "a"
+    ]
+    assert truth(a)[selected].bincount(minlength=3).tolist() == [
         2,
         0,
         2,
@@ -80,9 +84,9 @@ def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None
     sites = tables(3, rows=80, labels=8)
     goal, gaps = shares_of_all(sites), {}
     for strategy in (OracleHistogram(), Entropy()):
-        picks = world(sites, strategy).picks(20)
+        selected = simulation(sites, strategy).selected(20)
         for name, table in sites.items():
-            labels_after = [*table.labels, *truth(table)[picks[name]].tolist()]
+            labels_after = [*table.labels, *truth(table)[selected[name]].tolist()]
             share = torch.tensor(labels_after).bincount(minlength=3) / len(labels_after)
             gaps[strategy, name] = float((share - goal).abs().sum() / 2)
     assert all(gaps[OracleHistogram(), name] <= gaps[Entropy(), name] for name in sites)
@@ -97,18 +101,20 @@ def test_inside_a_class_the_heuristic_chooses(
     score: Literal["entropy", "typicality"],
 ) -> None:
     site = site_with([0] * 20 + [1] * 20, [0, 1])
-    picks = world({"a": site}, OracleHistogram(score=score)).picks(6)["a"]
+    selected = simulation({"a": site}, OracleHistogram(score=score)).selected(6)["a"]
     features = torch.cat([site.local, site.common], 1)  # of the tests' linear model
     value = entropy(site.local) if score == "entropy" else typicality(features)
     best = [c * 20 + int(r) for c in (0, 1) for r in value[c * 20 :][:20].topk(3).indices]
-    assert picks == best
+    assert selected == best
 
 
 def test_at_random_it_draws_without_looking_at_a_model() -> None:
     nan = torch.full((30, 3), torch.nan, dtype=torch.float64)
     site = replace(site_with([0] * 15 + [1] * 15, [0, 1]), local=nan)
     strategy = OracleHistogram(score="random")
-    drawn = [world({"a": site}, strategy, seed).picks(10)["a"] for seed in (0, 0, 1)]
+    drawn = [
+        simulation({"a": site}, strategy, seed).selected(10)["a"] for seed in (0, 0, 1)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(set(drawn[0])) == 10
     assert truth(site)[drawn[2]].bincount(minlength=3).tolist() == [5, 5, 0]
@@ -118,8 +124,10 @@ def test_rows_without_a_score_have_no_class_and_come_last() -> None:
     site = site_with([0] * 6 + [1] * 2, [0] * 9)
     local = site.local.clone()
     local[6:] = torch.nan  # the two examples of the class that is needed
-    picks = world({"a": replace(site, local=local)}, OracleHistogram()).picks(7)["a"]
-    assert set(picks[:6]) == set(range(6))
+    selected = simulation({"a": replace(site, local=local)}, OracleHistogram()).selected(7)[
+        "a"
+    ]
+    assert set(selected[:6]) == set(range(6))
 
 
 # -- simulations only ------------------------------------------------------------------
@@ -142,11 +150,11 @@ def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels() -> None:
     with pytest.raises(
         RuntimeError, match="site a provides hidden labels only to a strategy with"
     ):
-        world(tables(), Curious()).query(3)
+        simulation(tables(), Curious()).query(3)
 
 
 def test_a_site_that_does_not_know_the_hidden_labels_says_so() -> None:
-    federation = world(tables(), OracleHistogram())
+    federation = simulation(tables(), OracleHistogram())
     member = federation.members["a"]
     member.parts = replace(member.parts, hidden={})
     with pytest.raises(RuntimeError, match="site a has no labels of its unlabeled pool"):
@@ -154,13 +162,13 @@ def test_a_site_that_does_not_know_the_hidden_labels_says_so() -> None:
 
 
 def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path: Path) -> None:
-    recipe = tiny(tmp_path)
+    config = tiny(tmp_path)
     for name in ("random", "entropy", "ahfal"):
-        asked = with_settings(recipe, {"strategy": name})
+        asked = with_settings(config, {"strategy": name})
         site = build_environment(asked, 0, MemoryStore()).members["site-0"]
         assert site.parts.hidden == {}
     made = build_environment(
-        with_settings(recipe, {"strategy": "oracle-histogram"}), 0, MemoryStore()
+        with_settings(config, {"strategy": "oracle-histogram"}), 0, MemoryStore()
     )
     assert made.members["site-0"].parts.hidden == made.oracle.hidden
 
@@ -168,11 +176,11 @@ def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path: Path) -> N
 def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_other(
     tmp_path: Path,
 ) -> None:
-    recipe = with_settings(tiny(tmp_path), {"strategy": "oracle-histogram", "cycles": "1"})
-    journal = EventLog()
-    made = build_environment(recipe, 0, journal)
-    records = ExperimentRun(made, journal).go()
-    shown = {row["verb"]: row["what"] for row in records[-1]["revealed"]}
+    config = with_settings(tiny(tmp_path), {"strategy": "oracle-histogram", "cycles": "1"})
+    event_log = EventLog()
+    made = build_environment(config, 0, event_log)
+    records = ExperimentRun(made, event_log).go()
+    shown = {row["function"]: row["what"] for row in records[-1]["revealed"]}
     assert shown["histogram"].startswith("simulation only")
     for name, site in made.members.items():
         assert torch.equal(site.labels, made.oracle.hidden[name][site.labeled])
@@ -185,14 +193,14 @@ def test_every_list_of_methods_says_so() -> None:
     assert only == {"oracle-histogram"}
     assert all(
         what.startswith("simulation only")
-        for what in OracleHistogram.contract.verbs.values()
+        for what in OracleHistogram.contract.disclosures.values()
     )
 
 
 def test_it_runs_in_double_precision() -> None:
-    world = fl.Federation(fl.load("iris"), fl.IID(), sites=3)
+    simulation = fl.Federation(fl.load("iris"), fl.IID(), sites=3)
     run = fl.run(
-        world,
+        simulation,
         strategy=OracleHistogram(),
         training="fedavg",
         model="mlp",

@@ -17,6 +17,7 @@ from fallow.privacy.settings import noise_refusal
 from fallow.sites.store import Label
 from fallow.strategies.pivotal import CLOSER, Pivotal, count_capped, meet
 from tests.privacy.federation import SECURE, asking
+from tests.simulations import Simulation
 from tests.strategies.regression import (
     SIZES,
     bought,
@@ -30,7 +31,6 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import Simulation
 
 ANYWHERE = Pivotal()
 AT_SITES = Pivotal(allot="site")
@@ -90,8 +90,10 @@ def plain_meetings(chances: list[float], numbers: list[float]) -> list[int]:
     return [at for at, chance in enumerate(p) if chance > 1 - 1e-9]
 
 
-def chances_of(world: Simulation) -> dict[str, Tensor]:
-    return {name: site.memory["draw"]["chance"] for name, site in world.members.items()}
+def chances_of(simulation: Simulation) -> dict[str, Tensor]:
+    return {
+        name: site.memory["draw"]["chance"] for name, site in simulation.members.items()
+    }
 
 
 def taken_of(kept: dict[str, dict[str, Tensor]]) -> set[tuple[str, int]]:
@@ -104,10 +106,10 @@ def taken_of(kept: dict[str, dict[str, Tensor]]) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("n", [1, 4, 20, 40, 59])
 def test_chances_are_half_leverage_of_all_rows_and_add_up_to_the_budget(n: int) -> None:
     sites = table()
-    world = federation(sites, ANYWHERE)
-    picked(world, {"a": n, "b": 0, "c": 0, "d": 0})
+    simulation = federation(sites, ANYWHERE)
+    picked(simulation, {"a": n, "b": 0, "c": 0, "d": 0})
     plain = plain_chances(stacked(plain_sizes(sites)), n)
-    values = torch.cat([chance for _, chance in sorted(chances_of(world).items())])
+    values = torch.cat([chance for _, chance in sorted(chances_of(simulation).items())])
     torch.testing.assert_close(values, plain, rtol=1e-7, atol=1e-9)
     assert float(values.sum()) == pytest.approx(n, abs=1e-9)
 
@@ -253,9 +255,11 @@ def test_units_of_columns_do_not_change_a_pick() -> None:
 def test_secure_sums_buy_the_same_rows() -> None:
     for strategy in (ANYWHERE, AT_SITES):
         plain = picked(federation(table(), strategy), PER_SITE)
-        world = federation(table(), strategy, privacy=SECURE)
-        strategy.query(asking(world), dict.fromkeys("abcd", PER_SITE), {})
-        masked = {name: site.memory["picks"] for name, site in world.members.items()}
+        simulation = federation(table(), strategy, privacy=SECURE)
+        strategy.query(asking(simulation), dict.fromkeys("abcd", PER_SITE), {})
+        masked = {
+            name: site.memory["selected"] for name, site in simulation.members.items()
+        }
         assert taken_of(plain) == taken_of(masked)
 
 
@@ -273,9 +277,9 @@ def test_damaged_rows_are_not_drawn_and_come_last_at_a_site_that_must_spend_its_
 
 def test_a_site_without_rows_takes_no_part() -> None:
     sites = table()
-    world = federation(sites, ANYWHERE)
-    world.members["c"].buy([Label(row, 0.0, 0) for row in range(3)])
-    kept = picked(world, PER_SITE)
+    simulation = federation(sites, ANYWHERE)
+    simulation.members["c"].buy([Label(row, 0.0, 0) for row in range(3)])
+    kept = picked(simulation, PER_SITE)
     assert "c" not in kept
     assert sum(len(k["rows"]) for k in kept.values()) == 20
 
@@ -284,14 +288,16 @@ def test_weights_reach_the_solver() -> None:
     sites = table()
     slope = draws(5, name="slope")
     y = {name: x @ slope + x[:, 0] ** 2 for name, x in sites.items()}
-    world = federation(sites, ANYWHERE)
-    kept = picked(world, PER_SITE)
+    simulation = federation(sites, ANYWHERE)
+    kept = picked(simulation, PER_SITE)
     names = sorted(kept)
     x = torch.cat([sites[name][kept[name]["rows"]] for name in names])
     w = torch.cat([kept[name]["weight"] for name in names]).sqrt()
     target = torch.cat([y[name][kept[name]["rows"]] for name in names])
     plain = torch.linalg.lstsq(w[:, None] * with_ones(x), (w * target)[:, None]).solution
-    torch.testing.assert_close(solve(bought(world, y)), plain.squeeze(1), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        solve(bought(simulation, y)), plain.squeeze(1), rtol=0, atol=1e-9
+    )
 
 
 def test_a_choice_that_is_none_is_refused() -> None:
@@ -305,16 +311,16 @@ def test_a_choice_that_is_none_is_refused() -> None:
 class Lying:
     """Transport at which site b changes one field of one reply."""
 
-    def __init__(self, channel: Any, verb: str, name: str, value: float) -> None:
+    def __init__(self, channel: Any, function: str, name: str, value: float) -> None:
         self.channel = channel
         self.sites = channel.sites
-        self.verb = verb
+        self.function = function
         self.name = name
         self.value = value
 
     def exchange(self, requests: Any, routes: Any = None) -> Delivered:
         done: Delivered = self.channel.exchange(requests, routes)
-        if requests["a"].steps[-1].verb != self.verb:
+        if requests["a"].steps[-1].function != self.function:
             return done
         answers = {site: dict(answer) for site, answer in done.answers.items()}
         output = torch.as_tensor(answers["b"][self.name]).double().clone()
@@ -325,7 +331,7 @@ class Lying:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e150, -1e150])
 @pytest.mark.parametrize(
-    ("verb", "name"),
+    ("function", "name"),
     [
         ("totals", "columns"),
         ("gram", "products"),
@@ -337,11 +343,11 @@ class Lying:
     ],
 )
 def test_a_total_that_cannot_be_is_refused_with_the_site_that_said_it(
-    verb: str, name: str, value: float
+    function: str, name: str, value: float
 ) -> None:
-    world = federation(table(), ANYWHERE)
-    lying = replace(world, channel=Lying(world.channel, verb, name, value))
-    with pytest.raises(ValueError, match=f"site b replied to '{verb}' with {name} "):
+    simulation = federation(table(), ANYWHERE)
+    lying = replace(simulation, channel=Lying(simulation.channel, function, name, value))
+    with pytest.raises(ValueError, match=f"site b replied to '{function}' with {name} "):
         lying.query(PER_SITE)
 
 

@@ -12,7 +12,7 @@ from fallow.sites.view import SiteView
 from fallow.strategies import Entropy
 from fallow.strategies.entropy import ModelName
 from fallow.strategies.parts import logits
-from tests.worlds import Simulation, Table, world
+from tests.simulations import Simulation, Table, simulation
 
 ROWS = 4
 
@@ -27,7 +27,7 @@ def reads(row: int) -> Tensor:
 def federation(model: ModelName, **sites: tuple[int, int]) -> Simulation:
     """Return sites whose local and global models are each uncertain about one example."""
     made = {name: Table(reads(a), reads(b), [0, 1]) for name, (a, b) in sites.items()}
-    return world(made, Entropy(model=model))
+    return simulation(made, Entropy(model=model))
 
 
 def read_out(made: Simulation, of: str = "global") -> State:
@@ -43,9 +43,9 @@ def test_the_personal_model_is_the_average_where_there_is_one_else_what_is_deplo
     None
 ):
     made = federation("personal", a=(0, 2))
-    assert made.picks(1) == {"a": [2]}
+    assert made.selected(1) == {"a": [2]}
     with_average(made, read_out(made, "local"), [])
-    assert made.picks(1) == {"a": [0]}
+    assert made.selected(1) == {"a": [0]}
 
 
 def test_collaborators_are_asked_without_the_site_itself() -> None:
@@ -56,9 +56,9 @@ def test_collaborators_are_asked_without_the_site_itself() -> None:
         "model/c", {**sent, "w": torch.full_like(sent["w"], torch.nan)}
     )
     with_average(made, read_out(made, "local"), [True, False])
-    assert made.picks(1) == {"a": [3]}
+    assert made.selected(1) == {"a": [3]}
     with_average(made, read_out(made, "local"), [False, False])
-    assert made.picks(1) == {"a": [0]}  # only its own model
+    assert made.selected(1) == {"a": [0]}  # only its own model
 
 
 def test_collaborators_are_refused_where_training_brings_none() -> None:
@@ -79,7 +79,7 @@ def test_the_average_is_over_the_local_models_of_all_sites_weighted_by_labels() 
     expected = view.forward({**locals_["a"], "w": w}, view.rows()).softmax(1)
     unsure = int((-expected * expected.log()).sum(1).argmax())
     # the larger share is uncertain about example 1
-    assert made.picks(1)["a"] == [unsure] == [1]
+    assert made.selected(1)["a"] == [unsure] == [1]
 
 
 @pytest.mark.parametrize(("right", "picked"), [("local", 0), ("global", 2), ("both", 2)])
@@ -93,5 +93,5 @@ def test_the_better_one_is_right_on_more_validation_rows(right: str, picked: int
     }
     site.x[3] = tensor(says[right])
     site.buy([Label(3, 0.0, cycle=0, is_validation=True)])
-    assert made.picks(1)["a"] == [picked]
+    assert made.selected(1)["a"] == [picked]
     assert logits(SiteView(site, 0), "better").shape == (3, 2)

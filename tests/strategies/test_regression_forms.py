@@ -18,8 +18,8 @@ from fallow.strategies.logo import fill_empty_clusters
 from fallow.strategies.parts import cluster_rows
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
+from tests.simulations import Simulation, Table, tables
 from tests.strategies.regression import draws
-from tests.worlds import Simulation, Table, tables
 
 SIX = [CoreSet(), BADGE(), LoGo(), LCMD(), BAIT(), BAIT(forward_only=True), ACSFW()]
 six = pytest.mark.parametrize("strategy", SIX, ids=str)
@@ -59,7 +59,7 @@ def test_each_core_set_pick_is_farthest_from_all_labeled_and_picked_rows(
 ) -> None:
     x, labeled = draws(30, 4), draws(labels, 4, name="labeled")
     centers = list(labeled)
-    for row in one(CoreSet(), x, labeled).picks(9)["a"]:
+    for row in one(CoreSet(), x, labeled).selected(9)["a"]:
         away = torch.cdist(x, torch.stack(centers)).amin(1) if centers else x.norm(dim=1)
         assert int(away.argmax()) == row
         centers.append(x[row])
@@ -68,11 +68,11 @@ def test_each_core_set_pick_is_farthest_from_all_labeled_and_picked_rows(
 def test_rows_that_are_equally_far_come_in_random_order() -> None:
     x = torch.tensor([[0.0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]], dtype=torch.float64)
     for strategy in (CoreSet(), LCMD()):
-        picks = [
-            one(strategy, x, torch.zeros(1, 2), seed).picks(5)["a"] for seed in range(8)
+        selected = [
+            one(strategy, x, torch.zeros(1, 2), seed).selected(5)["a"] for seed in range(8)
         ]
-        assert all(rows[-1] == 0 for rows in picks)  # which equals the labeled example
-        assert len({rows[0] for rows in picks}) > 2
+        assert all(rows[-1] == 0 for rows in selected)  # which equals the labeled example
+        assert len({rows[0] for rows in selected}) > 2
 
 
 # -- BADGE -----------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def drawn(x: Tensor, labeled: Tensor, times: int) -> Tensor:
     """Count how often each example was selected first and second: (m, m)."""
     made, count = one(BADGE(sigma=0.1), x, labeled), torch.zeros(len(x), len(x)).double()
     for cycle in range(times):
-        first, second = made.picks(2, cycle)["a"]
+        first, second = made.selected(2, cycle)["a"]
         count[first, second] += 1
     return count
 
@@ -118,9 +118,9 @@ def test_logo_takes_of_each_cluster_the_row_whose_label_says_most() -> None:
     x[20:, 1] += 40
     score = gain(x, labeled)
     best = [at + int(score[at : at + 10].argmax()) for at in (0, 10, 20)]
-    picks = one(LoGo(), x, labeled).picks(3)["a"]
-    assert sorted(picks) == best
-    assert picks == sorted(best, key=lambda row: -float(score[row]))
+    selected = one(LoGo(), x, labeled).selected(3)["a"]
+    assert sorted(selected) == best
+    assert selected == sorted(best, key=lambda row: -float(score[row]))
 
 
 def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
@@ -130,9 +130,9 @@ def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
     assert order.tolist() == [9, 7, 4, 8, 6, 5]
     x = draws(3, 2).repeat(3, 1)  # three distinct examples: three clusters
     kinds = gain(x[:3], x[:1]).argsort(descending=True).tolist()
-    picks = one(LoGo(), x, x[:1]).picks(6)["a"]
-    assert len(set(picks)) == 6
-    assert [row % 3 for row in picks] == [*kinds, kinds[0], kinds[0], kinds[1]]
+    selected = one(LoGo(), x, x[:1]).selected(6)["a"]
+    assert len(set(selected)) == 6
+    assert [row % 3 for row in selected] == [*kinds, kinds[0], kinds[0], kinds[1]]
 
 
 # -- all six ---------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def deep(strategy: Any, x: Tensor, labeled: int) -> tuple[Simulation, dict[str, 
 def test_features_are_those_of_the_named_model(strategy: Any, model: str) -> None:
     made, features = deep(strategy(model), draws(46, 6), 6)
     z = features[model]
-    assert made.picks(5) == one(strategy(model), z[:-6], z[-6:]).picks(5)
+    assert made.selected(5) == one(strategy(model), z[:-6], z[-6:]).selected(5)
 
 
 def test_logo_clusters_by_the_local_model_and_scores_by_the_global_one() -> None:
@@ -171,7 +171,7 @@ def test_logo_clusters_by_the_local_model_and_scores_by_the_global_one() -> None
     order = score.argsort(descending=True)
     cluster = cluster_rows(z[order], 4, made.members["a"].streams("k-means", 0))
     best = [int(order[int((cluster == c).nonzero()[0])]) for c in range(4)]
-    assert sorted(made.picks(4)["a"]) == sorted(best)
+    assert sorted(made.selected(4)["a"]) == sorted(best)
 
 
 @six
@@ -184,7 +184,7 @@ def test_weights_of_a_linear_model_change_nothing(strategy: Any) -> None:
                 **site.memory[name],
                 "w": draws(*w.shape, name=f"{site.id} {name}"),
             }
-    assert made.picks(5) == other.picks(5)
+    assert made.selected(5) == other.selected(5)
 
 
 @six
@@ -194,7 +194,7 @@ def test_picks_are_different_rows_of_the_pool(
     strategy: Any, labels: int, budget: int
 ) -> None:
     x, labeled = draws(9, 4), draws(labels, 4, name="labeled")
-    made = [one(strategy, x, labeled).picks(budget)["a"] for _ in range(2)]
+    made = [one(strategy, x, labeled).selected(budget)["a"] for _ in range(2)]
     assert made[0] == made[1]
     assert len(set(made[0])) == len(made[0]) == min(budget, 9)
     assert set(made[0]) <= set(range(9))
@@ -204,7 +204,7 @@ def test_picks_are_different_rows_of_the_pool(
 def test_copies_are_still_different_picks(strategy: Any) -> None:
     x = draws(4, 4).repeat(3, 1)
     for labeled in (x[:0], x[:2]):
-        assert len(set(one(strategy, x, labeled).picks(9)["a"])) == 9
+        assert len(set(one(strategy, x, labeled).selected(9)["a"])) == 9
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,11 @@ def test_copies_are_still_different_picks(strategy: Any) -> None:
 def test_of_copies_one_is_picked_by_chance(strategy: Any, rows: int) -> None:
     x, labeled = draws(rows, 6), draws(4, 6, name="labeled")
     twice = [
-        one(strategy, torch.cat([x, x]), labeled, seed).picks(4)["a"] for seed in range(5)
+        one(strategy, torch.cat([x, x]), labeled, seed).selected(4)["a"]
+        for seed in range(5)
     ]
-    assert len({tuple(row % rows for row in picks) for picks in twice}) == 1
-    assert len({tuple(picks) for picks in twice}) > 1
+    assert len({tuple(row % rows for row in selected) for selected in twice}) == 1
+    assert len({tuple(selected) for selected in twice}) > 1
 
 
 @six
@@ -226,11 +227,11 @@ def test_rows_that_are_not_finite_are_last_and_say_nothing(strategy: Any) -> Non
     spoilt, known = x.clone(), torch.cat([labeled, labeled[:1]])
     spoilt[2, 0], spoilt[5, 1], known[-1] = torch.nan, torch.inf, torch.nan
     kept = [row for row in range(12) if row not in (2, 5)]
-    picks = one(strategy, spoilt, known).picks(12)["a"]
-    assert set(picks[-2:]) == {2, 5} and sorted(picks) == list(range(12))
+    selected = one(strategy, spoilt, known).selected(12)["a"]
+    assert set(selected[-2:]) == {2, 5} and sorted(selected) == list(range(12))
     if not isinstance(strategy, LoGo):  # ties are drawn for every example
-        assert picks[:10] == [
-            kept[at] for at in one(strategy, x[kept], labeled).picks(10)["a"]
+        assert selected[:10] == [
+            kept[at] for at in one(strategy, x[kept], labeled).selected(10)["a"]
         ]
 
 
@@ -238,7 +239,7 @@ def test_rows_that_are_not_finite_are_last_and_say_nothing(strategy: Any) -> Non
 def test_features_that_are_all_nan_are_an_error_that_says_so(strategy: Any) -> None:
     nan = torch.full((4, 4), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 examples are NaN or infinite"):
-        one(strategy, nan, draws(2, 4)).picks(2)
+        one(strategy, nan, draws(2, 4)).selected(2)
 
 
 @six
@@ -253,4 +254,4 @@ def test_a_model_in_single_precision_is_chosen_for_in_double(strategy: Any) -> N
     site.parts = replace(site.parts, model=site.parts.model.float())
     for name in ("local", "global"):
         site.memory[name] = {key: value.float() for key, value in site.memory[name].items()}
-    assert made.picks(8) == single.picks(8)
+    assert made.selected(8) == single.selected(8)

@@ -11,7 +11,7 @@ from fallow.core.streams import stream
 from fallow.strategies import Typical
 from fallow.strategies.parts.bundles import CHANCES, add_digit
 from fallow.strategies.typical import order_clusters
-from tests.worlds import Table, world
+from tests.simulations import Table, simulation
 
 PLACES = 40 * torch.eye(8, dtype=torch.float64)
 
@@ -40,14 +40,14 @@ def typicality_of(x: Tensor, k: int) -> Tensor:
 def test_one_site_labels_the_most_typical_row_of_each_of_its_places() -> None:
     table = site_at([0, 1, 2], [12, 20, 16])
     x = torch.cat([table.local, table.common], 1)
-    picks = world({"a": table}, Typical(neighbors=4)).picks(3)["a"]
+    selected = simulation({"a": table}, Typical(neighbors=4)).selected(3)["a"]
     starts = [0, 12, 32]
     sizes = [12, 20, 16]
     expected = set()
     for start, size in zip(starts, sizes, strict=True):
         best = typicality_of(x[start : start + size], 4).argmax()
         expected.add(start + int(best))
-    assert set(picks) == expected
+    assert set(selected) == expected
 
 
 def test_a_place_that_two_sites_share_is_labeled_once() -> None:
@@ -57,9 +57,9 @@ def test_a_place_that_two_sites_share_is_labeled_once() -> None:
         "c": site_at([2, 3], [20, 20], seed=3),
         "d": site_at([3, 0], [20, 20], seed=4),
     }
-    picks = world(sites, Typical(neighbors=4)).picks(1)
-    places = [place_of(sites[name], rows[0]) for name, rows in picks.items()]
-    assert len(picks) == 4
+    selected = simulation(sites, Typical(neighbors=4)).selected(1)
+    places = [place_of(sites[name], rows[0]) for name, rows in selected.items()]
+    assert len(selected) == 4
     assert len(set(places)) >= 3  # a winner of two has one free, and four want four
 
 
@@ -75,12 +75,12 @@ def test_the_site_with_the_most_typical_row_labels_a_shared_place() -> None:
             )
             for k, (name, t) in enumerate(sites.items())
         }
-        picks = world(both, Typical(neighbors=4)).picks({"a": 2, "b": 2})
+        selected = simulation(both, Typical(neighbors=4)).selected({"a": 2, "b": 2})
         owner = [
-            name for name, rows in picks.items() if place_of(both[name], rows[0]) == 0
+            name for name, rows in selected.items() if place_of(both[name], rows[0]) == 0
         ] or [
             name
-            for name, rows in picks.items()
+            for name, rows in selected.items()
             if 0 in [place_of(both[name], r) for r in rows]
         ]
         assert next(n for n, t in sites.items() if t is narrow) in owner
@@ -90,34 +90,34 @@ def test_who_is_alone_in_a_place_takes_it_before_what_it_shares() -> None:
     """Site a is best in two clusters and takes the one without competitors."""
     a = site_at([0, 1], [30, 10])
     b = site_at([0], [12], seed=5)
-    picks = world({"a": a, "b": b}, Typical(neighbors=4)).picks(1)
-    assert place_of(a, picks["a"][0]) == 1
-    assert place_of(b, picks["b"][0]) == 0
+    selected = simulation({"a": a, "b": b}, Typical(neighbors=4)).selected(1)
+    assert place_of(a, selected["a"][0]) == 1
+    assert place_of(b, selected["b"][0]) == 0
 
 
 def test_a_place_with_a_label_at_another_site_waits() -> None:
     a = site_at([0, 1], [10, 25])
     b = site_at([0], [10], seed=5)
     labeled = Table(b.local, b.common, labels=[0, 0])
-    federation = world({"a": a, "b": labeled}, Typical(neighbors=4))
+    federation = simulation({"a": a, "b": labeled}, Typical(neighbors=4))
     member = federation.members["b"]
     member.x[member.labeled] = PLACES[0] + 0.1
-    picks = federation.picks({"a": 1, "b": 0})
-    assert place_of(a, picks["a"][0]) == 1
+    selected = federation.selected({"a": 1, "b": 0})
+    assert place_of(a, selected["a"][0]) == 1
 
 
 def test_a_budget_beyond_the_clusters_goes_where_fewest_labels_are() -> None:
     table = site_at([0, 1], [8, 8])
-    picks = world({"a": table}, Typical(neighbors=3, least=4)).picks(4)["a"]
-    places = [place_of(table, row) for row in picks]
+    selected = simulation({"a": table}, Typical(neighbors=3, least=4)).selected(4)["a"]
+    places = [place_of(table, row) for row in selected]
     assert sorted(places) == [0, 0, 1, 1]
 
 
 def test_a_small_site_without_a_bundle_still_spends_its_budget() -> None:
     sites = {"a": site_at([0, 1], [20, 20]), "b": site_at([2], [3])}
-    picks = world(sites, Typical()).picks(2)
-    assert len(set(picks["b"])) == 2
-    assert len(picks["a"]) == 2
+    selected = simulation(sites, Typical()).selected(2)
+    assert len(set(selected["b"])) == 2
+    assert len(selected["a"]) == 2
 
 
 def test_the_highest_bid_is_found_digit_by_digit() -> None:
@@ -146,10 +146,12 @@ def test_clusters_with_few_labels_come_first_and_then_the_largest() -> None:
 def test_bids_differ_by_a_number_that_each_site_draws() -> None:
     """Check that ties of two equal sites are broken by random numbers, not by order."""
     table = site_at(range(8), [10] * 8)
-    federation = world({"a": table, "b": table}, Typical(neighbors=3))
-    picks = federation.picks(8)
+    federation = simulation({"a": table, "b": table}, Typical(neighbors=3))
+    selected = federation.selected(8)
     shared = sum(
         place_of(table, one) == place_of(table, other)
-        for one, other in zip(sorted(picks["a"])[:8], sorted(picks["b"])[:8], strict=True)
+        for one, other in zip(
+            sorted(selected["a"])[:8], sorted(selected["b"])[:8], strict=True
+        )
     )
     assert CHANCES > 1 and shared <= 8

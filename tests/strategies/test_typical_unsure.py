@@ -16,7 +16,7 @@ from fallow.core.streams import stream
 from fallow.strategies import Typical, TypicalUnsure
 from fallow.strategies.parts import BASE, DIGITS
 from fallow.strategies.typical_unsure import count_digits, reach, share_labels
-from tests.worlds import Simulation, Table, world
+from tests.simulations import Simulation, Table, simulation
 
 PLACES = 40 * torch.eye(4, dtype=torch.float64)
 SURE = torch.tensor([4.0, 0.0, 0.0, 0.0], dtype=torch.float64)  # logits of the global model
@@ -72,28 +72,28 @@ def share_plainly(masses: Tensor, labels: Tensor, n: int) -> list[int]:
 
 def test_first_labels_are_those_of_typical_rows() -> None:
     table = site_at([12, 20, 16, 9], unsure=[0], labels=0)
-    mine = world({"a": table}, TypicalUnsure(neighbors=4)).picks(4)["a"]
-    typical = world({"a": table}, Typical(neighbors=4)).picks(4)["a"]
+    mine = simulation({"a": table}, TypicalUnsure(neighbors=4)).selected(4)["a"]
+    typical = simulation({"a": table}, Typical(neighbors=4)).selected(4)["a"]
     assert set(mine) == set(typical)
 
 
 def test_labels_go_where_the_model_is_unsure_and_not_where_most_rows_are() -> None:
     table = site_at([30, 8, 30, 0], unsure=[1])
-    federation = world({"a": table}, TypicalUnsure(neighbors=4))
+    federation = simulation({"a": table}, TypicalUnsure(neighbors=4))
     label_at(federation, "a", torch.cat([PLACES[3], SURE]))  # if there is no other
-    picks = federation.picks(2)["a"]
-    assert {place_of(table, row) for row in picks} == {1}
+    selected = federation.selected(2)["a"]
+    assert {place_of(table, row) for row in selected} == {1}
 
 
 def test_of_equally_unsure_rows_the_most_typical_one_is_taken() -> None:
     table = site_at([14, 0, 0, 0], unsure=[0])
     table.common[:] = SURE / 8
-    federation = world({"a": table}, TypicalUnsure(neighbors=4))
+    federation = simulation({"a": table}, TypicalUnsure(neighbors=4))
     label_at(federation, "a", torch.cat([PLACES[3], SURE]))
     near = torch.cdist(table.local, table.local).sort(1).values[:, 1:5].mean(1)
-    picks = federation.picks(1)["a"]
+    selected = federation.selected(1)["a"]
     # in steps of 2 %, and for two clusters of one center
-    assert float(near[picks[0]]) <= float(near.sort().values[3])
+    assert float(near[selected[0]]) <= float(near.sort().values[3])
 
 
 def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
@@ -102,14 +102,14 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
         name: site_at([10, 20, 10, 20], unsure=[1, 2], seed=seed)
         for seed, name in enumerate("abc")
     }
-    federation = world(tables, TypicalUnsure(neighbors=4))
+    federation = simulation(tables, TypicalUnsure(neighbors=4))
     for name in tables:
         label_at(federation, name, torch.cat([PLACES[0], SURE]))
-    picks = federation.picks(3)
+    selected = federation.selected(3)
     counter: Counter[int] = Counter()
     masses = torch.zeros(4)
     for name, table in tables.items():
-        counter.update(place_of(table, row) for row in picks[name])
+        counter.update(place_of(table, row) for row in selected[name])
         places = torch.tensor([place_of(table, row) for row in range(len(table.local))])
         masses.index_add_(0, places, unsure(table).float())
     wanted = share_plainly(masses, torch.tensor([3.0, 0.0, 0.0, 0.0]), n=9)
@@ -121,9 +121,9 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
 def test_a_site_with_the_best_rows_takes_no_more_than_it_may() -> None:
     near = site_at([40, 0, 0, 0], unsure=[0])
     far = site_at([40, 0, 0, 0], unsure=[], seed=1)
-    federation = world({"a": near, "b": far}, TypicalUnsure(neighbors=4))
-    picks = federation.picks({"a": 2, "b": 5})
-    assert [len(picks["a"]), len(picks["b"])] == [2, 5]
+    federation = simulation({"a": near, "b": far}, TypicalUnsure(neighbors=4))
+    selected = federation.selected({"a": 2, "b": 5})
+    assert [len(selected["a"]), len(selected["b"])] == [2, 5]
 
 
 def test_labels_are_shared_one_by_one() -> None:

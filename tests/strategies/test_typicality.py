@@ -7,7 +7,7 @@ from torch import Tensor
 from fallow.core.streams import stream
 from fallow.strategies import Typicality
 from fallow.strategies.parts import cover
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 def groups(sizes: Sequence[int], labels: Sequence[int] = ()) -> Table:
@@ -31,17 +31,17 @@ def test_the_largest_clusters_give_their_most_typical_row() -> None:
         near = torch.cdist(x[list(rows)], x[list(rows)]).sort(1).values[:, 1:4].mean(1)
         expected.append(rows[int(near.argmin())])
     for seed in range(4):
-        picks = world({"a": site}, Typicality(neighbors=3), seed).picks(3)["a"]
-        assert picks == expected
+        selected = simulation({"a": site}, Typicality(neighbors=3), seed).selected(3)["a"]
+        assert selected == expected
 
 
 def test_a_cluster_with_a_label_waits_for_those_without() -> None:
     site = groups([9, 4, 6], labels=[0])
-    federation = world({"a": site}, Typicality())
+    federation = simulation({"a": site}, Typicality())
     member = federation.members["a"]
     member.x[int(member.labeled[0])] = features(site)[0]  # in the largest group
-    picks = federation.picks(2)["a"]
-    assert picks[0] in range(13, 19) and picks[1] in range(9, 13)
+    selected = federation.selected(2)["a"]
+    assert selected[0] in range(13, 19) and selected[1] in range(9, 13)
 
 
 def test_where_all_clusters_have_labels_those_with_the_fewest_come_first() -> None:
@@ -53,9 +53,9 @@ def test_where_all_clusters_have_labels_those_with_the_fewest_come_first() -> No
 
 def test_a_budget_of_the_whole_pool_takes_it_all() -> None:
     site = groups([3, 2])
-    assert sorted(world({"a": site}, Typicality()).picks(9)["a"]) == [0, 1, 2, 3, 4]
+    assert sorted(simulation({"a": site}, Typicality()).selected(9)["a"]) == [0, 1, 2, 3, 4]
     alone = {"a": site.rows(torch.tensor([3]))}
-    assert world(alone, Typicality()).picks(2)["a"] == [0]
+    assert simulation(alone, Typicality()).selected(2)["a"] == [0]
 
 
 def test_copies_of_a_row_are_one_cluster_and_are_picked_once_before_the_others_run_out() -> (
@@ -64,24 +64,24 @@ def test_copies_of_a_row_are_one_cluster_and_are_picked_once_before_the_others_r
     draw = stream(0, "rows")
     rows = torch.randn(5, 3, generator=draw, dtype=torch.float64)
     twice = torch.cat([rows, rows])
-    picks = world({"a": Table(twice, twice)}, Typicality()).picks(5)["a"]
-    assert {row % 5 for row in picks} == set(range(5))
+    selected = simulation({"a": Table(twice, twice)}, Typicality()).selected(5)["a"]
+    assert {row % 5 for row in selected} == set(range(5))
 
 
 def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbors() -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
-    federation = world({"a": Table(local, site.common, [0, 1])}, Typicality())
+    federation = simulation({"a": Table(local, site.common, [0, 1])}, Typicality())
     member = federation.members["a"]
     member.x[int(member.labeled[0])] = torch.nan
-    picks = federation.picks(12)["a"]
-    assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
+    selected = federation.selected(12)["a"]
+    assert sorted(selected) == list(range(12)) and set(selected[-2:]) == {2, 5}
 
 
 def test_there_are_never_more_clusters_than_the_paper_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fallow.strategies.typicality.MOST", 2)
-    picks = world({"a": groups([8, 5])}, Typicality()).picks(4)["a"]
-    assert [row < 8 for row in picks] == [True, False, True, False]
+    selected = simulation({"a": groups([8, 5])}, Typicality()).selected(4)["a"]
+    assert [row < 8 for row in selected] == [True, False, True, False]

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fallow.recipes.advice import RULES, SCORES, read_table
-from fallow.recipes.few_labels import OURS, SOLVED, TUNED
+from fallow.configs.advice import RULES, SCORES, read_table
+from fallow.configs.few_labels import OURS, SOLVED, TUNED
 from fallow.study.advice import (
     COLUMNS,
     AdviceTable,
@@ -32,7 +32,7 @@ LABELS = (20, 40, 80, 160)
 
 
 def table_of(
-    gained: dict[str, dict[str, float]], worlds: dict[str, SimulationFacts]
+    gained: dict[str, dict[str, float]], simulations: dict[str, SimulationFacts]
 ) -> AdviceTable:
     """Return tasks of 10 classes with these gains over the reference, over three seeds."""
     rows = []
@@ -42,7 +42,7 @@ def table_of(
                 for labels in LABELS:
                     score = 0.5 + 0.01 * seed + 0.05 * math.log(labels) + gain
                     rows.append((task, strategy, seed, labels, score))
-    return AdviceTable(pd.DataFrame(rows, columns=list(COLUMNS)), worlds)
+    return AdviceTable(pd.DataFrame(rows, columns=list(COLUMNS)), simulations)
 
 
 ALIKE = SimulationFacts(10, 10, 0.0, 0.0)
@@ -190,7 +190,11 @@ def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds(
 
 def test_the_shipped_table_knows_the_worlds_of_its_tasks() -> None:
     table = read_table()
-    assert set(table.worlds) == set(table.scores["task"]) <= {task.name for task in SOLVED}
+    assert (
+        set(table.simulations)
+        == set(table.scores["task"])
+        <= {task.name for task in SOLVED}
+    )
     assert {RULES.reference, RULES.usual, *OURS[:2]} <= set(table.scores["strategy"])
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.study.benchmark import (
     COLUMNS,
     area,
@@ -75,7 +75,7 @@ def test_a_site_may_run_out_of_rows_under_some_seeds() -> None:
 SEEDS = range(8)
 
 
-def worlds(lift: float) -> dict[str, dict[int, list[float]]]:
+def simulations(lift: float) -> dict[str, dict[int, list[float]]]:
     """Three strategies over eight seeds; "mine" is about ``lift`` above "margin"."""
     noise = np.random.default_rng(3).normal(0, 0.0005, len(SEEDS))
     base = {seed: 0.6 + 0.01 * seed for seed in SEEDS}
@@ -94,7 +94,7 @@ def worlds(lift: float) -> dict[str, dict[int, list[float]]]:
     [(0.01, "better"), (-0.02, "worse"), (0.0, "not worse")],
 )
 def test_the_verdict_is_against_the_best_rival(lift: float, outcome: str) -> None:
-    result = areas(frame_of(worlds(lift), [10, 1000]))
+    result = areas(frame_of(simulations(lift), [10, 1000]))
     verdict = judge("t", result, "mine", ["random", "margin"])
     assert verdict is not None
     assert verdict.rival == "margin"
@@ -106,7 +106,7 @@ def test_the_verdict_is_against_the_best_rival(lift: float, outcome: str) -> Non
 
 
 def test_few_seeds_leave_it_open() -> None:
-    few = {strategy: {0: s[0], 1: s[1]} for strategy, s in worlds(0.01).items()}
+    few = {strategy: {0: s[0], 1: s[1]} for strategy, s in simulations(0.01).items()}
     few["mine"][1] = [0.9, 0.9]
     verdict = judge("t", areas(frame_of(few, [10, 1000])), "mine", ["margin"])
     assert verdict is not None
@@ -115,7 +115,7 @@ def test_few_seeds_leave_it_open() -> None:
 
 
 def test_the_lines_of_a_task_are_the_best_first() -> None:
-    lines = task_lines(frame_of(worlds(0.01), [100, 1000]), "random", classes=10)
+    lines = task_lines(frame_of(simulations(0.01), [100, 1000]), "random", classes=10)
     assert [line.strategy for line in lines] == ["mine", "margin", "random"]
     last = lines[-1]
     assert (last.difference, last.holm, last.seeds) == (None, None, 8)
@@ -128,7 +128,7 @@ def test_scores_are_read_from_studies_with_what_was_computed(tmp_path: Path) -> 
     study = write_study(
         tmp_path / "one", strategies=("random", "entropy", "bound:all-labels")
     )
-    frame = read_scores([(Recipe("task"), study)])
+    frame = read_scores([(ExperimentConfig("task"), study)])
     assert tuple(frame.columns) == COLUMNS
     assert set(frame["strategy"]) == {"random", "entropy"}
     assert frame.groupby("strategy")["digest"].nunique().tolist() == [1, 1]

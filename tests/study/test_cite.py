@@ -15,7 +15,7 @@ import fallow as fl
 from fallow import contrib, encoders, strategies, training
 from fallow.cli.app import app
 from fallow.core.build import names
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.study.cite import cite_strategies
 from fallow.training import personal
 
@@ -40,7 +40,7 @@ def test_each_algorithm_with_a_paper_names_its_authors(package: Any) -> None:
 
 def test_the_entry_of_fallow_is_that_of_the_citation_file() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    entry = cite_strategies(Recipe("a"), [])
+    entry = cite_strategies(ExperimentConfig("a"), [])
     assert f"title = {{{{{citation['title']}}}}}" in entry
     assert f"author = {{{{{citation['authors'][0]['name']}}}}}" in entry
     assert f"year = {{{citation['date-released'].year}}}" in entry

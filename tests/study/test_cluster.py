@@ -33,7 +33,7 @@ def cluster() -> Iterator[Any]:
 
 
 def open_new_study(setup: Setup, seeds: tuple[int, ...] = (0, 1)) -> list[StudyRun]:
-    cells = list_runs(setup.recipe, STRATEGIES, seeds)
+    cells = list_runs(setup.config, STRATEGIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume=False)
     return cells
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.preparation import open_study
 from fallow.study.study import run_study
@@ -28,8 +28,8 @@ def whole() -> Any:
     Faulty.fails_at = None
 
 
-def on(device: str, recipe: Recipe) -> Recipe:
-    return replace(recipe, device=device, dtype="float64")  # type: ignore[arg-type]
+def on(device: str, config: ExperimentConfig) -> ExperimentConfig:
+    return replace(config, device=device, dtype="float64")  # type: ignore[arg-type]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_a_run_whose_device_fails_goes_on_there_or_on_the_processor(
 
     Faulty.fails_at = None
     passes = Faulty.passes
-    rest = replace(setup, recipe=on(after, own))
+    rest = replace(setup, config=on(after, own))
     open_study(rest, [CELL], "fallow compare", resume=True)
     assert run_study(rest, [CELL]) == []
     assert Faulty.passes > passes
@@ -85,7 +85,7 @@ def test_a_study_that_goes_on_elsewhere_is_the_same_in_everything_else(
 ) -> None:
     setup = Setup(on("cpu", tiny(tmp_path)), tmp_path / "study")
     open_study(setup, [CELL], "fallow compare", resume=False)
-    other = replace(setup, recipe=replace(on("none", setup.recipe), rounds=9))
+    other = replace(setup, config=replace(on("none", setup.config), rounds=9))
     with pytest.raises(
         ValueError, match=r"started with other settings \(rounds, device differ"
     ):
@@ -93,8 +93,10 @@ def test_a_study_that_goes_on_elsewhere_is_the_same_in_everything_else(
 
 
 def test_a_digest_without_a_device_is_that_of_before(tmp_path: Path) -> None:
-    plain = Recipe("a")
-    assert plain.digest == Recipe("a", device="none", precision="float32").digest
-    assert Recipe("a", device="cpu").digest != plain.digest
-    assert plain.is_digested_as(Recipe("a", device="cuda", precision="tf32").digest)
-    assert not plain.is_digested_as(Recipe("a", device="cuda", rounds=9).digest)
+    plain = ExperimentConfig("a")
+    assert plain.digest == ExperimentConfig("a", device="none", precision="float32").digest
+    assert ExperimentConfig("a", device="cpu").digest != plain.digest
+    assert plain.is_digested_as(
+        ExperimentConfig("a", device="cuda", precision="tf32").digest
+    )
+    assert not plain.is_digested_as(ExperimentConfig("a", device="cuda", rounds=9).digest)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
 from fallow.study.study import list_runs
@@ -18,11 +18,11 @@ from tests.experiment.crash import load_outcome, tiny, work
 
 def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) -> None:
     # 60 examples: 6, 12 and 18 labels in three phases of three rounds
-    recipe = tiny(tmp_path)
-    assert count_labels_by_phase(recipe, 60) == [6, 12, 18]
-    setup = Setup(recipe, tmp_path / "study")
-    one = estimate(setup, list_runs(recipe, ["random"], [0]), 1)
-    two = estimate(setup, list_runs(recipe, ["random", "entropy"], [0]), 2)
+    config = tiny(tmp_path)
+    assert count_labels_by_phase(config, 60) == [6, 12, 18]
+    setup = Setup(config, tmp_path / "study")
+    one = estimate(setup, list_runs(config, ["random"], [0]), 1)
+    two = estimate(setup, list_runs(config, ["random", "entropy"], [0]), 2)
     assert (one.runs, one.rows, one.jobs) == (1, 3 * 36, 1)
     assert (two.runs, two.rows, two.jobs) == (2, 3 * 36 + 3 * 30, 2)
     assert one.seconds > 0
@@ -30,15 +30,15 @@ def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) ->
 
 
 def test_the_upper_bounds_are_counted_as_they_run(tmp_path: Path) -> None:
-    recipe = replace(tiny(tmp_path), bounds=("all-labels", "pooled"))
-    both = estimate(Setup(recipe, tmp_path), list_runs(recipe, ["random"], [0]), 1)
+    config = replace(tiny(tmp_path), bounds=("all-labels", "pooled"))
+    both = estimate(Setup(config, tmp_path), list_runs(config, ["random"], [0]), 1)
     assert both.rows == 3 * 36 + 3 * 60 + 3 * 36
 
 
 @pytest.mark.parametrize("initial", [2, 0.1])
 def test_bytes_are_those_of_the_run(tmp_path: Path, initial: float) -> None:
-    recipe = replace(tiny(tmp_path), initial=initial)
-    setup = Setup(recipe, tmp_path / "study")
+    config = replace(tiny(tmp_path), initial=initial)
+    setup = Setup(config, tmp_path / "study")
     expected = estimate(setup, [StudyRun("random", 0)], 1).bytes
     assert work(setup, StudyRun("random", 0)) == 0
     last = load_outcome(setup, StudyRun("random", 0)).records[-1]
@@ -54,18 +54,18 @@ def test_an_estimate_is_one_sentence() -> None:
 
 
 def test_labels_per_site_are_counted_at_every_site() -> None:
-    recipe = Recipe("a", sites=4, initial=5, budget=2, cycles=2)
-    assert count_labels_by_phase(recipe, 400) == [20, 28, 36]
+    config = ExperimentConfig("a", sites=4, initial=5, budget=2, cycles=2)
+    assert count_labels_by_phase(config, 400) == [20, 28, 36]
 
 
 # -- strategies with different training ------------------------------------------------
 
 
 def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, StudyRun]:
-    recipe = replace(
+    config = replace(
         tiny(tmp_path), validation=0.25, initial=8, rounds=4, cycles=1, **changes
     )
-    return Setup(recipe, tmp_path / "study"), StudyRun(f"random@training={training}", 0)
+    return Setup(config, tmp_path / "study"), StudyRun(f"random@training={training}", 0)
 
 
 def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
     alone = estimate(setup, [cell], 1).rows
     others = [cell, StudyRun("random", 0), StudyRun("entropy", 0)]
     both = estimate(setup, others, 1)
-    assert both.rows == 2 * alone + (alone - 24 * setup.recipe.rounds)
+    assert both.rows == 2 * alone + (alone - 24 * setup.config.rounds)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(
 
 def test_choosing_takes_time(tmp_path: Path) -> None:
     setup, cell = of_training(tmp_path, "dpfl:period=1")
-    many = replace(setup, recipe=replace(setup.recipe, rounds=400))
+    many = replace(setup, config=replace(setup.config, rounds=400))
     usual = StudyRun("random", 0)
     measured = measure(many, [cell, usual])  # measured once, since two measurements differ
     chosen = add_up(many, [cell], 1, measured)
@@ -211,11 +211,11 @@ def test_an_estimate_says_what_choosing_takes() -> None:
 
 
 def test_many_sites_each_have_labels_in_what_is_timed(tmp_path: Path) -> None:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "many", data="digits", sites=200, partition=Spec("iid"), initial=3, cycles=0
     )
-    setup = Setup(recipe, tmp_path / "study")
+    setup = Setup(config, tmp_path / "study")
     assert (
         estimate(setup, [StudyRun("random", 0)], 1).rows
-        == 600 * recipe.rounds * recipe.training_config.epochs
+        == 600 * config.rounds * config.training_config.epochs
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fallow.recipes.papers import load_paper_results, load_papers
+from fallow.configs.papers import load_paper_results, load_papers
 from fallow.study import names as words
 from fallow.study.strategy import ParsedStrategy
 

@@ -10,18 +10,18 @@ import pytest
 from fallow.core.names import spell_class
 from fallow.experiment.rows import open_data
 from fallow.settings.classes import classes_of
-from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.study.preparation import check_task, prepare_study, strategies_for
 from fallow.study.study_run import Setup
 
-CLASSES = Recipe("c", data="digits", sites=3)
-NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
+CLASSES = ExperimentConfig("c", data="digits", sites=3)
+NUMBERS = ExperimentConfig("n", data="diabetes", partition=Spec("iid"), sites=3)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "strategy", "message"),
+    ("config", "strategy", "message"),
     [
         (
             CLASSES,
@@ -71,10 +71,10 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
     ],
 )
 def test_a_method_for_other_data_is_refused_with_what_to_use(
-    recipe: Recipe, strategy: str, message: str, tmp_path: Path
+    config: ExperimentConfig, strategy: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        prepare_study(Setup(recipe, tmp_path / "study"), ["random", strategy], 0)
+        prepare_study(Setup(config, tmp_path / "study"), ["random", strategy], 0)
     assert not (tmp_path / "study").exists()
 
 
@@ -106,4 +106,4 @@ def test_one_strategy_that_trains_by_the_method_brings_its_setting_for_all(
 ) -> None:
     setup = Setup(FRESH, tmp_path / "study")
     made, _ = prepare_study(setup, ["random", "random@training=dpfl"], 0)
-    assert made.recipe.fresh_first
+    assert made.config.fresh_first

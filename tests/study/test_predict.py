@@ -20,7 +20,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import Scale
 from fallow.experiment.simulation import build_environment
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree
@@ -49,9 +49,9 @@ def table(path: Path, label: bool = True) -> Path:
     return path
 
 
-def study(folder: Path, recipe: Recipe) -> Path:
-    setup = Setup(recipe, folder / "study")
-    open_study(setup, list_runs(recipe, ("random",), [0]), "", resume=False)
+def study(folder: Path, config: ExperimentConfig) -> Path:
+    setup = Setup(config, folder / "study")
+    open_study(setup, list_runs(config, ("random",), [0]), "", resume=False)
     run_one(setup, StudyRun("random", 0))
     return setup.out
 
@@ -59,7 +59,7 @@ def study(folder: Path, recipe: Recipe) -> Path:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("predict")
-    recipe = replace(
+    config = replace(
         tiny(folder),
         data=str(table(folder / "patients.csv")),
         label="sick",
@@ -68,7 +68,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rounds=20,
         partition=Spec("iid"),
     )
-    return study(folder, recipe)
+    return study(folder, config)
 
 
 def test_rows_are_encoded_and_scaled_as_in_training(trained: Path, tmp_path: Path) -> None:
@@ -214,11 +214,11 @@ def test_a_model_with_one_changed_bit_is_not_used(trained: Path, tmp_path: Path)
 def test_a_network_of_more_weights_than_were_sent_is_not_built(
     hidden: list[int], why: str
 ) -> None:
-    recipe = Recipe("r", data="digits", model=Spec("mlp", {"hidden": hidden}))
+    config = ExperimentConfig("r", data="digits", model=Spec("mlp", {"hidden": hidden}))
     saved: Any = {"example_spec": {"shape": [4], "classes": ["a", "b"]}, "scale": None}
     state = {"w": torch.zeros(10), "stats": torch.zeros(0)}
     with pytest.raises(ValueError, match=why):
-        outputs_of(recipe, saved, state, torch.zeros(1, 4))
+        outputs_of(config, saved, state, torch.zeros(1, 4))
 
 
 def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_constant_column_is_scaled_to_zero() -> None:
 
 
 def own(folder: Path, training: str, **changes: Any) -> Path:
-    recipe = replace(
+    config = replace(
         tiny(folder),
         cycles=0,
         initial=1.0,
@@ -295,7 +295,7 @@ def own(folder: Path, training: str, **changes: Any) -> Path:
         **changes,
     )
     np.savez(folder / "new.npz", x=3 * np.eye(3, 6))
-    return study(folder, recipe)
+    return study(folder, config)
 
 
 def predict_rows(done: Path, **whose: Any) -> list[dict[str, str]]:
@@ -312,11 +312,11 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     assert (
         len({str(rows) for rows in by_site.values()}) == 3
     )  # each has seen a single class
-    journal = EventLog()
-    recipe = replace(recipe_from(read_study(done).study.recipe), strategy=Spec("random"))
-    world = build_environment(recipe, 0, journal)
-    ExperimentRun(world, journal).go()
-    for name, site in world.members.items():
+    event_log = EventLog()
+    config = replace(config_from(read_study(done).study.config), strategy=Spec("random"))
+    simulation = build_environment(config, 0, event_log)
+    ExperimentRun(simulation, event_log).go()
+    for name, site in simulation.members.items():
         assert torch.equal(saved["sites"][name]["w"], site.memory["best"]["w"])
 
 
@@ -364,19 +364,19 @@ def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None
     done = own(tmp_path, "local")
     before = predict_rows(done, site="site-1")
     (StudyRun("random", 0).folder(done) / "model.safetensors").unlink()
-    run_one(Setup(recipe_from(read_study(done).study.recipe), done), StudyRun("random", 0))
+    run_one(Setup(config_from(read_study(done).study.config), done), StudyRun("random", 0))
     assert predict_rows(done, site="site-1") == before
 
 
 def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> None:
-    recipe = replace(
+    config = replace(
         tiny(tmp_path),
         cycles=0,
         rounds=1,
         model=Spec("tests.experiment.norm:Norm"),
         training=Spec("fedavg", {"bn": "local"}),
     )
-    done = study(tmp_path, recipe)
+    done = study(tmp_path, config)
     np.savez(tmp_path / "new.npz", x=np.eye(3, 6))
     with pytest.raises(
         ValueError, match="has a personalized model; choose a site with --site"
@@ -398,7 +398,7 @@ def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing
     sent = shutil.copytree(trained, tmp_path / "sent")
     page = sent / "study.json"
     details = json.loads(page.read_text())
-    details["recipe"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
+    details["config"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
     page.write_text(json.dumps(details))
     new = table(tmp_path / "new.csv", label=False)
     # the strategy is in the name of a run and is not used to predict

@@ -11,7 +11,7 @@ from fallow.study.study_run import StudyRun
 
 def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> None:
     cells = [StudyRun("random", seed) for seed in range(4)]
-    progress = StudyProgress(fl.Recipe("a", rounds=4, cycles=1), cells)
+    progress = StudyProgress(fl.ExperimentConfig("a", rounds=4, cycles=1), cells)
     progress.started -= 10.0
     for seed in (0, 1):
         progress.take({"event": "done", "strategy": "random", "seed": seed, "cached": True})
@@ -25,7 +25,7 @@ def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> N
 
 
 def test_at_the_end_nothing_is_left() -> None:
-    progress = StudyProgress(fl.Recipe("a", cycles=1), [StudyRun("random", 0)])
+    progress = StudyProgress(fl.ExperimentConfig("a", cycles=1), [StudyRun("random", 0)])
     progress.take({"event": "failed", "strategy": "random", "seed": 0, "why": "no rows"})
     assert progress.share == 1.0
     assert progress.estimate_left() is None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.storage.received import read_regular
 from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
@@ -44,7 +44,7 @@ def test_a_link_in_a_study_is_not_followed_when_it_is_read(
 
 @pytest.mark.parametrize("name", ["cells", "cells/random", RUN, "cluster.txt"])
 def test_a_study_is_not_resumed_through_a_link(name: str, tmp_path: Path) -> None:
-    setup = Setup(Recipe("tiny"), tmp_path / "study")
+    setup = Setup(ExperimentConfig("tiny"), tmp_path / "study")
     run = StudyRun("random", 0)
     open_study(setup, [run], "fallow compare", resume=False)
     run.folder(setup.out).mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
             {"seeds": list(range(1001)), "strategies": [f"q{n}" for n in range(1000)]},
             "runs",
         ),
-        ({"recipe": ["x"]}, "recipe"),
+        ({"config": ["x"]}, "config"),
         ({"published": "x"}, "published"),
         ({"versions": [1]}, "versions"),
         ({"command": 7}, "command"),
@@ -92,26 +92,26 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
         ({"versions": {"fallow": [1]}}, "versions.fallow is "),
         ({"strategies": "random"}, "strategies is 'random'; it must be a list"),
         ({"strategy": ["random"]}, "strategy is not a field; did you mean 'strategies'"),
-        ({"recipe": {"cycles": "3"}}, "recipe.cycles is '3'; it must be a whole number"),
-        ({"recipe": {"title": 7}}, "recipe.title is 7; it must be a text"),
-        ({"recipe": {"training": {"fields": {}}}}, "recipe.training.name is missing"),
+        ({"config": {"cycles": "3"}}, "config.cycles is '3'; it must be a whole number"),
+        ({"config": {"title": 7}}, "config.title is 7; it must be a text"),
+        ({"config": {"training": {"fields": {}}}}, "config.training.name is missing"),
         (
-            {"recipe": {"training": {"name": "x", "fields": 2}}},
-            "recipe.training.fields is 2",
+            {"config": {"training": {"name": "x", "fields": 2}}},
+            "config.training.fields is 2",
         ),
         (
-            {"recipe": {"partition": {"name": "x", "fields": {"alpha": math.nan}}}},
-            "recipe.partition.fields.alpha is nan; it must be a number",
+            {"config": {"partition": {"name": "x", "fields": {"alpha": math.nan}}}},
+            "config.partition.fields.alpha is nan; it must be a number",
         ),
         (
-            {"recipe": {"partition": {"name": "x", "fields": {"alpha": 10**400}}}},
-            "recipe.partition.fields.alpha is ",
+            {"config": {"partition": {"name": "x", "fields": {"alpha": 10**400}}}},
+            "config.partition.fields.alpha is ",
         ),
         (
-            {"recipe": {"training_config": {"stages": [7]}}},
-            "recipe.training_config.stages.0 is 7",
+            {"config": {"training_config": {"stages": [7]}}},
+            "config.training_config.stages.0 is 7",
         ),
-        ({"recipe": {"another": "x" * 10_001}}, "recipe.another has 10,001 characters"),
+        ({"config": {"another": "x" * 10_001}}, "config.another has 10,001 characters"),
         ({"published": {"setting": ""}}, "published.table is missing"),
         (
             {"published": {"table": "x", "setting": "", "names": {"random": 7}}},
@@ -157,7 +157,7 @@ def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
     ):
         read_study(sent)
     study = json.loads((sent / "study.json").read_text())
-    (sent / "study.json").write_text(json.dumps(study | {"recipe": {"extra": _nest(n)}}))
+    (sent / "study.json").write_text(json.dumps(study | {"config": {"extra": _nest(n)}}))
     with pytest.raises(
         ValueError, match=r"study\.json is damaged \(it has too many nested lists"
     ):
@@ -166,7 +166,7 @@ def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
 
 SITES = {"a": [1, 2], "b": [0, 4]}
 SENT = {
-    **{"kind": "relay", "verb": "pass", "what": "a model", "bytes": 8},
+    **{"kind": "relay", "function": "pass", "what": "a model", "bytes": 8},
     **{"bytes_down": 8, "sites": 2, "exchanges": 1},
 }
 SCORED = {
@@ -193,7 +193,7 @@ EVALUATION = {"score": 0.5, "low": 0.4, "high": 0.6, "drawn": 2, "chosen": 2, "r
             "evaluation_set.per_site.a is 3; it must be a table of names and values",
         ),
         ({"revealed": [1]}, "revealed.0 is 1; it must be a table of names and values"),
-        ({"revealed": [{"kind": "sum"}]}, "revealed.0.verb is missing"),
+        ({"revealed": [{"kind": "sum"}]}, "revealed.0.function is missing"),
         (
             {"revealed": [SENT | {"bytes": "8"}]},
             "revealed.0.bytes is '8'; it must be a whole number",

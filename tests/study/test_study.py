@@ -11,7 +11,7 @@ import pytest
 
 from fallow.core.events import Event
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
 from fallow.study.preparation import open_study, prepare_study
@@ -31,7 +31,7 @@ def setup(tmp_path: Path) -> Setup:
 def open_new_study(
     setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False
 ) -> list[StudyRun]:
-    cells = list_runs(setup.recipe, STRATEGIES, seeds)
+    cells = list_runs(setup.config, STRATEGIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume)
     return cells
 
@@ -80,7 +80,7 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
 def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
     wild = TrainingConfig((TrainingStage(3),), 8, Optimizer(lr=3e38, momentum=0.9))
     (failure,) = run_study(
-        replace(setup, recipe=replace(setup.recipe, training_config=wild)),
+        replace(setup, config=replace(setup.config, training_config=wild)),
         [StudyRun("random", 0)],
     )
     assert "site site-0 replied to 'upload' with w that is NaN or infinite" in failure.why
@@ -93,14 +93,14 @@ def test_a_study_says_what_it_is(setup: Setup) -> None:
     assert description["strategies"] == ["random", "ahfal"]
     assert description["seeds"] == [0, 1]
     assert description["reference"] == "random"
-    assert description["digest"] == setup.recipe.digest
+    assert description["digest"] == setup.config.digest
     assert read_study(setup.out).study.name == "tiny"
 
 
 def test_a_resumed_study_can_grow(setup: Setup) -> None:
     open_new_study(setup, (0,))
-    bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
-    open_study(bounded, list_runs(bounded.recipe, ("entropy",), [3]), "again", resume=True)
+    bounded = replace(setup, config=replace(setup.config, bounds=("pooled",)))
+    open_study(bounded, list_runs(bounded.config, ("entropy",), [3]), "again", resume=True)
     description = json.loads((setup.out / "study.json").read_text())
     assert description["strategies"] == ["random", "ahfal", "entropy", "bound:pooled"]
     assert description["seeds"] == [0, 3]
@@ -115,14 +115,14 @@ def test_a_study_is_not_opened_twice_by_accident(setup: Setup) -> None:
 def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
     open_new_study(setup)
     before = (setup.out / "study.json").read_bytes()
-    other = replace(setup, recipe=replace(setup.recipe, rounds=9, name="else"))
+    other = replace(setup, config=replace(setup.config, rounds=9, name="else"))
     with pytest.raises(ValueError, match=r"started with other settings \(rounds differ\)"):
         open_new_study(other, resume=True)
     assert (setup.out / "study.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "content", [b"{", b"[]", b'{"recipe": {}}', b"\xff\xfe", b'{"recipe": 3}']
+    "content", [b"{", b"[]", b'{"configuration": {}}', b"\xff\xfe", b'{"configuration": 3}']
 )
 def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None:
     open_new_study(setup)
@@ -136,18 +136,18 @@ def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None
 def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
     run_one(setup, StudyRun("random", 0))
     (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
-    content = bytearray(Path(setup.recipe.data).read_bytes())
-    tiny(Path(setup.recipe.data).parent)
+    content = bytearray(Path(setup.config.data).read_bytes())
+    tiny(Path(setup.config.data).parent)
     run_one(setup, StudyRun("random", 0))  # the same data, written again
     import numpy as np
 
-    with np.load(setup.recipe.data) as arrays:
+    with np.load(setup.config.data) as arrays:
         changed = {**arrays, "x": arrays["x"] + 1}
-    np.savez(setup.recipe.data, **changed)
+    np.savez(setup.config.data, **changed)
     (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="has changed since"):
         run_one(setup, StudyRun("random", 0))
-    Path(setup.recipe.data).write_bytes(content)
+    Path(setup.config.data).write_bytes(content)
 
 
 def test_a_damaged_checkpoint_stops_its_run_and_no_other(setup: Setup) -> None:
@@ -163,32 +163,32 @@ def test_a_damaged_checkpoint_stops_its_run_and_no_other(setup: Setup) -> None:
 
 
 def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) -> None:
-    recipe = setup.recipe
+    config = setup.config
     for wrong, sentence in [
-        (replace(recipe, data="digts"), "did you mean 'digits'"),
-        (replace(recipe, model=Spec("lenett")), "did you mean 'lenet'"),
-        (replace(recipe, partition=Spec("dirichlet", {"alpha": 0})), "alpha"),
+        (replace(config, data="digts"), "did you mean 'digits'"),
+        (replace(config, model=Spec("lenett")), "did you mean 'lenet'"),
+        (replace(config, partition=Spec("dirichlet", {"alpha": 0})), "alpha"),
         (
-            replace(recipe, sites=61, initial=0.5),
+            replace(config, sites=61, initial=0.5),
             "60 examples cannot be distributed over 61 sites",
         ),
-        (replace(recipe, sites=1), "ahfal compares sites and needs at least 2"),
+        (replace(config, sites=1), "ahfal compares sites and needs at least 2"),
         (
-            replace(recipe, partition=Spec("natural"), sites=0),
+            replace(config, partition=Spec("natural"), sites=0),
             "names no sites; give their column with --site",
         ),
         (
-            replace(recipe, executor="stacked", model=Spec("tests.cli.models:Own")),
+            replace(config, executor="stacked", model=Spec("tests.cli.models:Own")),
             "'stacked' trains",
         ),
     ]:
         with pytest.raises(ValueError, match=sentence):
-            prepare_study(replace(setup, recipe=wrong), ["ahfal"], 0)
+            prepare_study(replace(setup, config=wrong), ["ahfal"], 0)
     pictures = replace(
-        recipe, data="digits", model=Spec("resnet8"), training=Spec("dpfl"), validation=0.5
+        config, data="digits", model=Spec("resnet8"), training=Spec("dpfl"), validation=0.5
     )
     with pytest.raises(ValueError, match=r"dpfl .* batch norm, .*such as lenet"):
-        prepare_study(replace(setup, recipe=pictures), ["random"], 0)
+        prepare_study(replace(setup, config=pictures), ["random"], 0)
     for strategy, sentence in [
         ("ahfl", "did you mean 'ahfal'"),
         ("ahfal:tua=3", "did you mean 'tau'"),
@@ -203,7 +203,7 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
 def test_every_natural_site_is_counted_where_none_is(tmp_path: Path) -> None:
     lines = [f"{['north', 'south', 'east'][i % 3]},{i % 7},{i % 2}" for i in range(60)]
     (tmp_path / "a.csv").write_text("\n".join(["ward,x,sick", *lines]))
-    recipe = Recipe(
+    config = ExperimentConfig(
         "a",
         data=str(tmp_path / "a.csv"),
         label="sick",
@@ -211,21 +211,21 @@ def test_every_natural_site_is_counted_where_none_is(tmp_path: Path) -> None:
         partition=Spec("natural"),
         sites=0,
     )
-    setup, world = prepare_study(Setup(recipe, tmp_path / "study"), ["random"], 0)
-    assert setup.recipe.sites == 3
-    assert list(world.members) == ["east", "north", "south"]
+    setup, simulation = prepare_study(Setup(config, tmp_path / "study"), ["random"], 0)
+    assert setup.config.sites == 3
+    assert list(simulation.members) == ["east", "north", "south"]
 
 
 def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "d", data="diabetes", partition=Spec("iid"), sites=3, rounds=2, cycles=1
     )
-    setup, _ = prepare_study(Setup(recipe, tmp_path / "study"), ["random"], 0)
-    assert setup.recipe.bounds == ("all-labels",)
+    setup, _ = prepare_study(Setup(config, tmp_path / "study"), ["random"], 0)
+    assert setup.config.bounds == ("all-labels",)
     with pytest.raises(
         ValueError, match="entropy requires classes and diabetes is a regression"
     ):
-        prepare_study(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
+        prepare_study(Setup(config, tmp_path / "study"), ["random", "entropy"], 0)
     run_one(setup, StudyRun("random", 0))
     lines = (
         (StudyRun("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()

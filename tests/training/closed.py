@@ -27,7 +27,7 @@ from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
 from fallow.training.personal import ClosedFormHeads
 from fallow.transport.serialized import SerializingChannel
-from tests.worlds import Forgetful
+from tests.simulations import Forgetful
 
 Method = ClosedForm | ClosedFormHeads
 CLASSES = 4
@@ -82,13 +82,15 @@ class Overheard:
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
     ) -> Delivered:
         delivered = self.channel.exchange(requests, routes)
-        verb = next(iter(requests.values())).steps[-1].verb
-        self.answers.append((verb, delivered.answers))
+        function = next(iter(requests.values())).steps[-1].function
+        self.answers.append((function, delivered.answers))
         return delivered
 
-    def of(self, verb: str) -> Mapping[SiteId, Answer]:
+    def of(self, function: str) -> Mapping[SiteId, Answer]:
         """Return the last replies of a client function."""
-        return next(outcome for asked, outcome in reversed(self.answers) if asked == verb)
+        return next(
+            outcome for asked, outcome in reversed(self.answers) if asked == function
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Hospitals:
             Disclosure(),
             ExchangeKey("train", "round"),
             "training",
-            reveals=self.method.contract.verbs,
+            reveals=self.method.contract.disclosures,
             masking=masking,
         )
         state = self.method.round(parts.fresh(stream(0, "init")), ask)

@@ -123,13 +123,13 @@ def test_the_order_of_sites_does_not_matter_bit_for_bit(passes: Literal[1, 2]) -
     method = ClosedForm(balance="class", passes=passes)
     expected = hospitals(rows, method, parts).solve()
 
-    world = hospitals(rows, method, parts)
-    names = sorted(world.members, reverse=True)
-    members = {name: world.members[name] for name in names}
+    simulation = hospitals(rows, method, parts)
+    names = sorted(simulation.members, reverse=True)
+    members = {name: simulation.members[name] for name in names}
     engine = Loop(
         members["a"].parts.model, members["a"].parts.layout, row_loss("classification")
     )
-    turned = replace(world, channel=Overheard(InProcessChannel(members, engine)))
+    turned = replace(simulation, channel=Overheard(InProcessChannel(members, engine)))
     assert list(turned.members) != names
     classifier = turned.solve()
     for name in ("w", "penalty", "temperature", "left_out"):
@@ -332,8 +332,8 @@ def test_the_unit_of_weights_changes_nothing_that_is_chosen() -> None:
         choices = []
         for unit in (0.1, 1.0, 16.0):
             same = rows._replace(s=unit * rows.s)
-            world = hospitals(same, method, [range(5), range(5, 12)], is_class=False)
-            choices.append(world.solve())
+            simulation = hospitals(same, method, [range(5), range(5, 12)], is_class=False)
+            choices.append(simulation.solve())
         for state in choices[1:]:
             assert state["penalty"] == choices[0]["penalty"]
             assert_close(state["left_out"], choices[0]["left_out"], rtol=1e-6, atol=0)
@@ -342,9 +342,9 @@ def test_the_unit_of_weights_changes_nothing_that_is_chosen() -> None:
 
 def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> None:
     rows = rows_with_classes(200)
-    world = hospitals(rows, ClosedForm(reveal="head"), [range(80), range(80, 200)])
-    state = world.solve()
-    asked = [verb for verb, _ in world.channel.answers]
+    simulation = hospitals(rows, ClosedForm(reveal="head"), [range(80), range(80, 200)])
+    state = simulation.solve()
+    asked = [function for function, _ in simulation.channel.answers]
     assert asked == ["totals", "fitted", "local"]
     by_path = hospitals(rows, ClosedForm(), [range(200)]).solve()
     weight, bias = weights_of(state)
@@ -393,30 +393,30 @@ def test_a_corrected_label_is_as_if_it_had_been_right_from_the_start() -> None:
     wrong = rows._replace(
         y=torch.where(torch.arange(60) == 3, (rows.y + 1) % CLASSES, rows.y)
     )
-    world = hospitals(wrong, ClosedForm(), HALVES)
-    site = world.members["a"]
+    simulation = hospitals(wrong, ClosedForm(), HALVES)
+    site = simulation.members["a"]
     labels = site.store.load_labels("a")
     site.reread([label._replace(value=float(rows.y[label.row])) for label in labels])
-    assert torch.equal(world.solve()["w"], right["w"])
+    assert torch.equal(simulation.solve()["w"], right["w"])
 
 
 def test_a_sites_own_head_is_that_of_its_rows_alone() -> None:
     rows = rows_with_classes()
     method = ClosedForm(penalty=PENALTY, local_head="own")
-    world = hospitals(rows, method, HALVES)
-    state = world.solve()
+    simulation = hospitals(rows, method, HALVES)
+    state = simulation.solve()
     part = rows._replace(z=rows.z[:25], y=rows.y[:25], s=rows.s[:25])
     head = head_of(path_of(part, targets(part)), PENALTY)
-    weight, bias = weights_of(world.members["a"].memory["local"])
+    weight, bias = weights_of(simulation.members["a"].memory["local"])
     assert_close(weight, state["temperature"] * head.weight, rtol=0, atol=1e-9)
     assert_close(bias, state["temperature"] * head.bias, rtol=0, atol=1e-9)
 
 
 def test_the_server_keeps_what_was_chosen_and_deploys_the_model_alone() -> None:
-    world = hospitals(rows_with_classes(), ClosedForm(), HALVES)
-    state = world.solve()
+    simulation = hospitals(rows_with_classes(), ClosedForm(), HALVES)
+    state = simulation.solve()
     assert set(ClosedForm().deploy(state, {})) == {"w", "stats"}
-    for site in world.members.values():
+    for site in simulation.members.values():
         assert set(site.memory["local"]) == {"w", "stats"}
 
 
@@ -425,9 +425,9 @@ def test_the_server_keeps_what_was_chosen_and_deploys_the_model_alone() -> None:
 
 def test_a_lone_row_is_read_off_the_plain_totals_of_its_site() -> None:
     rows = rows_with_classes()
-    world = hospitals(rows, ClosedForm(), [[7], range(8, 60)])
-    world.solve()
-    seen = world.channel.of("totals")["a"]
+    simulation = hospitals(rows, ClosedForm(), [[7], range(8, 60)])
+    simulation.solve()
+    seen = simulation.channel.of("totals")["a"]
     upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
     products = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
     products[upper] = torch.as_tensor(seen["products"])
@@ -440,12 +440,12 @@ def test_a_lone_row_is_read_off_the_plain_totals_of_its_site() -> None:
 def test_secure_sums_hide_a_lone_row() -> None:
     rows = rows_with_classes()
     parts = [[7], range(8, 30), range(30, 60)]
-    world = hospitals(rows, ClosedForm(penalty=PENALTY), parts, secure=True)
-    world.solve()
-    seen = world.channel.of("totals")["a"]
-    open_world = hospitals(rows, ClosedForm(penalty=PENALTY), parts)
-    open_world.solve()
-    plain = open_world.channel.of("totals")["a"]
+    simulation = hospitals(rows, ClosedForm(penalty=PENALTY), parts, secure=True)
+    simulation.solve()
+    seen = simulation.channel.of("totals")["a"]
+    open_simulation = hospitals(rows, ClosedForm(penalty=PENALTY), parts)
+    open_simulation.solve()
+    plain = open_simulation.channel.of("totals")["a"]
     shown = torch.cat([torch.as_tensor(part).double().flatten() for part in seen.values()])
     secret = torch.cat(
         [torch.as_tensor(part).double().flatten() for part in plain.values()]
@@ -476,12 +476,12 @@ def test_a_wrong_field_is_refused(fields: dict[str, object], message: str) -> No
 
 
 def test_another_model_is_refused_with_the_way_out() -> None:
-    world = hospitals(rows_with_classes(), ClosedForm(), HALVES)
+    simulation = hospitals(rows_with_classes(), ClosedForm(), HALVES)
     network = Layout.of(MLP((FEATURES,), CLASSES, hidden=(3,)))
-    for site in world.members.values():
+    for site in simulation.members.values():
         site.parts = replace(site.parts, layout=network)
     with pytest.raises(RuntimeError, match=r"has body.1.weight, .*; set model=linear"):
-        world.solve()
+        simulation.solve()
 
 
 def test_two_closes_of_one_site_show_the_row_that_it_added() -> None:
@@ -492,8 +492,8 @@ def test_two_closes_of_one_site_show_the_row_that_it_added() -> None:
     after = hospitals(rows, ClosedForm(), [*parts[:2], range(40, 60)])
     after.solve()
 
-    def products(world: Hospitals, site: str) -> Tensor:
-        return torch.as_tensor(world.channel.of("totals")[site]["products"])
+    def products(simulation: Hospitals, site: str) -> Tensor:
+        return torch.as_tensor(simulation.channel.of("totals")[site]["products"])
 
     difference = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
     upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
@@ -511,11 +511,11 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
     parts = [range(0, 20), range(20, 40), range(40, 59)]
     seen = []
     for last in (range(40, 59), range(40, 60)):
-        world = hospitals(
+        simulation = hospitals(
             rows, ClosedForm(penalty=PENALTY), [*parts[:2], last], secure=True
         )
-        world.solve()
-        parts_sent = world.channel.of("totals")["c"].values()
+        simulation.solve()
+        parts_sent = simulation.channel.of("totals")["c"].values()
         seen.append(torch.cat([torch.as_tensor(p).double().flatten() for p in parts_sent]))
     difference = seen[1] - seen[0]
     expected = torch.outer(rows.z[59], rows.z[59])[0]
@@ -582,10 +582,10 @@ def test_weights_and_centers_that_were_not_agreed_on_are_refused() -> None:
 
 
 def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
-    assert set(ClosedForm().contract.verbs) == {"totals", "left_out"}
-    assert set(ClosedForm(reveal="head").contract.verbs) == {"totals", "fitted"}
+    assert set(ClosedForm().contract.disclosures) == {"totals", "left_out"}
+    assert set(ClosedForm(reveal="head").contract.disclosures) == {"totals", "fitted"}
     everything = ClosedForm(balance="class", passes=2, local_head="own")
-    assert set(everything.contract.verbs) == {
+    assert set(everything.contract.disclosures) == {
         *("class_counts", "center", "totals", "left_out", "local"),
     }
 
@@ -599,8 +599,8 @@ def test_a_leverage_that_is_none_is_refused(leverage: float) -> None:
 def test_no_head_makes_one_row_outweigh_all_others() -> None:
     """Check a classifier under which only the outermost example has a large residual."""
     method = ClosedForm(reveal="head")
-    world = hospitals(rows_with_classes(), method, HALVES)
-    view = SiteView(world.members["a"], 0)
+    simulation = hospitals(rows_with_classes(), method, HALVES)
+    view = SiteView(simulation.members["a"], 0)
     n = len(view.labels)
     weight = torch.zeros(FEATURES, CLASSES, dtype=torch.float64)
     weight[0] = 1e9
@@ -613,6 +613,8 @@ def test_no_head_makes_one_row_outweigh_all_others() -> None:
 
 
 def test_a_site_without_labels_has_a_head_of_its_own_that_is_0() -> None:
-    world = hospitals(rows_with_classes(), ClosedForm(local_head="own"), [[], range(60)])
-    world.solve()
-    assert world.members["a"].memory["local"]["w"].abs().max() == 0
+    simulation = hospitals(
+        rows_with_classes(), ClosedForm(local_head="own"), [[], range(60)]
+    )
+    simulation.solve()
+    assert simulation.members["a"].memory["local"]["w"].abs().max() == 0

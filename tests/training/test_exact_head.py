@@ -22,15 +22,15 @@ from fallow.core.types import State
 from fallow.core.values import SenderFacts, resolve_dims
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.exact_head import ExactHead
+from tests.simulations import Forgetful
 from tests.training.closed import CLASSES, FEATURES, rows_with_classes, targets
-from tests.worlds import Forgetful
 
 HIDDEN = 5
 HALVES = (range(0, 20), range(20, 50))  # ten more examples are unlabeled
@@ -132,11 +132,11 @@ def test_many_rows_have_the_units_of_all_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_scores_the_model_with_its_exact_head() -> None:
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
+    simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
 
     def run(head: Literal["trained", "exact"]) -> fl.Run:
         return fl.run(
-            world,
+            simulation,
             "random",
             training="fedavg",
             model=fl.MLP(),
@@ -166,13 +166,17 @@ def test_a_run_scores_the_model_with_its_exact_head() -> None:
 def test_where_there_is_no_head_to_solve_for_it_says_so(
     settings: dict[str, Any], message: str
 ) -> None:
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
+    simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     with pytest.raises(ValueError, match=message):
         fl.run(
-            world, "random", cycles=0, head="exact", **{"training": "fedavg", **settings}
+            simulation,
+            "random",
+            cycles=0,
+            head="exact",
+            **{"training": "fedavg", **settings},
         )
 
 
 def test_a_recipe_without_it_keeps_its_digest() -> None:
-    assert Recipe("a").digest == Recipe("a", head="trained").digest
-    assert Recipe("a").digest != Recipe("a", head="exact").digest
+    assert ExperimentConfig("a").digest == ExperimentConfig("a", head="trained").digest
+    assert ExperimentConfig("a").digest != ExperimentConfig("a", head="exact").digest

@@ -92,13 +92,13 @@ def test_each_site_ranks_its_own_labels_as_a_simulation_does(
     rows = rows_with_classes() if is_class else rows_with_numbers()
     draw = torch.Generator().manual_seed(1)
     rows = rows._replace(s=torch.rand(60, generator=draw).double() * 3 + 0.1)
-    world = hospitals(
+    simulation = hospitals(
         rows, ClosedForm(label_ranks=True), PARTS, is_class=is_class, secure=secure
     )
-    penalty = float(world.solve()["penalty"])
+    penalty = float(simulation.solve()["penalty"])
     y = targets(rows, is_class)
     left_out = leave_each_out(rows.z, y, rows.s, penalty)
-    for part, site in zip(PARTS, world.members.values(), strict=True):
+    for part, site in zip(PARTS, simulation.members.values(), strict=True):
         ranks = site.memory[LABEL_RANKS]
         at = torch.tensor(list(part), dtype=torch.int64)
         if is_class:
@@ -115,9 +115,13 @@ def test_each_site_ranks_its_own_labels_as_a_simulation_does(
             output = outputs_of(model, rows.z[at[position]][None])[0]
             expected = output.argmax().double() if is_class else output[0]
             assert float(value) == pytest.approx(float(expected), abs=CLOSE)
-    replies = [verb for verb, answers in world.channel.answers if verb == LABEL_RANKS]
+    replies = [
+        function
+        for function, answers in simulation.channel.answers
+        if function == LABEL_RANKS
+    ]
     assert len(replies) == 1
-    counts = world.channel.of(LABEL_RANKS).values()
+    counts = simulation.channel.of(LABEL_RANKS).values()
     assert all(set(answer) == {"count"} for answer in counts)
 
 

@@ -17,6 +17,7 @@ from fallow.training import MaskedSolve, ServerSolve
 from fallow.training.masked_solve import shortest_solution
 from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
+from tests.simulations import Simulation
 from tests.strategies.regression import (
     EPS,
     bought,
@@ -31,32 +32,31 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import Simulation
 
 SIZES = (30, 2, 18)
 
 
-def world_with_labels(
+def simulation_with_labels(
     x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
 ) -> Simulation:
     """Return three sites with all labels and these weights."""
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
-    world = labeled(
+    simulation = labeled(
         federation(sites, Random(), solver=solver or MaskedSolve(), **more), targets
     )
     weights = torch.ones_like(y) if w is None else w
     for site, part in zip(
-        world.members.values(), torch.split(weights, list(SIZES)), strict=True
+        simulation.members.values(), torch.split(weights, list(SIZES)), strict=True
     ):
         site.weight = part
-    return world
+    return simulation
 
 
-def train_round(world: Simulation, cycle: int = 0) -> State:
+def train_round(simulation: Simulation, cycle: int = 0) -> State:
     """Return the state of the coordinator after one round."""
-    site = world.members["a"]
-    ask = world.ask("training", cycle)
+    site = simulation.members["a"]
+    ask = simulation.ask("training", cycle)
     state: State = site.parts.methods["training"].round(
         site.parts.fresh(torch.Generator()), ask
     )
@@ -64,10 +64,10 @@ def train_round(world: Simulation, cycle: int = 0) -> State:
     return state
 
 
-def solve(world: Simulation) -> Tensor:
+def solve(simulation: Simulation) -> Tensor:
     """Return the (d + 1,) slopes and bias that every site uses."""
-    state = train_round(world)
-    (first, *others) = world.members.values()
+    state = train_round(simulation)
+    (first, *others) = simulation.members.values()
     method = first.parts.methods["training"]
     solution: Tensor = method.deploy(state, first.memory)["w"]
     for site in others:
@@ -96,8 +96,10 @@ def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
 def test_it_is_weighted_least_squares_over_all_sites() -> None:
     x, y, w = data()
-    assert_close(solve(world_with_labels(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11)
-    plain = solve(world_with_labels(x, y, MaskedSolve(weighted=False), w))
+    assert_close(
+        solve(simulation_with_labels(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11
+    )
+    plain = solve(simulation_with_labels(x, y, MaskedSolve(weighted=False), w))
     assert_close(plain, clear(x, y, torch.ones_like(y)), rtol=0, atol=1e-11)
 
 
@@ -120,7 +122,10 @@ def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> Non
     truth = draws(7, name="truth")
     w = (3 * draws(50, name="weight")).exp()
     assert_close(
-        solve(world_with_labels(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8
+        solve(simulation_with_labels(x, with_ones(x) @ truth, w=w)),
+        truth,
+        rtol=0,
+        atol=1e-8,
     )
 
 
@@ -141,7 +146,7 @@ def test_it_is_the_model_of_server_solve(x: Tensor, ridge: float) -> None:
     y = x[:, 0] + draws(50, name="noise")
     w = draws(50, name="weight").exp()
     masked, totals = (
-        solve(world_with_labels(x, y, m(ridge=ridge), w))
+        solve(simulation_with_labels(x, y, m(ridge=ridge), w))
         for m in (MaskedSolve, ServerSolve)
     )
     size = x.std(0)
@@ -160,7 +165,10 @@ def test_predictions_are_right_for_columns_that_are_almost_the_same(power: int) 
     plain = with_ones(x) @ clear(x, y, w)
     tolerance = max(1e-9, 100 * EPS * condition) * float(plain.abs().max())
     assert_close(
-        with_ones(x) @ solve(world_with_labels(x, y, w=w)), plain, rtol=0, atol=tolerance
+        with_ones(x) @ solve(simulation_with_labels(x, y, w=w)),
+        plain,
+        rtol=0,
+        atol=tolerance,
     )
 
 
@@ -170,7 +178,7 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
     plain = torch.linalg.lstsq(s[:, None] * x, (s * y)[:, None]).solution.squeeze(1)
     for bias in (True, False):
         solution = solve(
-            world_with_labels(x, y, MaskedSolve(intercept=False), w, bias=bias)
+            simulation_with_labels(x, y, MaskedSolve(intercept=False), w, bias=bias)
         )
         assert_close(solution[:5], plain, rtol=0, atol=1e-11)
         assert solution[5:].tolist() == [0.0] * bias
@@ -188,9 +196,9 @@ def test_every_mode_and_every_solver_give_the_same_model(rank: int) -> None:
     solutions = []
     for strategy in SELECTIONS.values():
         for solver in (MaskedSolve(), ServerSolve()):
-            world = federation(sites, strategy, solver=solver)
-            picked(world, 6)
-            solutions += [solve(bought(world, y))]
+            simulation = federation(sites, strategy, solver=solver)
+            picked(simulation, 6)
+            solutions += [solve(bought(simulation, y))]
     for other in solutions[1:]:
         assert_close(other, solutions[0], rtol=0, atol=1e-8)
 
@@ -199,10 +207,10 @@ def test_every_mode_and_every_solver_give_the_same_model(rank: int) -> None:
 def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
     sites = table()
     y = {name: x[:, 0] ** 2 for name, x in sites.items()}
-    world = federation(sites, strategy, solver=MaskedSolve())
-    picked(world, 100)
+    simulation = federation(sites, strategy, solver=MaskedSolve())
+    picked(simulation, 100)
     plain = clear(stacked(sites), stacked(y), torch.ones(60).double())
-    assert_close(solve(bought(world, y)), plain, rtol=0, atol=1e-10)
+    assert_close(solve(bought(simulation, y)), plain, rtol=0, atol=1e-10)
 
 
 # -- the federation --------------------------------------------------------------------
@@ -211,17 +219,17 @@ def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
 def test_it_is_the_same_as_bytes() -> None:
     x, y, w = data()
     assert torch.equal(
-        solve(world_with_labels(x, y, w=w, runtime=SerializingChannel)),
-        solve(world_with_labels(x, y, w=w)),
+        solve(simulation_with_labels(x, y, w=w, runtime=SerializingChannel)),
+        solve(simulation_with_labels(x, y, w=w)),
     )
 
 
 def test_the_server_holds_a_model_that_it_cannot_read() -> None:
     x, y, w = data()
-    world = world_with_labels(x, y, w=w)
-    state = train_round(world)
-    model = solve(world)
-    q = world.members["b"].memory["turn/a"]["q"]
+    simulation = simulation_with_labels(x, y, w=w)
+    state = train_round(simulation)
+    model = solve(simulation)
+    q = simulation.members["b"].memory["turn/a"]["q"]
     theta = q @ state["w"]
     assert float((theta - state["w"]).abs().max()) > 0.01 * float(theta.norm())
     assert float(theta.norm()) == pytest.approx(float(state["w"].norm()))  # its length does
@@ -230,9 +238,9 @@ def test_the_server_holds_a_model_that_it_cannot_read() -> None:
 
 def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     x, y, w = data()
-    world = world_with_labels(x, y, w=w)
-    train_round(world)
-    shown = {row["verb"]: row for row in world.shown.rows()}
+    simulation = simulation_with_labels(x, y, w=w)
+    train_round(simulation)
+    shown = {row["function"]: row for row in simulation.shown.rows()}
     n = 50
     d = 5
     k = 6
@@ -246,12 +254,12 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
 
 def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None:
     x, y, w = data()
-    world, channel = overheard(world_with_labels(x, y, w=w))
+    simulation, channel = overheard(simulation_with_labels(x, y, w=w))
     for cycle in range(2):
-        train_round(world, cycle)
+        train_round(simulation, cycle)
     first, second = (channel.answered("masked", at)["a"]["targets"] for at in (0, 1))
     assert float((first - second).abs().max()) > 0.01
-    site = world.members["a"]
+    site = simulation.members["a"]
     s_y = w[:30].sqrt() * y[:30]
     bare = [
         unmix(first, site.streams(p, 0), 6) for p in ("mask of labeled examples", "mask")
@@ -267,20 +275,20 @@ def test_a_site_without_labels_changes_nothing() -> None:
     x, y, _ = data()
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
-    world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
-    solution = solve(labeled(world, {**targets, "d": y[:0]}))
-    assert_close(solution, solve(world_with_labels(x, y)), rtol=0, atol=1e-12)
+    simulation = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
+    solution = solve(labeled(simulation, {**targets, "d": y[:0]}))
+    assert_close(solution, solve(simulation_with_labels(x, y)), rtol=0, atol=1e-12)
 
 
 def test_where_nobody_has_a_label_the_model_stays() -> None:
-    world = federation(shared(draws(50, 5), SIZES), Random(), solver=MaskedSolve())
-    assert solve(world).tolist() == [0.0] * 6
+    simulation = federation(shared(draws(50, 5), SIZES), Random(), solver=MaskedSolve())
+    assert solve(simulation).tolist() == [0.0] * 6
 
 
 def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
     x, y, w = data()
     x[:, 0] = 1000 * x[:, 0] + 1e4
-    solution = solve(world_with_labels(x.float(), y.float(), w=w.float()))
+    solution = solve(simulation_with_labels(x.float(), y.float(), w=w.float()))
     assert solution.dtype == torch.float32
     expected = clear(x.float().double(), y.float().double(), w.float().double())
     assert_close(solution.double(), expected, rtol=1e-6, atol=0)
@@ -291,13 +299,13 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
 
 def test_a_round_without_some_sites_is_refused() -> None:
     x, y, _ = data()
-    world = world_with_labels(x, y)
-    ask = world.ask("training")
+    simulation = simulation_with_labels(x, y)
+    ask = simulation.ask("training")
     ask.cohort = ("a", "b")
     with pytest.raises(
         ValueError, match=r"needs all 3 sites .* has 2: .* set participation=1"
     ):
-        MaskedSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)
+        MaskedSolve().round(simulation.members["a"].parts.fresh(torch.Generator()), ask)
 
 
 @pytest.mark.parametrize(
@@ -312,19 +320,19 @@ def test_what_reads_single_answers_says_that_secure_sums_are_not_for_it(
 
 def test_secure_sums_stop_masked_rows_at_the_site() -> None:
     x, y, _ = data()
-    world = world_with_labels(x, y, privacy=SECURE)
-    ask = asking(world)
+    simulation = simulation_with_labels(x, y, privacy=SECURE)
+    ask = asking(simulation)
     ask.owner = "training"
     with pytest.raises(
         ValueError, match="does not answer 'masked' by each: with secure aggregation"
     ):
-        MaskedSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)
+        MaskedSolve().round(simulation.members["a"].parts.fresh(torch.Generator()), ask)
 
 
 def test_a_model_that_is_not_linear_is_refused_by_name() -> None:
     x, y, _ = data()
     with pytest.raises(RuntimeError, match=r"use masked-solve:intercept=false"):
-        solve(world_with_labels(x, y, bias=False))
+        solve(simulation_with_labels(x, y, bias=False))
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf")])

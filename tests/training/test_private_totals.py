@@ -51,17 +51,17 @@ def noised(
 ) -> Hospitals:
     """Return sites with noise of this ε."""
     data = rows or rows_with_classes()
-    world = hospitals(data, method or ClosedForm(delta=DELTA), PARTS, **how)
-    for site in world.members.values():
+    simulation = hospitals(data, method or ClosedForm(delta=DELTA), PARTS, **how)
+    for site in simulation.members.values():
         privacy = replace(site.parts.privacy, epsilon=epsilon)
         site.parts = replace(site.parts, privacy=privacy)
-    return world
+    return simulation
 
 
-def release_of(world: Hospitals, site: str = "a") -> Release:
-    method = world.method
+def release_of(simulation: Hospitals, site: str = "a") -> Release:
+    method = simulation.method
     assert isinstance(method, ClosedForm)
-    return method.noisy_totals(SiteView(world.members[site], 0))
+    return method.noisy_totals(SiteView(simulation.members[site], 0))
 
 
 # -- sensitivity -----------------------------------------------------------------------
@@ -111,9 +111,9 @@ def test_rows_are_cut_to_length_1_and_shorter_ones_stay() -> None:
 def test_weights_of_rows_change_nothing() -> None:
     """Check weights, since one of 1,000 would multiply the sensitivity by 1,000."""
     plain = release_of(noised(1.0))
-    world = noised(1.0)
-    world.members["a"].weight *= 1000
-    assert torch.equal(release_of(world).counts, plain.counts)
+    simulation = noised(1.0)
+    simulation.members["a"].weight *= 1000
+    assert torch.equal(release_of(simulation).counts, plain.counts)
 
 
 def test_what_is_read_back_are_the_products() -> None:
@@ -137,13 +137,13 @@ def test_totals_of_another_length_are_refused_in_words() -> None:
 # -- the noise -------------------------------------------------------------------------
 
 
-def noise_in(world: Hospitals) -> Tensor:
+def noise_in(simulation: Hospitals) -> Tensor:
     """Return the noise on the aggregates, over all values sent."""
-    world.solve()
-    sent = world.channel.of("noisy_totals")
+    simulation.solve()
+    sent = simulation.channel.of("noisy_totals")
     parts = [
-        torch.as_tensor(sent[name]["noisy"]) - release_of(world, name).counts
-        for name in world.members
+        torch.as_tensor(sent[name]["noisy"]) - release_of(simulation, name).counts
+        for name in simulation.members
     ]
     return torch.stack(parts)
 
@@ -157,10 +157,10 @@ def test_each_site_adds_noise_that_is_enough_for_it_alone() -> None:
 
 
 def test_the_size_of_the_noise_is_read_off_zeros() -> None:
-    world = noised(0.5)
-    world.solve()
-    sent = world.channel.of("noisy_totals")
-    total = sum(torch.as_tensor(sent[name]["noisy"]) for name in world.members)
+    simulation = noised(0.5)
+    simulation.solve()
+    sent = simulation.channel.of("noisy_totals")
+    total = sum(torch.as_tensor(sent[name]["noisy"]) for name in simulation.members)
     assert isinstance(total, Tensor)
     scale = read_products(total, weights=(FEATURES + 1) * CLASSES).scale
     expected = 3**0.5 * scale_of(SENSITIVITY, rho_of(0.5, DELTA))
@@ -170,11 +170,13 @@ def test_the_size_of_the_noise_is_read_off_zeros() -> None:
 def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
     """Check one example at a site, whose products without noise would disclose it."""
     rows = rows_with_classes()
-    world = hospitals(rows, ClosedForm(delta=DELTA), [[0], range(1, 30), range(30, 60)])
-    for site in world.members.values():
+    simulation = hospitals(
+        rows, ClosedForm(delta=DELTA), [[0], range(1, 30), range(30, 60)]
+    )
+    for site in simulation.members.values():
         site.parts = replace(site.parts, privacy=Privacy(epsilon=1.0))
-    world.solve()
-    sent = torch.as_tensor(world.channel.of("noisy_totals")["a"]["noisy"])
+    simulation.solve()
+    sent = torch.as_tensor(simulation.channel.of("noisy_totals")["a"]["noisy"])
     row = cut_rows(rows.z[:1])[0]
 
     def likeness(numbers: Tensor) -> float:
@@ -183,7 +185,7 @@ def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
             row.norm()
         )
 
-    assert likeness(release_of(world).counts) == pytest.approx(1.0)
+    assert likeness(release_of(simulation).counts) == pytest.approx(1.0)
     assert likeness(sent) < 0.9
 
 
@@ -254,9 +256,11 @@ def test_the_temperature_stays_on_its_grid(variance: float) -> None:
 
 
 def test_one_exchange_is_all_that_sites_are_asked() -> None:
-    world = noised(1.0)
-    state = world.solve()
-    assert {verb for verb, _ in world.channel.answers} - {"local"} == {"noisy_totals"}
+    simulation = noised(1.0)
+    state = simulation.solve()
+    assert {function for function, _ in simulation.channel.answers} - {"local"} == {
+        "noisy_totals"
+    }
     assert {"w", "penalty", "temperature"} <= state.keys()
     assert "left_out" not in state
 
@@ -276,11 +280,11 @@ def test_secure_sums_say_the_same() -> None:
 
 
 def test_it_learns_where_there_are_rows_enough_for_the_noise() -> None:
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
+    simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     scores = {}
     for epsilon in (0.1, 8.0, HUGE):
         run = fl.run(
-            world,
+            simulation,
             "random",
             training=fl.ClosedForm(delta=DELTA),
             encoder="identity",
@@ -297,9 +301,9 @@ def test_it_learns_where_there_are_rows_enough_for_the_noise() -> None:
 
 def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> None:
     """Check that the privacy cost is not shared either."""
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
+    simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     study = fl.compare(
-        world,
+        simulation,
         [
             "random@training=closed-form:delta=1e-5@privacy.epsilon=0.5",
             "random@training=closed-form:delta=1e-5@privacy.epsilon=500",
@@ -340,10 +344,10 @@ def test_a_delta_that_protects_nothing_is_refused(delta: float) -> None:
 
 
 def run(training: Any, epsilon: float | None, **settings: Any) -> fl.Run:
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
+    simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     privacy = fl.Privacy(epsilon=epsilon)
     return fl.run(
-        world,
+        simulation,
         "random",
         training=training,
         privacy=privacy,
@@ -373,8 +377,8 @@ def test_personal_and_exact_heads_are_refused_under_epsilon(training: str) -> No
 
 def test_a_site_that_was_promised_noise_answers_nothing_without_it() -> None:
     method = ClosedForm(delta=DELTA)
-    assert set(method.contract.verbs) == {"noisy_totals"}
-    assert "noisy_totals" not in ClosedForm().contract.verbs
+    assert set(method.contract.disclosures) == {"noisy_totals"}
+    assert "noisy_totals" not in ClosedForm().contract.disclosures
 
 
 def test_numbers_to_predict_are_refused() -> None:
@@ -383,6 +387,6 @@ def test_numbers_to_predict_are_refused() -> None:
 
 
 def test_delta_is_part_of_the_digest() -> None:
-    plain = fl.Recipe("a", training=fl.Spec("closed-form"))
-    recipe = fl.Recipe("a", training=fl.Spec("closed-form", {"delta": 1e-5}))
-    assert plain.digest != recipe.digest
+    plain = fl.ExperimentConfig("a", training=fl.Spec("closed-form"))
+    config = fl.ExperimentConfig("a", training=fl.Spec("closed-form", {"delta": 1e-5}))
+    assert plain.digest != config.digest

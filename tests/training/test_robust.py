@@ -20,12 +20,12 @@ from fallow.core.types import Answer, State
 from fallow.engine import Stacked
 from fallow.experiment.methods import methods_of
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import FedAvg, Robust
 from tests.engine.jobs import mlp, norm
 from tests.laws.test_training_laws import federated
-from tests.worlds import Forgetful
+from tests.simulations import Forgetful
 
 CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 START: State = {"w": torch.tensor([1.0, 1.0]), "stats": torch.tensor([0.5])}
@@ -252,9 +252,11 @@ def test_the_executors_agree(rule: Any) -> None:
 
 
 def test_secure_sums_are_refused_before_anything_starts() -> None:
-    recipe = Recipe("a", training=Spec("robust"), privacy=Privacy(secure_sum=True))
+    config = ExperimentConfig(
+        "a", training=Spec("robust"), privacy=Privacy(secure_sum=True)
+    )
     with pytest.raises(ValueError, match="robust"):
-        methods_of(recipe)
+        methods_of(config)
 
 
 @pytest.mark.parametrize(

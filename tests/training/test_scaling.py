@@ -15,8 +15,8 @@ from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
 from fallow.transport.serialized import SerializingChannel
+from tests.simulations import Forgetful, Simulation
 from tests.strategies.regression import draws, federation, shared, stacked
-from tests.worlds import Forgetful, Simulation
 
 SCALING = Scaling()
 
@@ -24,15 +24,15 @@ SCALING = Scaling()
 def agreeing(
     sites: dict[str, Tensor], runtime: Any = InProcessChannel
 ) -> tuple[Simulation, Ask]:
-    world = federation(sites, SCALING, runtime=runtime)
-    verbs = SCALING.contract.verbs
-    return world, Ask(
-        world.channel,
+    simulation = federation(sites, SCALING, runtime=runtime)
+    disclosures = SCALING.contract.disclosures
+    return simulation, Ask(
+        simulation.channel,
         Forgetful(),
-        world.shown,
+        simulation.shown,
         ExchangeKey("query", "query"),
         "query",
-        reveals=verbs,
+        reveals=disclosures,
     )
 
 
@@ -50,41 +50,41 @@ def rows_of(site: LocalSite) -> Tensor:
 @pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_the_units_are_those_of_the_pooled_rows(runtime: Any) -> None:
     sites = table()
-    world, ask = agreeing(sites, runtime)
+    simulation, ask = agreeing(sites, runtime)
     features = SCALING.of_features(ask)
     x = stacked(sites)
     torch.testing.assert_close(features["mean"], x.mean(0))
     torch.testing.assert_close(features["std"], x.std(0, correction=0), rtol=1e-6, atol=0)
-    seen = torch.cat([rows_of(site) for site in world.members.values()])
+    seen = torch.cat([rows_of(site) for site in simulation.members.values()])
     torch.testing.assert_close(seen.std(0, correction=0), torch.ones(3, dtype=seen.dtype))
 
 
 def test_a_constant_column_is_0_everywhere_and_a_narrow_one_is_not() -> None:
     x = draws(20, 2)
     x = torch.stack([torch.full((20,), 0.1, dtype=x.dtype), 1e-9 * x[:, 0] + 1.0], 1)
-    world, ask = agreeing(shared(x, (11, 8, 1)))
+    simulation, ask = agreeing(shared(x, (11, 8, 1)))
     features = SCALING.of_features(ask)
     assert features["std"][0] == 0 and features["std"][1] > 0
-    for site in world.members.values():
+    for site in simulation.members.values():
         assert bool((rows_of(site)[:, 0] == 0).all())
 
 
 def test_labeled_rows_count_and_keep_their_labels() -> None:
     sites = table()
-    world, ask = agreeing(sites)
-    world.members["a"].buy([Label(3, 5.0, 0), Label(9, 11.0, 0)])
+    simulation, ask = agreeing(sites)
+    simulation.members["a"].buy([Label(3, 5.0, 0), Label(9, 11.0, 0)])
     torch.testing.assert_close(SCALING.of_features(ask)["mean"], stacked(sites).mean(0))
     targets = SCALING.of_targets(ask)
     assert targets is not None
     assert (float(targets["mean"]), float(targets["std"])) == (8.0, 3.0)
-    assert world.members["a"].labels.tolist() == [-1.0, 1.0]
-    world.members["a"].forget()  # scaling persists over cycles
-    assert world.members["a"].labels.tolist() == [-1.0, 1.0]
+    assert simulation.members["a"].labels.tolist() == [-1.0, 1.0]
+    simulation.members["a"].forget()  # scaling persists over cycles
+    assert simulation.members["a"].labels.tolist() == [-1.0, 1.0]
 
 
 def test_equal_numbers_have_a_unit() -> None:
-    world, ask = agreeing(table())
-    world.members["b"].buy([Label(0, 4.0, 0), Label(1, 4.0, 0)])
+    simulation, ask = agreeing(table())
+    simulation.members["b"].buy([Label(0, 4.0, 0), Label(1, 4.0, 0)])
     targets = SCALING.of_targets(ask)
     assert targets is not None
     assert float(targets["std"]) == 1.0

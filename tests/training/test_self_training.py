@@ -276,10 +276,10 @@ def test_a_fold_of_very_few_examples_is_never_shown() -> None:
     rows, unlabeled = clusters()
     z = rows.z.clone()
     z[4:] = z[0]
-    world = sites_of(Rows(z, torch.arange(LABELED) % 2, rows.s), unlabeled)
-    state = world.solve()
+    simulation = sites_of(Rows(z, torch.arange(LABELED) % 2, rows.s), unlabeled)
+    state = simulation.solve()
     assert float(state["unlabeled"]) == 0
-    asked = [verb for verb, _ in world.channel.answers]
+    asked = [function for function, _ in simulation.channel.answers]
     assert asked.count("totals") == 1
     assert "unlabeled_totals" not in asked
 

@@ -15,6 +15,7 @@ from fallow.training.masked_solve import MaskedSolve
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
 from tests.privacy.federation import SECURE, Losing, asking
+from tests.simulations import Simulation
 from tests.strategies.regression import (
     ANYWHERE,
     draws,
@@ -23,7 +24,6 @@ from tests.strategies.regression import (
     shared,
     with_ones,
 )
-from tests.worlds import Simulation
 
 SIZES = (12, 9, 5, 7)
 WAY_OUT = "3 of 4 sites replied to .* run again with --resume when they are connected"
@@ -37,20 +37,20 @@ def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return shared(x, SIZES), shared(y, SIZES)
 
 
-def world_with_labels(
+def simulation_with_labels(
     solver: Any, privacy: Privacy | None = None, far: float = 0.0
 ) -> Simulation:
     x, y = rows(far)
     return labeled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
 
 
-def train_round(world: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
+def train_round(simulation: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
     """Return the model of a round in which site b is silent in one exchange."""
-    site = world.members["b"]
+    site = simulation.members["b"]
     solver = site.parts.methods["training"]
-    channel = Losing(world.channel, {} if lost is None else {lost: ["b"]})
+    channel = Losing(simulation.channel, {} if lost is None else {lost: ["b"]})
     ask = replace(
-        asking(world, channel), key=ExchangeKey("train", "round"), owner="training"
+        asking(simulation, channel), key=ExchangeKey("train", "round"), owner="training"
     )
     state = solver.round(site.parts.fresh(torch.Generator()), ask)
     ask.flush()
@@ -65,12 +65,12 @@ def train_round(world: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
 def test_a_solution_is_that_of_all_sites_or_there_is_none(
     solver: Any, privacy: Privacy | None
 ) -> None:
-    whole, channel = train_round(world_with_labels(solver, privacy), None)
+    whole, channel = train_round(simulation_with_labels(solver, privacy), None)
     sums = [n for n, (asked, _) in enumerate(channel.seen) if asked.steps[-1].kind != "fit"]
     stopped = 0
     for n in sums:
         try:
-            result, _ = train_round(world_with_labels(solver, privacy), n)
+            result, _ = train_round(simulation_with_labels(solver, privacy), n)
         except RuntimeError as error:
             assert "3 of 4 sites replied" in str(error)
             stopped += 1
@@ -84,9 +84,9 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
 @pytest.mark.parametrize("what", ["of_features", "of_targets"])
 @pytest.mark.parametrize("exchange", [0, 1])
 def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int) -> None:
-    world = world_with_labels(Scaling())
+    simulation = simulation_with_labels(Scaling())
     ask = replace(
-        asking(world, Losing(world.channel, {exchange: ["b"]})),
+        asking(simulation, Losing(simulation.channel, {exchange: ["b"]})),
         owner="training",
         key=ExchangeKey("train", "targets"),
     )
@@ -100,7 +100,7 @@ def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int
 @pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])
 @pytest.mark.parametrize("far", [1e7, 1e9])
 def test_a_column_far_from_zero_counts(solver: Any, far: float) -> None:
-    w, _ = train_round(world_with_labels(solver, far=far), None)
+    w, _ = train_round(simulation_with_labels(solver, far=far), None)
     x, y = (torch.cat([*part.values()]) for part in rows(far))
     near = x - torch.tensor([0, far, 0, 0])
     plain = torch.linalg.lstsq(with_ones(near), y[:, None]).solution[:, 0]
@@ -119,8 +119,8 @@ def test_a_column_that_differs_by_rounding_alone_is_constant(solver: Any) -> Non
 def test_a_column_too_small_for_masked_sums_is_refused_and_not_made_0() -> None:
     x, _ = rows()
     small = {name: part * torch.tensor([1, 1e-8, 1, 0]) for name, part in x.items()}
-    world = federation(small, Scaling(), privacy=SECURE)
+    simulation = federation(small, Scaling(), privacy=SECURE)
     with pytest.raises(
         ValueError, match="column 1 is constant up to rounding, or too small"
     ):
-        Scaling().of_features(asking(world))
+        Scaling().of_features(asking(simulation))

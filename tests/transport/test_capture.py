@@ -17,7 +17,7 @@ from fallow.deployment import coordinator
 from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import Reply, open_reply
 from fallow.transport.kinds import HTTPS
@@ -38,7 +38,7 @@ from tests.transport.capture import Tap, everything, messages, tapped
 
 OTHER, FIRST = "chur", 8  # examples that come with labels
 LONG = 900.0  # seconds; a busy machine takes minutes
-STUDY = Recipe(
+STUDY = ExperimentConfig(
     "alps",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -99,7 +99,7 @@ class Captured:
 @contextmanager
 def captured(
     folder: Path,
-    recipe: Recipe,
+    config: ExperimentConfig,
     until: str | None = None,
     policy: NamePolicy = BUILT_IN,
     transport: str = HTTPS,
@@ -111,14 +111,14 @@ def captured(
     folder = folder / FOLDER
     (folder / "alike").mkdir(parents=True)
     both = (OTHER, PLANTED)
-    alike = planted(folder / "alike", recipe, names=both, first=FIRST, policy=policy)
+    alike = planted(folder / "alike", config, names=both, first=FIRST, policy=policy)
     schema = alike.agreement.schema
     port = free_port()
     done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.StudyPlan(
         "alps",
-        recipe,
+        config,
         schema,
         (OTHER, PLANTED),
         0,
@@ -127,13 +127,16 @@ def captured(
         transport=transport,
         plan=AnswerPlan(answers=2, send_agreement=True),
     )
-    office = CoordinatorFolder.create(
+    coordinator_folder = CoordinatorFolder.create(
         folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
     )
-    study = Real(folder, alike, office, {})
+    study = Real(folder, alike, coordinator_folder, {})
     people = Thread(target=label_all, args=(study, done), daemon=True)
     with ExitStack() as stack:
-        taps = {name: stack.enter_context(tapped(office.tls, port)) for name in plan.sites}
+        taps = {
+            name: stack.enter_context(tapped(coordinator_folder.tls, port))
+            for name in plan.sites
+        }
         for name, tap in taps.items():
             study.sites[name] = joined(study, name, tap.address)
         people.start()
@@ -160,14 +163,14 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
     )
     site = SiteFolder.create(
         study.folder / name,
-        study.office.path / "study.toml",
+        study.coordinator_folder.path / "study.toml",
         name=name,
         data=data,
         test=test,
-        allow=study.office.names.allowed,
+        allow=study.coordinator_folder.names.allowed,
         address=address,
     )
-    study.office.admit(site.path / "join.json")
+    study.coordinator_folder.admit(site.path / "join.json")
     return site
 
 
@@ -209,7 +212,7 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     tap = quiet.taps[PLANTED]
     output = quiet.replies()
     with closing(quiet.site.open_ledger()) as ledger:
-        answered = sum(line["exchanges"] for line in ledger.orders.traffic())
+        answered = sum(line["exchanges"] for line in ledger.instructions.traffic())
     lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
     assert (
         answered - 1 <= len(lasting) <= answered

@@ -20,7 +20,7 @@ from fallow.transport.envelope import (
 from tests.keys import key_of
 
 SECRET = bytes(range(32))
-ORDER = Instruction(study="d", run="r", site="a", key=key_of("0/query/0"), number=3)
+INSTRUCTION = Instruction(study="d", run="r", site="a", key=key_of("0/query/0"), number=3)
 REPLY = Reply(run="r", site="a", key=key_of("0/query/0"))
 
 
@@ -36,7 +36,7 @@ REPLY = Reply(run="r", site="a", key=key_of("0/query/0"))
 def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
     wrong: dict[str, Any], sentence: str
 ) -> None:
-    blob = sign_message(SECRET, replace(ORDER, **wrong))
+    blob = sign_message(SECRET, replace(INSTRUCTION, **wrong))
     with pytest.raises(Refusal) as refused:
         open_instruction(verify_key(SECRET), blob)
     assert str(refused.value) == f"a message from the coordinator is invalid: {sentence}"
@@ -46,12 +46,12 @@ def test_a_message_with_a_long_header_is_not_unpacked() -> None:
     """Unpacked values take 20 times as much memory; honest messages have a few KB."""
     numbers = [0] * 150_000
     reply = sign_message(SECRET, replace(REPLY, answer={"x": numbers}))
-    order = sign_message(SECRET, replace(ORDER, body={"x": numbers}))
+    instruction = sign_message(SECRET, replace(INSTRUCTION, body={"x": numbers}))
     tracemalloc.start()
     with pytest.raises(Refusal, match="from site a could not be read"):
         open_reply(verify_key(SECRET), reply, "a")
     with pytest.raises(Refusal, match="from the coordinator could not be read"):
-        open_instruction(verify_key(SECRET), order)
+        open_instruction(verify_key(SECRET), instruction)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * len(reply)

@@ -44,10 +44,12 @@ def make_check(method: Any = None, classes: int = 3, **settings: Any) -> Respons
     )
 
 
-def find_total_fault(border: ResponseCheck, answer: Answer, verb: str) -> str | None:
+def find_total_fault(
+    response_check: ResponseCheck, answer: Answer, function: str
+) -> str | None:
     """Return why the aggregate of both sites is implausible."""
-    sums = PlausibleSums(SecureSum(), SiteWeights(border), lambda event: None)
-    return sums.find_fault(answer, sorted(border.rows), "training", verb, None)
+    sums = PlausibleSums(SecureSum(), SiteWeights(response_check), lambda event: None)
+    return sums.find_fault(answer, sorted(response_check.rows), "training", function, None)
 
 
 TOTALS = Request(key_of("0/train/0/0"), "training", 0, 0, (Step("sum", "totals", {}),))
@@ -71,8 +73,8 @@ def test_products_of_rows_with_weights_are_taken(
     is_class: bool, n: int, weight: float
 ) -> None:
     answer = products(is_class, n, weight)
-    border = make_check(classes=3 * is_class)
-    assert border.check("a", TOTALS, answer) == answer
+    response_check = make_check(classes=3 * is_class)
+    assert response_check.check("a", TOTALS, answer) == answer
 
 
 def test_the_center_of_rows_with_weights_is_taken() -> None:
@@ -92,32 +94,32 @@ def losses(right: float, log: float = 3.0) -> Answer:
 
 @pytest.mark.parametrize("weight", [0.7, 1.0, 13.5])
 def test_right_answers_weigh_no_more_than_the_rows_that_were_added(weight: float) -> None:
-    border = make_check()
-    border.check("a", TOTALS, products(weight=weight))
-    assert border.check("a", LEFT_OUT, losses(7 * weight))
+    response_check = make_check()
+    response_check.check("a", TOTALS, products(weight=weight))
+    assert response_check.check("a", LEFT_OUT, losses(7 * weight))
     with pytest.raises(ValueError, match="the labeled rows weigh"):
-        border.check("a", LEFT_OUT, losses(7.1 * weight))
+        response_check.check("a", LEFT_OUT, losses(7.1 * weight))
 
 
 def test_no_row_loses_more_than_it_can() -> None:
-    border = make_check()
-    border.check("a", TOTALS, products(weight=1.0))
-    assert border.check("a", LEFT_OUT, losses(7.0, log=7 * 20_000))
+    response_check = make_check()
+    response_check.check("a", TOTALS, products(weight=1.0))
+    assert response_check.check("a", LEFT_OUT, losses(7.0, log=7 * 20_000))
     with pytest.raises(ValueError, match="no row loses more than"):
-        border.check("a", LEFT_OUT, losses(7.0, log=7 * 22_000))
+        response_check.check("a", LEFT_OUT, losses(7.0, log=7 * 22_000))
 
 
 def test_before_its_products_are_known_a_site_is_held_to_its_labels() -> None:
-    border = make_check()
+    response_check = make_check()
     with pytest.raises(ValueError, match="the labeled rows weigh 360 together"):
-        border.check("a", LEFT_OUT, losses(361.0))
+        response_check.check("a", LEFT_OUT, losses(361.0))
 
 
 def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
-    border = make_check()
-    assert find_total_fault(border, products(weight=1.0), "totals") is None
-    assert find_total_fault(border, losses(7.0), "left_out") is None
-    fault = find_total_fault(border, losses(8.0), "left_out")
+    response_check = make_check()
+    assert find_total_fault(response_check, products(weight=1.0), "totals") is None
+    assert find_total_fault(response_check, losses(7.0), "left_out") is None
+    fault = find_total_fault(response_check, losses(8.0), "left_out")
     assert fault == "right is 8, and the labeled rows weigh 7 together"
 
 
@@ -145,26 +147,28 @@ def make_border(**settings: Any) -> ResponseCheck:
 def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labels() -> (
     None
 ):
-    border = make_check(ClosedForm(weighted=False))
-    assert border.check("a", TOTALS, products(weight=1.0))
+    response_check = make_check(ClosedForm(weighted=False))
+    assert response_check.check("a", TOTALS, products(weight=1.0))
     with pytest.raises(ValueError, match="each of 7 labeled rows weighs 1 in this study"):
-        border.check("a", TOTALS, products(weight=1.5))
-    assert find_total_fault(border, products(weight=1.0), "totals") is None
-    fault = find_total_fault(border, products(weight=0.5), "totals")
+        response_check.check("a", TOTALS, products(weight=1.5))
+    assert find_total_fault(response_check, products(weight=1.0), "totals") is None
+    fault = find_total_fault(response_check, products(weight=0.5), "totals")
     assert fault is not None
     assert "they weigh 7" in fault
 
 
 def test_labeled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
     """After scaling, the sum of squared lengths is 60; the limit is twice that."""
-    border = make_border()
-    assert border.check("a", TOTALS, lengthened(120 / 7))
+    response_check = make_border()
+    assert response_check.check("a", TOTALS, lengthened(120 / 7))
     with pytest.raises(
         ValueError, match=r"squared lengths are 121 together, .* are 120 at"
     ):
-        border.check("a", TOTALS, lengthened(121 / 7))
-    assert find_total_fault(border, lengthened(120 / 7), "totals") is None
-    assert "are 120 at most" in str(find_total_fault(border, lengthened(121 / 7), "totals"))
+        response_check.check("a", TOTALS, lengthened(121 / 7))
+    assert find_total_fault(response_check, lengthened(120 / 7), "totals") is None
+    assert "are 120 at most" in str(
+        find_total_fault(response_check, lengthened(121 / 7), "totals")
+    )
 
 
 def test_rows_of_a_site_that_counts_for_less_in_units_may_be_longer() -> None:
@@ -210,7 +214,7 @@ def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
     rows = {
         site: end - start for site, (start, end) in zip("abcd", pairwise(cuts), strict=True)
     }
-    border = make_check(
+    response_check = make_check(
         ClosedForm(weighted=False),
         classes=10,
         rows=rows,
@@ -222,4 +226,4 @@ def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
     for site, (start, end) in zip("abcd", pairwise(cuts), strict=True):
         s = torch.ones(end - start, dtype=torch.float64)
         answer = totals_of(Labeled(z[start:end], y[start:end], s))
-        assert border.check(site, TOTALS, answer) == answer
+        assert response_check.check(site, TOTALS, answer) == answer

@@ -64,11 +64,11 @@ def members(store: Store) -> dict[str, LocalSite]:
 
 
 def door(
-    made: dict[str, LocalSite], journal: EventLog, runtime: type = InProcessChannel
+    made: dict[str, LocalSite], event_log: EventLog, runtime: type = InProcessChannel
 ) -> Ask:
     net = next(iter(made.values())).parts
     channel = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
-    return Ask(channel, journal, Disclosure(), ExchangeKey("train", "round"), "training")
+    return Ask(channel, event_log, Disclosure(), ExchangeKey("train", "round"), "training")
 
 
 def brought(site: LocalSite) -> dict[str, list[float]]:
@@ -77,11 +77,11 @@ def brought(site: LocalSite) -> dict[str, list[float]]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
+    return tmp_path / "event_log.sqlite"
 
 
 @pytest.fixture
-def journal(path: Path) -> Iterator[EventLog]:
+def event_log(path: Path) -> Iterator[EventLog]:
     made = EventLog(path)
     yield made
     made.close()
@@ -96,10 +96,10 @@ def count_messages(path: Path) -> int:
 
 @pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_again(
-    journal: EventLog, path: Path, runtime: type
+    event_log: EventLog, path: Path, runtime: type
 ) -> None:
-    made = members(journal)
-    door(made, journal, runtime).relay(Passing().model, ALL)
+    made = members(event_log)
+    door(made, event_log, runtime).relay(Passing().model, ALL)
     assert count_messages(path) == len(SITES)
     again = EventLog(path)
     for name, site in members(again).items():
@@ -111,10 +111,10 @@ def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_agai
 
 @pytest.mark.parametrize("store", [MemoryStore, None])
 def test_receivers_share_the_memory_of_what_they_received(
-    journal: EventLog, store: type | None
+    event_log: EventLog, store: type | None
 ) -> None:
-    made = members(store() if store else journal)
-    door(made, journal).relay(Passing().model, ALL)
+    made = members(store() if store else event_log)
+    door(made, event_log).relay(Passing().model, ALL)
     reopened = members(made["a"].store)
     for result in (made, reopened):
         of_d = {result[to].memory["model/d"]["w"].data_ptr() for to in "abc"}
@@ -122,14 +122,14 @@ def test_receivers_share_the_memory_of_what_they_received(
 
 
 def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
-    journal: EventLog, path: Path
+    event_log: EventLog, path: Path
 ) -> None:
-    made = members(journal)
-    ask = door(made, journal)
+    made = members(event_log)
+    ask = door(made, event_log)
     ask.relay(Passing().row, {"a": ["b"]})
     ask.relay(Passing().model, ALL)
     ask.relay(Passing().model, {"a": ["b"], "c": []}, plus=10.0)
-    for result in (made, members(journal)):
+    for result in (made, members(event_log)):
         assert brought(result["a"]) == {"row/b": [1.0], "model/b": [11.0]}
         assert brought(result["b"]) == {
             "model/a": [0.0],
@@ -142,27 +142,27 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
     )  # row/b, the new b, and all old ones, which b and d have
 
 
-def test_letters_that_no_site_holds_are_dropped(journal: EventLog, path: Path) -> None:
-    made = members(journal)
-    ask = door(made, journal)
+def test_letters_that_no_site_holds_are_dropped(event_log: EventLog, path: Path) -> None:
+    made = members(event_log)
+    ask = door(made, event_log)
     for turn in range(5):
         ask.relay(Passing().model, ALL, plus=float(turn))
         assert count_messages(path) == len(SITES)
     for site in made.values():
         site.forget()
-    journal.finish("0/train", {})
+    event_log.finish("0/train", {})
     assert count_messages(path) == 0
-    assert all(not site.memory for site in members(journal).values())
+    assert all(not site.memory for site in members(event_log).values())
 
 
-def test_a_relay_that_fails_changes_nothing(journal: EventLog) -> None:
-    made = members(journal)
-    ask = door(made, journal)
+def test_a_relay_that_fails_changes_nothing(event_log: EventLog) -> None:
+    made = members(event_log)
+    ask = door(made, event_log)
     ask.relay(Passing().model, ALL)
-    with pytest.raises(ZeroDivisionError), journal.transaction():
+    with pytest.raises(ZeroDivisionError), event_log.transaction():
         made["a"].receive("model", {})
         raise ZeroDivisionError
-    assert brought(members(journal)["a"]).keys() == {"model/b", "model/c", "model/d"}
+    assert brought(members(event_log)["a"]).keys() == {"model/b", "model/c", "model/d"}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_a_relay_that_fails_changes_nothing(journal: EventLog) -> None:
     ],
 )
 def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
-    journal = EventLog(path)
-    door(members(journal), journal).relay(Passing().model, ALL)
-    journal.close()
+    event_log = EventLog(path)
+    door(members(event_log), event_log).relay(Passing().model, ALL)
+    event_log.close()
     with sqlite3.connect(path) as db:
         db.execute(sql)
     db.close()
@@ -189,9 +189,9 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
 
 @pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
 def test_what_is_sent_is_received_in_number_and_in_bytes(
-    journal: EventLog, runtime: type
+    event_log: EventLog, runtime: type
 ) -> None:
-    ask = door(members(journal), journal, runtime)
+    ask = door(members(event_log), event_log, runtime)
     ask.relay(Passing().row, {"a": ["b", "c"], "b": ["c"], "d": []})
     before = ask.disclosure.entries["relay", "row"]["bytes_down"]
     ask.relay(Passing().row, {"a": ["c"]})
@@ -222,28 +222,28 @@ def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
-    journal = EventLog()
-    (*_, last) = ExperimentRun(build_environment(dpfl, 0, journal), journal).go()
+    event_log = EventLog()
+    (*_, last) = ExperimentRun(build_environment(dpfl, 0, event_log), event_log).go()
     sent = last["relayed"]["sent"]
     received = last["relayed"]["received"]
     assert sum(sent.values()) == sum(received.values()) > 0
     (row,) = [row for row in last["revealed"] if row["kind"] == "relay"]
     assert row["sent"] == sent
     plain = replace(dpfl, training=Spec("fedavg"))
-    journal = EventLog()
+    event_log = EventLog()
     assert (
         "relayed"
-        not in ExperimentRun(build_environment(plain, 0, journal), journal).go()[-1]
+        not in ExperimentRun(build_environment(plain, 0, event_log), event_log).go()[-1]
     )
 
 
 def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     dpfl: Any, tmp_path: Path
 ) -> None:
-    journal = EventLog()
-    world = build_environment(dpfl, 0, journal)
-    ExperimentRun(world, journal).go()
-    memory = {name: site.memory for name, site in world.members.items()}
+    event_log = EventLog()
+    simulation = build_environment(dpfl, 0, event_log)
+    ExperimentRun(simulation, event_log).go()
+    memory = {name: site.memory for name, site in simulation.members.items()}
     assert any(name.startswith("model/") for kept in memory.values() for name in kept)
     phases = Phases(tmp_path)
     done: Any = {"seconds": 1.0}  # of a phase, the only relevant field here

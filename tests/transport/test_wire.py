@@ -98,9 +98,9 @@ def test_a_request_comes_back_as_it_was() -> None:
     back = unpack_request(SOUND)
     assert replace(back, steps=()) == replace(REQUEST, steps=())
     for ours, theirs in zip(back.steps, REQUEST.steps, strict=True):
-        assert (ours.kind, ours.verb, ours.training_config) == (
+        assert (ours.kind, ours.function, ours.training_config) == (
             theirs.kind,
-            theirs.verb,
+            theirs.function,
             theirs.training_config,
         )
         assert same(ours.args, theirs.args)
@@ -156,7 +156,7 @@ def tree(node: Any, **tensors: Tensor) -> bytes:
 
 
 def with_step(**change: Any) -> bytes:
-    step = {"kind": "each", "verb": "v", "args": {}, "training_config": None, **change}
+    step = {"kind": "each", "function": "v", "args": {}, "training_config": None, **change}
     return pack({"key": "k", "owner": "query", "cycle": 0, "round": 0, "steps": [step]})
 
 
@@ -178,7 +178,7 @@ WRONG: list[bytes] = [
     *(pack(thing) for thing in NO_REQUESTS),
     with_step(kind="run"),
     with_step(kind=5),
-    with_step(verb=None),
+    with_step(function=None),
     with_step(args=[1]),
     with_step(args=None),
     with_step(masked=5),

@@ -14,9 +14,9 @@ import fallow as fl
 from fallow.core.extensions import OFFICIAL
 from fallow.core.names import NamePolicy, distribution_digest
 from fallow.deployment.building import build_study
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.settings.spec import Spec
-from tests.deployment.worlds import TINY, federation, rows
+from tests.deployment.simulations import TINY, federation, rows
 from tests.packages import forget
 from tests.study.test_export_model import run_on_digits, run_onnx
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("installed")
 def test_a_configuration_names_encoders_by_entry_points_and_imports_nothing() -> None:
     forget("fallow_encoders")
     for name in OFFICIAL["fallow.encoders"]:
-        target = named_classes(Recipe("a", encoder=Spec(name)))["encoder"]
+        target = named_classes(ExperimentConfig("a", encoder=Spec(name)))["encoder"]
         assert target.startswith("fallow_encoders.")
     assert "fallow_encoders" not in sys.modules
 
@@ -44,10 +44,10 @@ def test_a_configuration_names_encoders_by_entry_points_and_imports_nothing() ->
 def test_weights_without_an_agreed_digest_are_refused_before_the_file_is_read(
     name: str, fields: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    agreed = federation(tmp_path / "world", TINY, rows()).agreement
-    recipe = replace(agreed.recipe, encoder=Spec(name, dict(fields)))
+    agreed = federation(tmp_path / "simulation", TINY, rows()).agreement
+    config = replace(agreed.config, encoder=Spec(name, dict(fields)))
     with pytest.raises(ValueError, match=message):
-        build_study(replace(agreed, recipe=recipe, names=allow()))
+        build_study(replace(agreed, config=config, names=allow()))
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_weights_without_an_agreed_digest_are_refused_before_the_file_is_read(
 def test_a_network_that_would_be_fetched_is_refused(
     encoder: Spec, message: str, tmp_path: Path
 ) -> None:
-    agreed = federation(tmp_path / "world", TINY, rows()).agreement
-    recipe = replace(agreed.recipe, encoder=encoder)
+    agreed = federation(tmp_path / "simulation", TINY, rows()).agreement
+    config = replace(agreed.config, encoder=encoder)
     with pytest.raises(ValueError, match=message):
-        build_study(replace(agreed, recipe=recipe, names=allow()))
+        build_study(replace(agreed, config=config, names=allow()))
 
 
 def test_a_site_that_does_not_allow_the_distribution_does_not_load_it(
     tmp_path: Path,
 ) -> None:
-    agreed = federation(tmp_path / "world", TINY, rows()).agreement
-    recipe = replace(agreed.recipe, encoder=Spec("timm", {"network": "resnet18"}))
+    agreed = federation(tmp_path / "simulation", TINY, rows()).agreement
+    config = replace(agreed.config, encoder=Spec("timm", {"network": "resnet18"}))
     forget("fallow_encoders")
     with pytest.raises(ValueError, match=f"installed distribution {NAME}; review its code"):
-        replace(agreed, recipe=recipe)
+        replace(agreed, config=config)
     assert "fallow_encoders" not in sys.modules
 
 
@@ -116,6 +116,6 @@ def test_a_saved_study_loads_its_encoder_only_where_its_owner_says_so(
 def test_an_object_and_its_name_are_one_configuration() -> None:
     from fallow_encoders import ONNX
 
-    named = Recipe("a", encoder=Spec("onnx", {"weights": "net.onnx"}))
+    named = ExperimentConfig("a", encoder=Spec("onnx", {"weights": "net.onnx"}))
     assert Spec.of(ONNX("net.onnx")) == named.encoder
     assert Spec.parse("onnx:net.onnx") == named.encoder

@@ -97,7 +97,10 @@ def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
     with real(tmp_path / "study", transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
         study.finish(FINISHED)
-        assert (study.office.path / "flower" / "superlink.sqlite").exists()
-        places = [study.office.path, *(site.path for site in study.sites.values())]
+        assert (study.coordinator_folder.path / "flower" / "superlink.sqlite").exists()
+        places = [
+            study.coordinator_folder.path,
+            *(site.path for site in study.sites.values()),
+        ]
         for path in places:
             assert open_to_others(path) == {}, path.name

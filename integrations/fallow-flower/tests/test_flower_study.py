@@ -55,16 +55,18 @@ def test_the_folders_of_both_parties_have_what_flower_needs(tmp_path: Path) -> N
     output = run(*init(tmp_path, "--host", "fallow.example.org", transport=FLOWER))
     assert "--address fallow.example.org:9092" in output
     assert f"--allow {allowed()[1]}" in output
-    office = CoordinatorFolder.open(tmp_path / "office")
-    assert office.agreement.transport == FLOWER
-    assert office.agreement.distributions[NAME].digest == distribution_digest(NAME)
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "office")
+    assert coordinator_folder.agreement.transport == FLOWER
+    assert coordinator_folder.agreement.distributions[NAME].digest == distribution_digest(
+        NAME
+    )
     run(*join(tmp_path, *allowed(), "--address", "fallow.example.org:9092"))
     site = SiteFolder.open(tmp_path / "north")
     keys = tmp_path / "north" / "keys"
     assert site.joined["transport_key"] == (keys / "node.pub").read_text().strip()
     assert (keys / "node").stat().st_mode & 0o777 == 0o600
-    office.admit(tmp_path / "north" / "join.json")
-    assert office.end.transport_keys == {"north": site.joined["transport_key"]}
+    coordinator_folder.admit(tmp_path / "north" / "join.json")
+    assert coordinator_folder.end.transport_keys == {"north": site.joined["transport_key"]}
     site.check_machine()
     (keys / "node").unlink()
     with pytest.raises(StorageError, match="node is missing"):

@@ -33,7 +33,7 @@ from fallow_labeling_tools.label_studio_server import (
 )
 from tests.cli.conftest import Command, fallow, folder
 from tests.deployment.label_queues import DIGITS, DOSE, HEART, make_queue, picture_rows
-from tests.deployment.worlds import tiny
+from tests.deployment.simulations import tiny
 from tests.packages import forget, install
 
 __all__ = ["fallow", "folder"]
@@ -56,9 +56,9 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     }
     text = "\n".join(entries)
     install(tmp_path / "installed", name, files, monkeypatch, "1.0.0", entries=text)
-    world = tiny(tmp_path / "world")
-    site_folder = next(iter(world.sites.values())).path
-    world.close()
+    simulation = tiny(tmp_path / "simulation")
+    site_folder = next(iter(simulation.sites.values())).path
+    simulation.close()
     settings = site_folder / "site.toml"
     permission = f'[allow]\n{name} = "{distribution_digest(name)}"\n'
     settings.write_text(settings.read_text().replace("[allow]\n", permission))

@@ -249,9 +249,9 @@ def processes_over_nvflare(
     root: Path, sites: Sequence[str]
 ) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
     """Run echo sites over HTTPS through a job of NVFlare, for the benchmark."""
-    with served(root, sites) as world, flare(root / "flare", sites) as parties:
-        write_job(root / "job", STUDY, sites, world.address)
+    with served(root, sites) as simulation, flare(root / "flare", sites) as parties:
+        write_job(root / "job", STUDY, sites, simulation.address)
         parties.keep(root / "job")
         addresses = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
-        with running_sites(root, world, addresses) as running:
-            yield world, running
+        with running_sites(root, simulation, addresses) as running:
+            yield simulation, running

@@ -37,7 +37,7 @@ BACK = 240.0  # seconds until a killed job carries messages again
 class Carried:
     """A transport, and sites that reach it through a job of NVFlare."""
 
-    world: Served
+    simulation: Served
     flare: Flare
 
     def ask(self, *names: str, size: int = 20, seconds: float = BACK) -> None:
@@ -45,7 +45,7 @@ class Carried:
         messages = {name: os.urandom(size) for name in names or SITES}
         wanted = {name: b"echo:" + message for name, message in messages.items()}
         try:
-            assert self.world.ask(messages, seconds) == wanted
+            assert self.simulation.ask(messages, seconds) == wanted
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.flare.text(KEEPER)}") from error
 
@@ -53,20 +53,20 @@ class Carried:
 @contextmanager
 def carried(folder: Path) -> Iterator[Carried]:
     with (
-        served(folder / "transport", SITES) as world,
+        served(folder / "transport", SITES) as simulation,
         flare(folder / "flare", SITES) as parties,
     ):
         job = folder / "job"
-        write_job(job, STUDY, SITES, world.address)
+        write_job(job, STUDY, SITES, simulation.address)
         parties.keep(job)
         for name in SITES:
             calling = ConnectionSettings(
-                f"127.0.0.1:{parties.ports[name]}", world.tls.authority
+                f"127.0.0.1:{parties.ports[name]}", simulation.tls.authority
             )
-            node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
-            world.nodes[name] = node
+            node = HttpsNode(calling, name, STUDY, simulation.secrets[name], echo)
+            simulation.nodes[name] = node
             node.start()
-        outcome = Carried(world, parties)
+        outcome = Carried(simulation, parties)
         outcome.ask(seconds=SOON)
         yield outcome
 

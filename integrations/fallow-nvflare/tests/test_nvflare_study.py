@@ -39,11 +39,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def through_a_tunnel(
-    folder: Path, office: CoordinatorFolder
+    folder: Path, coordinator_folder: CoordinatorFolder
 ) -> Iterator[Mapping[str, str]]:
     """Connect both ends of a tunnel directly."""
-    sites = office.agreement.sites
-    tunnel = Tunnel(office.address, sites)
+    sites = coordinator_folder.agreement.sites
+    tunnel = Tunnel(coordinator_folder.address, sites)
     try:
         yield {site: f"127.0.0.1:{tunnel.entrances[site].port}" for site in sites}
     finally:
@@ -57,11 +57,11 @@ class ThroughNVFlare:
 
     @contextmanager
     def __call__(
-        self, folder: Path, office: CoordinatorFolder
+        self, folder: Path, coordinator_folder: CoordinatorFolder
     ) -> Iterator[Mapping[str, str]]:
-        with flare(folder / "flare", office.agreement.sites) as parties:
+        with flare(folder / "flare", coordinator_folder.agreement.sites) as parties:
             self.parties = parties
-            parties.keep(office.path / FOLDER)
+            parties.keep(coordinator_folder.path / FOLDER)
             yield {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
 
 
@@ -74,13 +74,13 @@ def allowed() -> tuple[str, str]:
 
 def test_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
     output = run(*init(tmp_path, transport=NVFLARE))
-    office = CoordinatorFolder.open(tmp_path / "office")
-    assert office.address == "127.0.0.1:9092"
+    coordinator_folder = CoordinatorFolder.open(tmp_path / "office")
+    assert coordinator_folder.address == "127.0.0.1:9092"
     assert "keep.py" in output
     assert "--address" not in output
     assert "Without --host" not in output
-    meta = json.loads((office.path / FOLDER / "job" / "meta.json").read_bytes())
-    assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
+    meta = json.loads((coordinator_folder.path / FOLDER / "job" / "meta.json").read_bytes())
+    assert meta["name"] == f"fallow-{coordinator_folder.agreement.digest[:12]}"
     assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
 
     proxy = ("--proxy", "http://proxy.example:3128")

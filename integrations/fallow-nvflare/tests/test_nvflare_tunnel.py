@@ -50,12 +50,12 @@ BIG = 3 * PIECE + 5
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[Tunnelled]:
+def simulation(tmp_path: Path) -> Iterator[Tunnelled]:
     with tunnelled(tmp_path) as values:
         yield values
 
 
-PROMISED: tuple[Callable[[Path, over_https.WorldOf], None], ...] = (
+PROMISED: tuple[Callable[[Path, over_https.SimulationOf], None], ...] = (
     over_https.test_each_site_gets_its_own_message_and_brings_its_own_answer,
     over_https.test_a_message_waits_for_a_site_that_is_not_there_yet,
     over_https.test_a_site_that_ended_amid_its_work_gets_the_message_again,
@@ -71,23 +71,29 @@ PROMISED: tuple[Callable[[Path, over_https.WorldOf], None], ...] = (
 
 @pytest.mark.parametrize("promise", PROMISED, ids=lambda promise: promise.__name__)
 def test_what_https_promises_holds_through_the_tunnel(
-    promise: Callable[[Path, over_https.WorldOf], None], tmp_path: Path
+    promise: Callable[[Path, over_https.SimulationOf], None], tmp_path: Path
 ) -> None:
     promise(tmp_path, tunnelled)
 
 
-def test_messages_of_many_pieces_arrive_whole_both_ways(world: Tunnelled) -> None:
-    world.start_site("anna")
+def test_messages_of_many_pieces_arrive_whole_both_ways(simulation: Tunnelled) -> None:
+    simulation.start_site("anna")
     message = bytes(range(256)) * (BIG // 256)
-    assert world.ask({"anna": message}) == {"anna": b"echo:" + message}
-    pieces = [fields["bytes"] for _, fields in world.tunnel.carried if "bytes" in fields]
+    assert simulation.ask({"anna": message}) == {"anna": b"echo:" + message}
+    pieces = [
+        fields["bytes"] for _, fields in simulation.tunnel.carried if "bytes" in fields
+    ]
     assert max(len(piece) for piece in pieces if isinstance(piece, bytes)) <= PIECE
 
 
-def test_what_is_carried_is_encrypted_between_the_two_processes(world: Tunnelled) -> None:
-    world.start_site("anna")
-    world.ask({"anna": b"a word in clear"})
-    carried = b"".join(bytes(str(fields), "ascii") for _, fields in world.tunnel.carried)
+def test_what_is_carried_is_encrypted_between_the_two_processes(
+    simulation: Tunnelled,
+) -> None:
+    simulation.start_site("anna")
+    simulation.ask({"anna": b"a word in clear"})
+    carried = b"".join(
+        bytes(str(fields), "ascii") for _, fields in simulation.tunnel.carried
+    )
     assert carried
     assert b"a word in clear" not in carried
     assert b"fallow-signature" not in carried
@@ -95,31 +101,31 @@ def test_what_is_carried_is_encrypted_between_the_two_processes(world: Tunnelled
 
 @pytest.mark.parametrize("lost", [1, 3, 8])
 def test_a_piece_that_is_lost_costs_a_connection_and_no_message(
-    lost: int, world: Tunnelled
+    lost: int, simulation: Tunnelled
 ) -> None:
-    world.tunnel.losing = {lost}
-    world.start_site("anna")
-    assert world.ask({"anna": b"order"}) == {"anna": b"echo:order"}
-    assert len(world.tunnel.carried) > lost
+    simulation.tunnel.losing = {lost}
+    simulation.start_site("anna")
+    assert simulation.ask({"anna": b"order"}) == {"anna": b"echo:order"}
+    assert len(simulation.tunnel.carried) > lost
 
 
-def test_a_job_that_begins_again_goes_on_where_it_was(world: Tunnelled) -> None:
-    world.start_site("anna")
-    assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
-    port = world.tunnel.entrances["anna"].port
-    world.tunnel.entrances["anna"].close()
-    until(lambda: world.nodes["anna"].problem is not None)
-    world.transport.send({"anna": b"two"})
-    world.tunnel.begin("anna", port)
-    assert world.answers({"anna"}) == {"anna": b"echo:two"}
+def test_a_job_that_begins_again_goes_on_where_it_was(simulation: Tunnelled) -> None:
+    simulation.start_site("anna")
+    assert simulation.ask({"anna": b"one"}) == {"anna": b"echo:one"}
+    port = simulation.tunnel.entrances["anna"].port
+    simulation.tunnel.entrances["anna"].close()
+    until(lambda: simulation.nodes["anna"].problem is not None)
+    simulation.transport.send({"anna": b"two"})
+    simulation.tunnel.begin("anna", port)
+    assert simulation.answers({"anna"}) == {"anna": b"echo:two"}
 
 
-def test_no_connection_is_left_when_a_job_ends(world: Tunnelled) -> None:
+def test_no_connection_is_left_when_a_job_ends(simulation: Tunnelled) -> None:
     before = threading.active_count()
-    world.start_site("anna")
-    assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
-    world.stop_site("anna")
-    world.tunnel.close()
+    simulation.start_site("anna")
+    assert simulation.ask({"anna": b"one"}) == {"anna": b"echo:one"}
+    simulation.stop_site("anna")
+    simulation.tunnel.close()
     until(lambda: threading.active_count() < before)
 
 

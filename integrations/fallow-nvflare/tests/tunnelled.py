@@ -59,14 +59,14 @@ class Tunnelled(Served):
 @contextmanager
 def tunnelled(folder: Path, sites: Sequence[str] = ("anna", "bert")) -> Iterator[Tunnelled]:
     """Serve the transport of `served` through both ends that a job of NVFlare starts."""
-    with served(folder, sites) as world:
-        tunnel = Tunnel(world.address, sites)
+    with served(folder, sites) as simulation:
+        tunnel = Tunnel(simulation.address, sites)
         outcome = Tunnelled(
-            world.tls,
-            world.transport,
-            world.secrets,
-            world.events,
-            world.nodes,
+            simulation.tls,
+            simulation.transport,
+            simulation.secrets,
+            simulation.events,
+            simulation.nodes,
             tunnel=tunnel,
         )
         try:

@@ -28,9 +28,9 @@ from fallow_trackers import (
     push_to_hub,
 )
 from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
-from tests.integrations.conftest import QUICK, world
+from tests.integrations.conftest import QUICK, simulation
 
-__all__ = ["world"]  # fixtures
+__all__ = ["simulation"]  # fixtures
 
 # -- model ---------------------------------------------------------------------------------
 
@@ -101,23 +101,23 @@ def test_a_model_of_numbers_and_of_a_fitted_encoder_comes_back(tmp_path: Path) -
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(120, 3, generator=draw)
     rows = fl.from_arrays(x, (100 + 20 * x.sum(1)).numpy(), name="prices")
-    world = fl.Federation(rows, sites=3)
-    run = fl.run(world, "random", encoder="fourier:features=16:gamma=0.25", **QUICK)
+    simulation = fl.Federation(rows, sites=3)
+    run = fl.run(simulation, "random", encoder="fourier:features=16:gamma=0.25", **QUICK)
     again = load_model(run.save(tmp_path / "prices"))
     assert np.array_equal(again.predict(x[:9]), run.predict(x[:9]))
 
 
 def test_a_model_of_each_site_needs_to_be_told_whose(
-    world: fl.Federation, tmp_path: Path
+    simulation: fl.Federation, tmp_path: Path
 ) -> None:
-    run = fl.run(world, "random", **{**QUICK, "training": "local"})
+    run = fl.run(simulation, "random", **{**QUICK, "training": "local"})
     with pytest.raises(
         ValueError, match="each site has a personalized model; choose one with site="
     ):
         run.save(tmp_path / "all")
     site = run.sites[0]
     again = load_model(run.save(tmp_path / "one", site=site))
-    x = world.dataset.x_test
+    x = simulation.dataset.x_test
     assert again.predict(x).tolist() == run.predict(x, site).tolist()
 
 
@@ -125,7 +125,7 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
     """Copy the repository and change values in its config."""
     folder.mkdir()
     config = json.loads((repository / "config.json").read_text())
-    config["recipe"] |= changes.pop("recipe", {})
+    config["config"] |= changes.pop("config", {})
     config["rows"] |= changes.pop("rows", {})
     (folder / "config.json").write_text(json.dumps(config | changes))
     (folder / "model.safetensors").write_bytes(
@@ -138,22 +138,22 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
     ("changes", "message"),
     [
         ({"format": "fallow-model-9"}, "not describe a model of this version"),
-        ({"recipe": {"model": {"name": "os:system", "fields": {}}}}, "cannot be built"),
-        ({"recipe": {"model": {"name": "no-such", "fields": {}}}}, "cannot be built"),
+        ({"config": {"model": {"name": "os:system", "fields": {}}}}, "cannot be built"),
+        ({"config": {"model": {"name": "no-such", "fields": {}}}}, "cannot be built"),
         (
-            {"recipe": {"encoder": {"name": "onnx", "fields": {"weights": "/etc/passwd"}}}},
+            {"config": {"encoder": {"name": "onnx", "fields": {"weights": "/etc/passwd"}}}},
             "needs files that a repository does not contain",
         ),
         ({"rows": {"shape": [10**9, 10**9]}}, "an example has the shape"),
         ({"rows": {"shape": "many"}}, "cannot be built"),
         ({"rows": {"classes": ["no", "yes", "x"]}}, "has the shape"),
-        ({"recipe": {"model": {"name": "linear", "fields": {}}}}, "different networks"),
+        ({"config": {"model": {"name": "linear", "fields": {}}}}, "different networks"),
         (
-            {"recipe": {"model": {"name": "mlp", "fields": {"hidden": [10**12]}}}},
+            {"config": {"model": {"name": "mlp", "fields": {"hidden": [10**12]}}}},
             "has the shape",
         ),
         (
-            {"recipe": {"model": {"name": "mlp", "fields": {"hidden": [10**30]}}}},
+            {"config": {"model": {"name": "mlp", "fields": {"hidden": [10**30]}}}},
             "cannot be built",
         ),
     ],
@@ -216,7 +216,7 @@ def test_a_network_of_a_hundred_thousand_layers_is_not_built(
     repository: Path, tmp_path: Path
 ) -> None:
     layers = {"name": "mlp", "fields": {"hidden": [1] * 100_000}}
-    there = changed(repository, tmp_path / "other", recipe={"model": layers})
+    there = changed(repository, tmp_path / "other", config={"model": layers})
     with pytest.raises(ValueError, match="its settings have more than 2000 characters"):
         load_model(there)
 

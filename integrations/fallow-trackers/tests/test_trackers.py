@@ -15,9 +15,9 @@ from fallow.core.extensions import OFFICIAL
 from fallow.study.callbacks import load_tracker
 from fallow_trackers import MLflow, TensorBoard, WandB
 from tests.cli.conftest import Command
-from tests.integrations.conftest import QUICK, fallow, folder, world
+from tests.integrations.conftest import QUICK, fallow, folder, simulation
 
-__all__ = ["fallow", "folder", "world"]  # fixtures
+__all__ = ["fallow", "folder", "simulation"]  # fixtures
 
 STRATEGIES = ["random", "entropy"]
 
@@ -37,10 +37,10 @@ def test_a_missing_package_is_one_sentence_that_names_the_extra(
 
 
 def test_mlflow_keeps_settings_scores_and_the_page_of_one_run(
-    world: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulation: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = mlflow_client(tmp_path, monkeypatch)
-    run = fl.run(world, "entropy", callbacks=[MLflow()], **QUICK)
+    run = fl.run(simulation, "entropy", callbacks=[MLflow()], **QUICK)
     (kept,) = mlflow_runs(client)
     assert kept.info.run_name == "entropy, seed 0"
     assert kept.info.status == "FINISHED"
@@ -56,10 +56,10 @@ def test_mlflow_keeps_settings_scores_and_the_page_of_one_run(
 
 
 def test_mlflow_keeps_the_runs_of_a_comparison_side_by_side(
-    world: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulation: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = mlflow_client(tmp_path, monkeypatch)
-    fl.compare(world, STRATEGIES, seeds=2, jobs=2, callbacks=[MLflow()], **QUICK)
+    fl.compare(simulation, STRATEGIES, seeds=2, jobs=2, callbacks=[MLflow()], **QUICK)
     kept = mlflow_runs(client)
     assert sorted(run.info.run_name for run in kept) == [
         "entropy, seed 0",
@@ -75,12 +75,12 @@ def test_mlflow_keeps_the_runs_of_a_comparison_side_by_side(
 
 
 def test_a_server_of_mlflow_that_is_away_is_a_warning(
-    world: fl.Federation, monkeypatch: pytest.MonkeyPatch
+    simulation: fl.Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.warns(RuntimeWarning, match="MLflow receives no more events of this study"):
-        run = fl.run(world, callbacks=[MLflow("http://127.0.0.1:9")], **QUICK)
+        run = fl.run(simulation, callbacks=[MLflow("http://127.0.0.1:9")], **QUICK)
     assert len(run.records) == 2
 
 
@@ -101,11 +101,11 @@ def mlflow_runs(client: Any) -> list[Any]:
 
 
 def test_tensorboard_reads_scores_and_settings_back(
-    world: fl.Federation, tmp_path: Path
+    simulation: fl.Federation, tmp_path: Path
 ) -> None:
     pytest.importorskip("tensorboard")
     tracker = TensorBoard(tmp_path / "events")
-    study = fl.compare(world, STRATEGIES, seeds=1, callbacks=[tracker], **QUICK)
+    study = fl.compare(simulation, STRATEGIES, seeds=1, callbacks=[tracker], **QUICK)
     for strategy in STRATEGIES:
         scores = tensorboard_events(tmp_path / "events" / strategy / "seed-0")
         points = scores.Scalars("accuracy")
@@ -141,7 +141,7 @@ def test_the_command_writes_for_tensorboard_into_the_studys_folder(
 
 
 def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
-    world: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulation: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -149,11 +149,11 @@ def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staged"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    run = fl.run(world, "entropy", callbacks=[WandB()], **QUICK)
+    run = fl.run(simulation, "entropy", callbacks=[WandB()], **QUICK)
     kept = wandb_records(tmp_path)
     (begun,) = [record.run for record in kept if record.HasField("run")]
     assert begun.display_name == "entropy, seed 0"
-    assert begun.run_group == run.recipe.name
+    assert begun.run_group == run.config.name
     settings = {item.key: json.loads(item.value_json) for item in begun.config.update}
     assert settings["strategy"] == "entropy"
     points = []

@@ -17,7 +17,7 @@ from fallow.data import Dataset
 from fallow.settings.spec import Spec
 
 
-def check_order(first: object, second: object, call: str, data: str) -> None:
+def check_instruction(first: object, second: object, call: str, data: str) -> None:
     """Raise ValueError if the data and the query strategy are swapped.
 
     Parameters

@@ -89,21 +89,21 @@ def describe(
     1438
     """
     check_full_install("fl.describe")
-    world = federation
-    if not isinstance(world, Federation):
-        world = Federation(world)
+    simulation = federation
+    if not isinstance(simulation, Federation):
+        simulation = Federation(simulation)
     least = read_whole(least, "least", "give a whole number, 1 or more", least=1)
-    dataset = world.dataset
+    dataset = simulation.dataset
     label = DescribedColumn("label", dataset.classes)
     columns, left_out = list_columns(dataset)
-    rows = {site: torch.from_numpy(at) for site, at in world.rows(seed).items()}
+    rows = {site: torch.from_numpy(at) for site, at in simulation.rows(seed).items()}
     privacy = Privacy(secure_sum=secure_sum)
     store = EventLog()
     model = nn.Linear(1, 1)
     layout = Layout.of(model)
     members: dict[SiteId, LocalSite] = {}
     for site, at in rows.items():
-        own = Describe(columns, label, secure_sum, least, _find_tests(world, at))
+        own = Describe(columns, label, secure_sum, least, _find_tests(simulation, at))
         parts = RunComponents(
             model=model,
             layout=layout,
@@ -122,7 +122,7 @@ def describe(
     method = Describe(columns, label, secure_sum, least, left_out=left_out)
     ask = Ask(
         channel=InProcessChannel(members, executor),
-        journal=store,
+        event_log=store,
         disclosure=Disclosure(),
         key=DESCRIBE,
         owner="describe",

@@ -17,7 +17,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 
 
@@ -112,9 +112,9 @@ class Federation:
         seed : int, default=0
             Seed of the partition.
         """
-        recipe = recipe_from(self.settings, Recipe("world"))
+        config = config_from(self.settings, ExperimentConfig("simulation"))
         with lend(self.collected.classes):
-            return split_rows(recipe, self.dataset, seed)
+            return split_rows(config, self.dataset, seed)
 
     def sizes(self, seed: int = 0) -> dict[str, int]:
         """Return the number of examples of each site under ``seed``.

@@ -12,7 +12,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.models.architectures import Architecture
 from fallow.privacy import Privacy
 from fallow.settings.budgets import BudgetAllocation, LabelBudget
-from fallow.settings.recipe import Device, Precision
+from fallow.settings.config import Device, Precision
 from fallow.settings.spec import Published, Spec
 
 Written = str | Spec | Mapping[str, object]
@@ -35,7 +35,7 @@ Component = object
 
 
 class RunSettings(TypedDict, total=False):
-    """Settings of a `Recipe` that `fallow.run` accepts in addition to its own arguments.
+    """Settings of a `ExperimentConfig` that `fallow.run` accepts in addition to its own arguments.
 
     ``fallow settings`` and the settings reference describe each of them.
     """

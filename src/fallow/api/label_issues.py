@@ -17,7 +17,7 @@ from fallow.data.dataset import take_rows
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import open_data, split_rows
 from fallow.experiment.scale import in_units
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.study.predict import features_of
 from fallow.study.study_run import Setup
 from fallow.training import ClosedForm
@@ -40,7 +40,7 @@ class LabeledRun(TrainedRun, Protocol):
 
 def rank_labels(run: LabeledRun, setup: Setup) -> pd.DataFrame:
     """Return the labels of a run, the most suspicious first; ``setup`` has its data."""
-    method = check_closed_form(run.recipe)
+    method = check_closed_form(run.config)
     used = run.labels[~run.labels["is_validation"].astype(bool)]
     if len(used) < FEWEST:
         raise ValueError(
@@ -50,7 +50,7 @@ def rank_labels(run: LabeledRun, setup: Setup) -> pd.DataFrame:
         "the examples of the run cannot be read again: ",
         after="; call find_label_issues on the result of fl.run itself",
     ):
-        dataset = open_data(run.recipe, run.seed, setup.data_dir, setup.dataset)
+        dataset = open_data(run.config, run.seed, setup.data_dir, setup.dataset)
     z = read_features(run, dataset, used)
     values = torch.tensor(used["value"].to_numpy(dtype=np.float64))
     targets = run.saved["targets"]
@@ -85,23 +85,23 @@ def rank_labels(run: LabeledRun, setup: Setup) -> pd.DataFrame:
     )
 
 
-def check_closed_form(recipe: Recipe) -> ClosedForm:
+def check_closed_form(config: ExperimentConfig) -> ClosedForm:
     """Return the training algorithm. Raise ValueError unless it is ClosedForm without noise."""
-    method = methods_of(recipe)["training"]
+    method = methods_of(config)["training"]
     if not isinstance(method, ClosedForm) or method.delta is not None:
         raise ValueError(
             "find_label_issues needs the exact leave-one-out predictions of "
-            f"training=fl.ClosedForm() without delta, and the run used {recipe.training}"
+            f"training=fl.ClosedForm() without delta, and the run used {config.training}"
         )
     return method
 
 
 def read_features(run: LabeledRun, dataset: Dataset, labels: pd.DataFrame) -> Tensor:
     """Return the features of the labeled examples, (n, D), in the order of ``labels``."""
-    rows = split_rows(run.recipe, dataset, run.seed)
+    rows = split_rows(run.config, dataset, run.seed)
     at = [rows[site][row] for site, row in zip(labels["site"], labels["row"], strict=True)]
     x = take_rows(dataset.x, torch.tensor(np.array(at)))
-    return features_of(run.recipe, run.saved, x, OWN).flatten(1)
+    return features_of(run.config, run.saved, x, OWN).flatten(1)
 
 
 def check_model(run: LabeledRun, left_out: LeftOut, temperature: float) -> None:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from fallow.core.events import Event
 from fallow.core.wording import duration
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.study.names import label
 from fallow.study.progress import StudyProgress
 from fallow.study.study_run import StudyRun
@@ -31,7 +31,7 @@ class ProgressLine:
 
     Parameters
     ----------
-    recipe : Recipe
+    config : ExperimentConfig
         Experiment configuration of the study.
     cells : sequence of StudyRun
         Runs of the study.
@@ -41,7 +41,7 @@ class ProgressLine:
         Output stream.
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     cells: Sequence[StudyRun]
     shown: bool | None = None
     to: TextIO = field(default_factory=lambda: sys.stderr)
@@ -51,7 +51,7 @@ class ProgressLine:
     def __post_init__(self) -> None:
         if self.shown is None:
             self.shown = is_notebook() or self.to.isatty()
-        self.progress = StudyProgress(self.recipe, self.cells)
+        self.progress = StudyProgress(self.config, self.cells)
 
     def tell(self, line: str) -> None:
         """Write a permanent line, unless it is empty or progress is hidden."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from fallow.api.argument_order import check_order
+from fallow.api.argument_order import check_instruction
 from fallow.api.federation import Federation
 from fallow.api.fingerprints import open_study_folder
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
@@ -25,6 +25,8 @@ from fallow.api.objects import read_seed, read_whole
 from fallow.api.progress import ProgressLine
 from fallow.api.saved_model import LoadedModel, save_run
 from fallow.api.settings import RunRequest, read_request
+from fallow.configs.own_data_strategies import suit_strategies
+from fallow.configs.papers import load_paper_results, load_papers
 from fallow.core.events import EventHandler, name_run
 from fallow.core.methods import CustomPrediction
 from fallow.core.names import OWN, lend
@@ -37,10 +39,8 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import read_counts
 from fallow.experiment.methods import methods_of
-from fallow.recipes.own_data_strategies import suit_strategies
-from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.settings.budgets import LabelBudget
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.callbacks import Callback, CallbackList
@@ -73,7 +73,7 @@ def run(
     cycles: int | None = None,
     rounds: int | None = None,
     seed: int = 0,
-    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    config: ExperimentConfig | Mapping[str, Any] | str | Path | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
@@ -90,7 +90,7 @@ def run(
         Federated dataset, or a dataset, or the name or path of one.
     strategy : query strategy, class or str
         Query strategy, such as ``fl.AHFAL(tau=15)`` or ``"ahfal:tau=15"``.  Default: that of
-        ``recipe``, otherwise random sampling.
+        ``config``, otherwise random sampling.
     training : training algorithm, class or str, optional
         Training algorithm, such as ``fl.FedProx(mu=0.01)``.  Default: `ClosedForm`, a closed-form
         classifier on features of an encoder.  Specify it to use network settings (``model``,
@@ -109,7 +109,7 @@ def run(
         Number of rounds per cycle.
     seed : int, default=0
         Seed for initialization and all non-cryptographic randomness.
-    recipe : Recipe, mapping, str or Path, optional
+    config : ExperimentConfig, mapping, str or Path, optional
         Experiment configuration with the defaults of all settings: an object, a mapping, a name
         ("demo") or a TOML file.  It also determines the default of ``training``.
     out : str or Path, optional
@@ -151,7 +151,9 @@ def run(
     4
     """
     check_full_install("fl.run")
-    check_order(federation, strategy, "fl.run(federation, strategy, ...)", "federation")
+    check_instruction(
+        federation, strategy, "fl.run(federation, strategy, ...)", "federation"
+    )
     if strategy is None:
         raise ValueError(
             "strategy is None; give a query strategy, such as 'margin', or omit it for "
@@ -167,14 +169,14 @@ def run(
         "rounds": rounds,
     }
     named = [strategy] if is_named else []
-    request = read_request(federation, recipe, {"bounds": (), **value, **settings}, named)
+    request = read_request(federation, config, {"bounds": (), **value, **settings}, named)
     texts = [request.collected.text(one) for one in named]
     folder = make_folder(out)
     try:
         setup, (cell,), _ = carry_out(
             request,
             folder,
-            texts or [str(request.recipe.strategy)],
+            texts or [str(request.config.strategy)],
             [read_seed(seed)],
             _run_only,
             command="fallow.run",
@@ -221,17 +223,17 @@ def carry_out(
     ``suited``: function that replaces default strategies that do not support the data.
     """
     classes = request.collected.classes
-    setup = Setup(request.recipe, folder, dataset=request.dataset, classes=dict(classes))
+    setup = Setup(request.config, folder, dataset=request.dataset, classes=dict(classes))
     with lend(classes):
         setup, first = prepare_study(setup, strategies, seeds[0], suited=suited)
         if suited is not None:
-            strategies = setup.recipe.strategies
-        cells = list_runs(setup.recipe, strategies, seeds)
+            strategies = setup.config.strategies
+        cells = list_runs(setup.config, strategies, seeds)
         open_study_folder(setup, cells, command, classes)
         keep_facts(setup.out, first.dataset)
         with (
-            ProgressLine(setup.recipe, cells, progress) as watch,
-            CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as output,
+            ProgressLine(setup.config, cells, progress) as watch,
+            CallbackList(callbacks, setup.config, cells, warn_of_callback) as output,
         ):
             watch.tell(describe_prepared(setup, first, cells))
             result = go(setup, cells, output.beside(watch), watch.tell)
@@ -273,7 +275,7 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     if is_kept:
         folder = setup.out
     return Run(
-        recipe=variant(setup.recipe, cell.strategy),
+        config=variant(setup.config, cell.strategy),
         seed=cell.seed,
         records=pd.DataFrame(records),
         labels=_load_labels(path, sites),
@@ -291,18 +293,21 @@ def _load_labels(folder: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
     columns = ["site", "row", "value", "cycle", "weight", "probability", "is_validation"]
     rows: list[dict[str, object]] = []
     # A one-pass strategy has one event log per budget; the last log has all labels.
-    journals = [*folder.glob("journal.sqlite"), *folder.glob("budget-*/journal.sqlite")]
-    if journals:
+    event_logs = [
+        *folder.glob("event_log.sqlite"),
+        *folder.glob("budget-*/event_log.sqlite"),
+    ]
+    if event_logs:
         # numerically: "budget-10" after "budget-9"
-        last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
-        journal = EventLog(last)
+        last = max(event_logs, key=lambda path: (len(path.parent.name), path.parent.name))
+        event_log = EventLog(last)
         try:
             for site in sites:
-                for label in journal.load_labels(site):
+                for label in event_log.load_labels(site):
                     row: dict[str, object] = {"site": site}
                     rows.append(row | label._asdict())
         finally:
-            journal.close()
+            event_log.close()
     table = pd.DataFrame(rows, columns=columns)
     return table.sort_values(["cycle", "site"], kind="stable", ignore_index=True)
 
@@ -314,7 +319,7 @@ class Run:
 
     Attributes
     ----------
-    recipe : Recipe
+    config : ExperimentConfig
         Experiment configuration.
     seed : int
         Seed of the run.
@@ -345,7 +350,7 @@ class Run:
     ([[0, 150]], (359, 10))
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     seed: int
     records: pd.DataFrame
     labels: pd.DataFrame
@@ -358,7 +363,7 @@ class Run:
         last = self.records.iloc[-1]
         phases = self.records["cycle"].nunique()
         return (
-            f"Run({self.recipe.strategy} on {self.recipe.data}, seed {self.seed}: {phases} phases, "
+            f"Run({self.config.strategy} on {self.config.data}, seed {self.seed}: {phases} phases, "
             f"{last['labeled']} labels, {_score(last)}{_baseline(last)})"
         )
 
@@ -382,7 +387,7 @@ class Run:
 
     def _load(self, state: State) -> nn.Module:
         with lend(self._setup.classes):
-            return LoadedModel(self.recipe, {**self.saved, "state": state}, OWN).module
+            return LoadedModel(self.config, {**self.saved, "state": state}, OWN).module
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -485,11 +490,11 @@ class Run:
     def _trained(self, site: str | None, coverage: float | None = None) -> LoadedModel:
         """Return the model of a site, with the prediction sets of a coverage."""
         saved: TrainedModel = {**self.saved, "state": self.state_of(site)}
-        if coverage is not None and self.recipe.coverage is not None:
+        if coverage is not None and self.config.coverage is not None:
             check_coverage(coverage)
             scores = self.records.iloc[-1]["prediction_sets"]
             saved["sets"] = find_quantile(read_counts(scores, not self.classes), coverage)
-        return LoadedModel(self.recipe, saved, OWN)
+        return LoadedModel(self.config, saved, OWN)
 
     def find_label_issues(self, n: int | None = None) -> pd.DataFrame:
         """Rank the acquired labels by how much the examples of all sites contradict them.
@@ -622,10 +627,10 @@ class Run:
             Site, if models are personalized.  Default: the global model.
         """
         with lend(self._setup.classes):
-            trained_by = methods_of(self.recipe)["training"]
+            trained_by = methods_of(self.config)["training"]
         if isinstance(trained_by, CustomPrediction):
             raise ValueError(
-                f"{self.recipe.training} predicts with the labeled examples of a site, "
+                f"{self.config.training} predicts with the labeled examples of a site, "
                 "which a run does not store; the scores are in run.records"
             )
         if site is not None and site not in self.sites:
@@ -655,7 +660,7 @@ class Run:
         Returns
         -------
         DataFrame
-            Columns: kind of instruction (``kind``), client function (``verb``), description
+            Columns: kind of instruction (``kind``), client function (``function``), description
             (``what``), bytes up and down, number of sites, number of exchanges, and epsilon spent.
         """
         import pandas as pd
@@ -674,7 +679,7 @@ class Run:
         """
         with lend(self._setup.classes):
             shape = tuple(self.saved["example_spec"]["shape"])
-            return cite_strategies(self.recipe, [str(self.recipe.strategy)], shape, OWN)
+            return cite_strategies(self.config, [str(self.config.strategy)], shape, OWN)
 
     def report(self, out: str | Path) -> Path:
         """Write the report page of a stored run (``out=`` of `run`) and return its path.

@@ -48,7 +48,7 @@ from fallow.experiment.methods import ModelMaker, versions
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.custom import unwrap_model
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
@@ -131,7 +131,7 @@ class TrainedRun(Protocol):
     """Attributes of a run that are needed to save its model."""
 
     @property
-    def recipe(self) -> Recipe: ...
+    def config(self) -> ExperimentConfig: ...
     @property
     def seed(self) -> int: ...
     @property
@@ -152,41 +152,41 @@ def save_run(
             f"license {license!r} is not a license identifier of the hub; give its "
             "short name, such as apache-2.0"
         )
-    _check_encoder(run.recipe)
+    _check_encoder(run.config)
     card = _write_card(run, title, license)
-    write_model(folder, run.recipe, run.saved, run.state_of(site), card)
+    write_model(folder, run.config, run.saved, run.state_of(site), card)
 
 
 def write_model(
-    folder: Path, recipe: Recipe, saved: TrainedModel, state: State, card: str
+    folder: Path, config: ExperimentConfig, saved: TrainedModel, state: State, card: str
 ) -> None:
     """Write weights, preprocessing and model card of a trained model.
 
     Raises ValueError if the model uses classes that are not built in.
     """
-    _check_encoder(recipe)
-    settings = recipe.to_dict()
-    config: dict[str, object] = {
+    _check_encoder(config)
+    settings = config.to_dict()
+    model_config: dict[str, object] = {
         "format": FORMAT,
-        "recipe": {name: settings[name] for name in SETTINGS},
+        "config": {name: settings[name] for name in SETTINGS},
         "rows": saved["example_spec"],
     }
     if "encoder" in saved:
-        config["encoder_digest"] = saved["encoder"]["digest"]
+        model_config["encoder_digest"] = saved["encoder"]["digest"]
     if "sets" in saved:
-        config["prediction_sets"] = saved["sets"]
-    module = _build_module(recipe, saved["example_spec"])
+        model_config["prediction_sets"] = saved["sets"]
+    module = _build_module(config, saved["example_spec"])
     Layout.of(module).load(module, state)
     tensors = {**module.state_dict(), **_list_extras(saved)}
     contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}
     write_whole(folder / WEIGHTS, save(contiguous, {"format": "pt"}))
-    write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
+    write_whole(folder / CONFIG, (json.dumps(model_config, indent=1) + "\n").encode())
     write_whole(folder / CARD, card.encode())
 
 
-def _check_encoder(recipe: Recipe) -> None:
+def _check_encoder(config: ExperimentConfig) -> None:
     """Raise ValueError if the encoder is a custom network or a file."""
-    encoder = recipe.encoder
+    encoder = config.encoder
     if encoder is None:
         return
     if not is_built_in(encoders, encoder.name):
@@ -197,23 +197,23 @@ def _check_encoder(recipe: Recipe) -> None:
 
 
 def _build_module(
-    recipe: Recipe, example_spec: ExampleSpec, policy: NamePolicy = BUILT_IN
+    config: ExperimentConfig, example_spec: ExampleSpec, policy: NamePolicy = BUILT_IN
 ) -> nn.Module:
     """Build the network; its weights are then replaced.
 
     Raises ValueError for classes that are not built in, since other users do not have them.
     """
-    shape = shape_seen(recipe, tuple(example_spec["shape"]), policy)
+    shape = shape_seen(config, tuple(example_spec["shape"]), policy)
     outputs = len(example_spec["classes"]) or 1
-    maker = ModelMaker(recipe, shape, outputs, policy)
+    maker = ModelMaker(config, shape, outputs, policy)
     return maker.build(stream(0, "template")).eval()
 
 
-def _find_shapes(recipe: Recipe, example_spec: ExampleSpec) -> dict[str, Tensor]:
+def _find_shapes(config: ExperimentConfig, example_spec: ExampleSpec) -> dict[str, Tensor]:
     """Return the weights as tensors without memory, so that a huge network costs none."""
-    shape = row_shape(shape_seen(recipe, tuple(example_spec["shape"]), BUILT_IN))
+    shape = row_shape(shape_seen(config, tuple(example_spec["shape"]), BUILT_IN))
     outputs = len(example_spec["classes"]) or 1
-    spec = recipe.model
+    spec = config.model
     with torch.device("meta"):
         module: nn.Module = build(
             networks, spec.name, shape=shape, outputs=outputs, **spec.fields
@@ -263,10 +263,10 @@ def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
 
 
 def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
-    recipe = run.recipe
+    config = run.config
     details = run.saved["example_spec"]
     last = run.records.iloc[-1]
-    yield f"# {title or Path(recipe.data).name}"
+    yield f"# {title or Path(config.data).name}"
     yield ""
     yield (
         f"A model trained by Fallow at {len(run.sites)} sites. The data stayed at the "
@@ -288,13 +288,13 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     yield ""
     yield "## How"
     yield ""
-    yield f"- Model: {recipe.model}"
-    if recipe.encoder is not None:
-        yield f"- Encoder: {recipe.encoder}"
-    yield f"- Training: {recipe.training}"
-    yield f"- Query strategy: {recipe.strategy}"
-    cycles = count_noun(recipe.cycles, "cycle")
-    yield f"- {cycles} of {count_noun(recipe.rounds, 'round')}, seed {run.seed}"
+    yield f"- Model: {config.model}"
+    if config.encoder is not None:
+        yield f"- Encoder: {config.encoder}"
+    yield f"- Training: {config.training}"
+    yield f"- Query strategy: {config.strategy}"
+    cycles = count_noun(config.cycles, "cycle")
+    yield f"- {cycles} of {count_noun(config.rounds, 'round')}, seed {run.seed}"
     yield ""
     yield "## Scores"
     yield ""
@@ -305,7 +305,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
                 f"- {name.replace('_', ' ')}: {value:.4g}, on the test examples of the "
                 "study"
             )
-    metrics = last["metrics"] if recipe.metrics else {}
+    metrics = last["metrics"] if config.metrics else {}
     for line in list_metrics(metrics, details["classes"]):
         yield f"- {line}"
     if "sets" in run.saved:
@@ -321,7 +321,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
         cost = f"{row['exchanges']} exchanges, {row['bytes']} bytes"
         if row.get("epsilon"):
             cost += f", ε = {row['epsilon']:g}"
-        yield f"- {row['verb']} ({row['kind']}): {row['what']}; {cost}"
+        yield f"- {row['function']} ({row['kind']}): {row['what']}; {cost}"
     yield ""
     yield "## Use"
     yield ""
@@ -345,7 +345,7 @@ class LoadedModel:
 
     Attributes
     ----------
-    recipe : Recipe
+    config : ExperimentConfig
         Experiment configuration with network, encoder and data type.
     saved : TrainedModel
         Weights and preprocessing.
@@ -363,12 +363,12 @@ class LoadedModel:
     (359, 10)
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     saved: TrainedModel
     policy: NamePolicy = BUILT_IN
 
     def __repr__(self) -> str:
-        return f"LoadedModel({self.recipe.model}, rows {list(self.saved['example_spec']['shape'])})"
+        return f"LoadedModel({self.config.model}, rows {list(self.saved['example_spec']['shape'])})"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -378,7 +378,7 @@ class LoadedModel:
     @property
     def module(self) -> nn.Module:
         """Network in evaluation mode; it expects encoded and standardized features."""
-        module = _build_module(self.recipe, self.saved["example_spec"], self.policy)
+        module = _build_module(self.config, self.saved["example_spec"], self.policy)
         return unwrap_model(Layout.of(module).load(module, self.state))
 
     @property
@@ -448,7 +448,7 @@ class LoadedModel:
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["example_spec"], rows)
-        return outputs_of(self.recipe, self.saved, self.state, x, self.policy)
+        return outputs_of(self.config, self.saved, self.state, x, self.policy)
 
     def export(self, file: str | Path, *, with_encoder: bool = True) -> Path:
         """Export encoder, feature scaling and network to one file. See `fallow.Run.export`.
@@ -460,7 +460,7 @@ class LoadedModel:
         with_encoder : bool, default=True
             Whether to include the encoder.  If False, the input is the output of the encoder.
         """
-        model = Trained(self.recipe, self.saved, self.state, self.policy)
+        model = Trained(self.config, self.saved, self.state, self.policy)
         return export_model(model, Path(file), with_encoder=with_encoder)
 
 
@@ -516,24 +516,24 @@ def load_model(
         trained = _read_trained(path, strategy, seed, site, own_code=own_code)
         if trained is not None:
             one: TrainedModel = {**trained.saved, "state": trained.state}
-            return LoadedModel(trained.recipe, one, trained.policy)
+            return LoadedModel(trained.config, one, trained.policy)
     if strategy is not None or seed is not None or site is not None:
         raise ValueError(
             f"{path} has one model; omit strategy, seed and site, or give the folder "
             "of a study"
         )
-    config = _read_config(path / CONFIG)
+    model_config = _read_config(path / CONFIG)
     try:
-        details = _read_about(config["rows"])
-        settings = {name: config["recipe"][name] for name in SETTINGS}
+        details = _read_about(model_config["rows"])
+        settings = {name: model_config["config"][name] for name in SETTINGS}
         if len(json.dumps(settings)) > LONGEST:
             raise ValueError(f"its settings have more than {LONGEST} characters")
-        recipe = recipe_from(settings, Recipe("shared"))
-        _check_encoder(recipe)
-        sets: PredictionSets | None = config.get("prediction_sets")
+        config = config_from(settings, ExperimentConfig("shared"))
+        _check_encoder(config)
+        sets: PredictionSets | None = model_config.get("prediction_sets")
         if sets is not None:
             check_sets(sets)
-        expected = _find_shapes(recipe, details)
+        expected = _find_shapes(config, details)
     except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path / CONFIG} describes a model that cannot be built: {sentence(error)}"
@@ -544,7 +544,7 @@ def load_model(
         group, _, part = name.removeprefix(OWN).partition(".")
         extras.setdefault(group, {})[part] = tensors.pop(name)
     _check_tensors(path / WEIGHTS, tensors, expected)
-    module = _build_module(recipe, details)  # no larger than the file of its weights
+    module = _build_module(config, details)  # no larger than the file of its weights
     module.load_state_dict(tensors)
     saved: TrainedModel = {
         "state": Layout.of(module).flatten(module),
@@ -554,11 +554,11 @@ def load_model(
     }
     if sets is not None:
         saved["sets"] = sets
-    if recipe.encoder is not None:
+    if config.encoder is not None:
         saved["encoder"] = FittedEncoder(
-            state=extras["encoder"], digest=str(config.get("encoder_digest"))
+            state=extras["encoder"], digest=str(model_config.get("encoder_digest"))
         )
-    shared = LoadedModel(recipe, saved)
+    shared = LoadedModel(config, saved)
     _try_a_row(path, shared)
     return shared
 
@@ -599,7 +599,7 @@ def _try_a_row(folder: Path, shared: LoadedModel) -> None:
     outputs = len(details["classes"]) or 1
     row = torch.zeros(1, *details["shape"])
     try:
-        result = outputs_of(shared.recipe, shared.saved, shared.state, row, BUILT_IN)
+        result = outputs_of(shared.config, shared.saved, shared.state, row, BUILT_IN)
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{folder / WEIGHTS} has preprocessing that its network cannot use: "
@@ -618,12 +618,12 @@ def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
     ):
         content = read_named(path, LARGEST)
     with explain_errors(f"{path} is not JSON: "):
-        config = parse_json(content)
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        model_config = parse_json(content)
+    if not isinstance(model_config, dict) or model_config.get("format") != FORMAT:
         raise ValueError(
             f"{path} does not describe a model of this version of Fallow ({FORMAT!r})"
         )
-    return config
+    return model_config
 
 
 def _read_about(saved: Mapping[str, Any]) -> ExampleSpec:

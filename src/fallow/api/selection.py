@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow import strategies, training
-from fallow.api.argument_order import check_order
+from fallow.api.argument_order import check_instruction
 from fallow.api.arrays import JoinedRows, OutputKind, as_array, as_outputs, as_rows
 from fallow.api.keywords import StrategyLike, TrainingLike
 from fallow.api.objects import ParsedObjects, plain, read_whole
@@ -264,7 +264,7 @@ def select(
 
 def _check_pool_and_strategy(pool: object, strategy: object) -> None:
     """Reject arguments that are missing or in the wrong order."""
-    check_order(pool, strategy, "fl.select(pool, strategy, n=...)", "pool")
+    check_instruction(pool, strategy, "fl.select(pool, strategy, n=...)", "pool")
     if pool is None:
         raise ValueError(
             "the pool is None; give examples, or {'a': fl.Site(...), 'b': fl.Site(...)}"
@@ -307,11 +307,11 @@ def _choose(
     members, executor = _build_sites(method, trainer, read, classes, seed)
     ask = Ask(
         channel=InProcessChannel(members, executor),
-        journal=_UnrecordedExchanges(),
+        event_log=_UnrecordedExchanges(),
         disclosure=Disclosure(),
         key=ExchangeKey("query", "query", cycle=cycle),
         cycle=cycle,
-        reveals=method.contract.verbs,
+        reveals=method.contract.disclosures,
     )
     pools = {name: len(site.pool) for name, site in members.items()}
     shared = is_shared(method)
@@ -431,7 +431,7 @@ class _UnrecordedExchanges:
 
 def _read_picks(site: LocalSite) -> Selection:
     """Return the selected examples of a site; none if it was not asked."""
-    kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
+    kept = site.memory.get("selected", {"rows": torch.empty(0, dtype=torch.int64)})
 
     def numbers(name: str) -> npt.NDArray[np.float64] | None:
         if name not in kept:

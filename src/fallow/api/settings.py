@@ -10,11 +10,11 @@ from typing import Any
 
 from fallow.api.federation import Federation
 from fallow.api.objects import ParsedObjects
+from fallow.configs.default_training import default_training
+from fallow.configs.find import find_config
 from fallow.core.names import lend
 from fallow.data import Dataset
-from fallow.recipes.default_training import default_training
-from fallow.recipes.find import find_recipe
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 
 OF_A_TABLE = (
     "the column of labels of a table is unknown; read it with fl.from_frame(table, "
@@ -26,14 +26,14 @@ OF_A_TABLE = (
 class RunRequest:
     """Experiment configuration, data and custom classes of a run."""
 
-    recipe: Recipe
+    config: ExperimentConfig
     dataset: Dataset | None
     collected: ParsedObjects
 
 
 def read_request(
     federation: Federation | Dataset | str | Path | None,
-    recipe: Recipe | Mapping[str, Any] | str | Path | None,
+    config: ExperimentConfig | Mapping[str, Any] | str | Path | None,
     settings: Mapping[str, Any],
     strategies: Sequence[object] = (),
 ) -> RunRequest:
@@ -43,7 +43,7 @@ def read_request(
     ----------
     federation : Federation, Dataset, str or Path
         Federated dataset.
-    recipe : Recipe, mapping, str or Path
+    config : ExperimentConfig, mapping, str or Path
         Experiment configuration that supplies each setting that is None.
     settings : mapping
         Settings by name.
@@ -66,36 +66,36 @@ def read_request(
         dataset = request.dataset
     elif _is_table(settings.get("data")):
         raise ValueError(OF_A_TABLE)
-    elif recipe is None:
+    elif config is None:
         raise ValueError(
             "there is nothing to run; give a federation such as fl.Federation(fl.load('digits')), or "
-            "recipe='demo'"
+            "config='demo'"
         )
     for name, value in settings.items():
         if value is None:
             continue
         words[name] = collected.setting(name, value)
-    if request is not None and recipe is None:
+    if request is not None and config is None:
         words.setdefault("name", request.dataset.name)
     texts = [collected.text(strategy) for strategy in strategies]
     with lend(collected.classes):
         start = None
-        if recipe is None:
+        if config is None:
             if "training" not in words:
                 words["training"] = default_training(words, texts)
             words.setdefault("training_config", {})  # defaults of the model family
-        elif isinstance(recipe, Recipe):
-            start = recipe
-        elif isinstance(recipe, Mapping):
-            written = {"name": "own", **recipe}
+        elif isinstance(config, ExperimentConfig):
+            start = config
+        elif isinstance(config, Mapping):
+            written = {"name": "own", **config}
             if "training" not in words:
                 usual = default_training({**written, **words}, texts)
                 written.setdefault("training", usual)
             written.setdefault("training_config", {})
-            start = recipe_from(written)
+            start = config_from(written)
         else:
-            start = find_recipe(str(recipe), words, texts)
-        chosen = recipe_from(words, start)
+            start = find_config(str(config), words, texts)
+        chosen = config_from(words, start)
     if chosen.budget_reading:
         warnings.warn(chosen.budget_reading, stacklevel=3)  # the caller of `run`
     return RunRequest(chosen, dataset, collected)

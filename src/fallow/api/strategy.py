@@ -16,8 +16,8 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import View
-from fallow.strategies.base import Budget, Memo, orders
-from fallow.training.base import addend, average
+from fallow.strategies.base import Budget, Memo, label_counts
+from fallow.training.base import average, contribution
 
 
 def _freeze(cls: type[Any]) -> None:
@@ -45,7 +45,7 @@ def _check_contract(cls: type[Any], declaration: str) -> None:
             f"{name!r} does not declare its disclosures; add contract = "
             f"fl.Contract(title={name!r}, {declaration})"
         )
-    lacking = lacking_function(cls, contract.verbs)
+    lacking = lacking_function(cls, contract.disclosures)
     if lacking is not None:
         raise TypeError(
             f"the contract of {name} lists {lacking!r}, and {name} has no such function; "
@@ -135,7 +135,7 @@ class Strategy(_Frozen):
         dict of str to value
             State for the next cycle: tensors and JSON values.  Reports show ``memo["notes"]``.
         """
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
 
@@ -207,7 +207,7 @@ class Training(_Frozen):
         view : View
             Data of the site, after local training.
         """
-        return addend(view, "local", "average")
+        return contribution(view, "local", "average")
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         """Return the model that a site uses: the global model.

@@ -10,27 +10,27 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Literal, Unpack, final
 
-from fallow.api.argument_order import check_order
+from fallow.api.argument_order import check_instruction
 from fallow.api.federation import Federation
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed, read_whole
 from fallow.api.runs import Run, carry_out, escape_text, make_folder, read_run
 from fallow.api.settings import read_request
+from fallow.configs.advice import RULES, read_table
+from fallow.configs.default_training import USUAL_SEEDS
+from fallow.configs.own_data_strategies import suit_strategies
+from fallow.configs.papers import load_paper_results, load_papers
 from fallow.core.events import EventHandler
 from fallow.core.names import OWN, lend
 from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_function, require_known
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
-from fallow.recipes.advice import RULES, read_table
-from fallow.recipes.default_training import USUAL_SEEDS
-from fallow.recipes.own_data_strategies import suit_strategies
-from fallow.recipes.papers import load_paper_results, load_papers
 from fallow.report.degenerate import describe_baseline
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.sentences import summary
 from fallow.report.tables import to_latex
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import BOUND
 from fallow.storage.errors import StorageError
 from fallow.study.advice import Advice, advise, read_facts
@@ -55,7 +55,7 @@ def compare(
     seeds: int | Iterable[int] = USUAL_SEEDS,
     out: str | Path | None = None,
     jobs: int = 1,
-    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    config: ExperimentConfig | Mapping[str, Any] | str | Path | None = None,
     reference: StrategyLike | None = None,
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
@@ -82,7 +82,7 @@ def compare(
     jobs : int, default=1
         Number of parallel processes.  It does not affect the results.  On macOS, and with a GPU,
         studies with custom classes run sequentially.
-    recipe : Recipe, mapping, str or Path, optional
+    config : ExperimentConfig, mapping, str or Path, optional
         Experiment configuration that supplies all other settings.
     reference : query strategy, optional
         Strategy that the others are tested against.  Default: random sampling, if included.
@@ -121,27 +121,27 @@ def compare(
     ['entropy', 'random']
     """
     check_full_install("fl.compare")
-    check_order(
+    check_instruction(
         federation, strategies, "fl.compare(federation, strategies, ...)", "federation"
     )
     defaults: dict[str, object] = {}
-    if recipe is None:
+    if config is None:
         defaults["bounds"] = ()  # upper bounds only on request
     value: list[object] = []
     if strategies is not None:
         value = _list_strategies(strategies)
-    request = read_request(federation, recipe, {**defaults, **settings}, value)
+    request = read_request(federation, config, {**defaults, **settings}, value)
     collected = request.collected
-    asked = value or request.recipe.strategies
+    asked = value or request.config.strategies
     texts = [collected.text(strategy) for strategy in asked]
     wanted = _seeds(seeds)
-    chosen = request.recipe
-    if not chosen.reference or reference is not None or recipe is None:
+    chosen = request.config
+    if not chosen.reference or reference is not None or config is None:
         named = None
         if reference is not None:
             named = collected.text(reference, "reference")
             _check_reference(named, texts, out)
-        chosen = recipe_from({"reference": named}, chosen)
+        chosen = config_from({"reference": named}, chosen)
     is_kept = out is not None
     n_jobs = read_whole(
         jobs, "jobs", "give a whole number of runs at the same time", least=1
@@ -160,7 +160,7 @@ def compare(
     folder = make_folder(out)
     try:
         setup, cells, failures = carry_out(
-            replace(request, recipe=chosen),
+            replace(request, config=chosen),
             folder,
             texts,
             wanted,
@@ -645,7 +645,7 @@ def read_study(folder: str | Path) -> Study:
     """
     check_full_install("fl.read_study")
     records = read_records(folder, load_paper_results())
-    return Study(Setup(recipe_from(dict(records.study.recipe)), Path(folder)))
+    return Study(Setup(config_from(dict(records.study.config)), Path(folder)))
 
 
 @explain_function()

@@ -62,7 +62,7 @@ for command in (
     export_model.cite,
     new_study.init,
     new_study.new,
-    lists.recipes,
+    lists.configs,
     lists.datasets,
     lists.settings,
     lists.algorithms,

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 
-from fallow.core.suggestions import explain_recipe
+from fallow.core.suggestions import explain_config
 
 PACKAGE = Path(__file__).parents[1]
 STRATEGIES = (PACKAGE / "strategies", PACKAGE / "contrib")
@@ -26,7 +26,7 @@ PAPERS = "fallow.papers"
 CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
-def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
+def check_arguments(config: str, strategies: Iterable[str]) -> None:
     """Raise ValueError for an unknown experiment configuration or query strategy.
 
     >>> check_arguments("demo", ["entrpy@rounds=3"])
@@ -34,29 +34,29 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
         ...
     ValueError: 'entrpy' is not one of the strategies; did you mean 'entropy'?
     """
-    check_recipe(recipe)
+    check_config(config)
     check_strategies(strategies)
 
 
-def check_recipe(recipe: str) -> None:
+def check_config(config: str) -> None:
     """Raise ValueError for a missing configuration file or an unknown configuration.
 
     Of other names, only the first part is checked here.  Other files and folders are data.
 
-    >>> check_recipe("dmo")
+    >>> check_config("dmo")
     Traceback (most recent call last):
         ...
-    ValueError: 'dmo' is not a recipe; did you mean 'demo'?
+    ValueError: 'dmo' is not an experiment configuration; did you mean 'demo'?
     """
-    path = Path(recipe)
-    if recipe.endswith(".toml"):
+    path = Path(config)
+    if config.endswith(".toml"):
         if not path.exists():
-            raise ValueError(f"{recipe} cannot be read: No such file or directory")
+            raise ValueError(f"{config} cannot be read: No such file or directory")
         return
     known = [*BUILT_IN, *sorted(entry_points(group=PAPERS).names)]
     is_data = path.suffix or path.is_dir()
-    if not is_data and recipe.partition("/")[0] not in known:
-        raise ValueError(explain_recipe(recipe, known))
+    if not is_data and config.partition("/")[0] not in known:
+        raise ValueError(explain_config(config, known))
 
 
 def check_strategies(strategies: Iterable[str]) -> None:

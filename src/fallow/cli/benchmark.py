@@ -24,7 +24,7 @@ from fallow.study.folder import check_study
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fallow.settings.recipe import Recipe
+    from fallow.settings.config import ExperimentConfig
     from fallow.study.study_run import Failure
 
 REFERENCE = "random"
@@ -86,7 +86,7 @@ def benchmark(
     check_full_install("fallow benchmark")
     check_strategies([*(method or []), *(opt.named_strategies(rivals) or [])])
     from fallow.cli.paths import use_current_folder
-    from fallow.recipes.few_labels import EXPERIMENTAL, OURS, RIVALS
+    from fallow.configs.few_labels import EXPERIMENTAL, OURS, RIVALS
     from fallow.study.benchmark import read_score_file
 
     use_current_folder()
@@ -109,7 +109,7 @@ def benchmark(
     if against is not None:
         known = read_score_file(against)
     console = opt.console(quiet=quiet or as_json)
-    studies: list[tuple[Recipe, Path]] = []
+    studies: list[tuple[ExperimentConfig, Path]] = []
     failures: list[Failure] = []
     for item in tasks:
         strategies = _find_missing(item, [*others, *wanted], known, order.seeds)
@@ -159,10 +159,10 @@ class BenchmarkOrder:
     data_dir: Path | None
 
 
-def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
+def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[ExperimentConfig]:
     """Return the tasks with these names, or all tasks of a training algorithm."""
+    from fallow.configs.few_labels import FEDAVG, SOLVED, TRAINED
     from fallow.core.suggestions import require_known
-    from fallow.recipes.few_labels import FEDAVG, SOLVED, TRAINED
 
     tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}
     if fedavg:
@@ -179,7 +179,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
 
 
 def _find_missing(
-    task: Recipe,
+    task: ExperimentConfig,
     strategies: Sequence[str],
     known: pd.DataFrame | None,
     seeds: Sequence[int],
@@ -201,7 +201,7 @@ def _find_missing(
 
 def _run_task(
     console: Console,
-    task: Recipe,
+    task: ExperimentConfig,
     strategies: Sequence[str],
     folder: Path,
     order: BenchmarkOrder,
@@ -215,11 +215,11 @@ def _run_task(
     console.print(f"{task.title}:", markup=False, soft_wrap=True)
     setup = Setup(task, folder, order.data_dir)
     setup, _ = prepare_study(setup, strategies, order.seeds[0])
-    cells = list_runs(setup.recipe, strategies, order.seeds)
+    cells = list_runs(setup.config, strategies, order.seeds)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, order.resume and folder.exists())
-        with ProgressWatcher(setup.recipe, cells, console) as watch:
+        with ProgressWatcher(setup.config, cells, console) as watch:
             return run_study(setup, cells, order.jobs, watch)
     except KeyboardInterrupt as error:
         raise Stopped(
@@ -229,9 +229,9 @@ def _run_task(
 
 
 def _join_scores(
-    studies: Sequence[tuple[Recipe, Path]],
+    studies: Sequence[tuple[ExperimentConfig, Path]],
     known: pd.DataFrame | None,
-    tasks: Sequence[Recipe],
+    tasks: Sequence[ExperimentConfig],
     seeds: Sequence[int],
 ) -> pd.DataFrame:
     """Combine new scores with those of an earlier benchmark on the same tasks and seeds."""
@@ -254,7 +254,7 @@ def _join_scores(
 
 def _show(
     console: Console,
-    tasks: Sequence[Recipe],
+    tasks: Sequence[ExperimentConfig],
     scores: pd.DataFrame,
     strategies: Sequence[str],
     wanted: Sequence[str],
@@ -263,7 +263,7 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print a table for each task, and compare each strategy with the best of the others."""
-    from fallow.recipes.few_labels import OURS, classes_of
+    from fallow.configs.few_labels import OURS, classes_of
     from fallow.report.benchmark import describe_verdict, task_table, to_markdown
     from fallow.storage.files import write_whole
     from fallow.study.benchmark import (
@@ -320,12 +320,12 @@ def advise(
     """
     check_full_install("fallow advise")
     from fallow.cli.results import keep_private
-    from fallow.recipes.advice import RULES, read_table
-    from fallow.study.advice import advise as advise_world
+    from fallow.configs.advice import RULES, read_table
+    from fallow.study.advice import advise as advise_simulation
     from fallow.study.advice import read_facts
     from fallow.study.reading import read_study
 
     keep_private(study)
     facts, labels = read_facts(read_study(study))
-    advice = advise_world(read_table(), facts, labels, RULES)
+    advice = advise_simulation(read_table(), facts, labels, RULES)
     opt.tell(advice.sentences, advice, quiet=quiet, as_json=as_json)

@@ -38,11 +38,11 @@ def prepare() -> None:
         completion_init()
 
 
-def complete_recipe(incomplete: str) -> list[str]:
+def complete_config(incomplete: str) -> list[str]:
     """Return the names of configurations with a prefix."""
-    from fallow.recipes.find import list_recipes
+    from fallow.configs.find import list_configs
 
-    return [name for name in list_recipes() if name.startswith(incomplete)]
+    return [name for name in list_configs() if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[str]:

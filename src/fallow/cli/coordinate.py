@@ -47,7 +47,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
 @opt.shows("fallow.cli.objects:NewFederation")
 def init(
     folder: of.NewFolder,
-    recipe: of.Recipe,
+    config: of.ExperimentConfig,
     sites: of.Sites,
     example: of.Example,
     label: of.Label = "label",
@@ -84,10 +84,10 @@ def init(
 
     For example:
 
-    fallow coordinate init heart --recipe demo --sites basel,bern \\
+    fallow coordinate init heart --config demo --sites basel,bern \\
     --example rows.csv --label disease --host fallow.example.org
     """
-    check_arguments(recipe, opt.strategies_set(set_))
+    check_arguments(config, opt.strategies_set(set_))
     from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
     from fallow.cli.objects import NewFederation
     from fallow.deployment.agreement import Timeouts, read_guideline
@@ -98,14 +98,14 @@ def init(
     from fallow.deployment.site.agreement_text import describe_small_budgets
     from fallow.deployment.study_file import SECURE_SUM, names_secure_sum
     from fallow.deployment.toml import seconds_of
-    from fallow.settings.recipe import with_settings
+    from fallow.settings.config import with_settings
 
     listed = opt.split_names(classes)
-    base, changes = opt.read_recipe(recipe, opt.settings(set_, None, None, None))
+    base, changes = opt.read_config(config, opt.settings(set_, None, None, None))
     named = opt.split_names(sites)
     written = with_settings(base, changes)
     chosen = written
-    if SECURE_SUM not in changes and not names_secure_sum(recipe):
+    if SECURE_SUM not in changes and not names_secure_sum(config):
         chosen = with_secure_sums(written, len(named))
     # examples with empty cells are dropped, or a frozen model does not support them
     needs_whole = chosen.drop_rows or chosen.features is not None
@@ -131,7 +131,7 @@ def init(
         guidelines = read_guideline(guideline)
     plan = StudyPlan(
         name=name or folder.resolve().name,
-        recipe=chosen,
+        config=chosen,
         schema=schema,
         sites=named,
         seed=seed,
@@ -191,19 +191,19 @@ def admit(
     from fallow.deployment.coordinator.program import is_running
     from fallow.deployment.joining import fingerprint
 
-    office = CoordinatorFolder.open(folder)
+    coordinator_folder = CoordinatorFolder.open(folder)
     admitted: list[AdmittedSite] = []
     for file in files:
-        before = set(office.admitted)
-        site = office.admit(file, replace)
-        mark = fingerprint(office.admitted[site])
+        before = set(coordinator_folder.admitted)
+        site = coordinator_folder.admit(file, replace)
+        mark = fingerprint(coordinator_folder.admitted[site])
         admitted.append(AdmittedSite(site, mark, again=site in before))
         if not quiet and not as_json:  # at once, since the next file may be rejected
             print_lines(opt.console(), [describe_admitted(admitted[-1])])
     result = Admission(
         admitted=tuple(admitted),
-        missing=tuple(office.missing),
-        digest=office.agreement.digest,
+        missing=tuple(coordinator_folder.missing),
+        digest=coordinator_folder.agreement.digest,
         restart=is_running(folder),
     )
     opt.tell(after_admission(result, folder), result, quiet=quiet, as_json=as_json)
@@ -223,12 +223,12 @@ def revoke(
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
 
-    office = CoordinatorFolder.open(folder)
-    is_new = office.revoke(site)
+    coordinator_folder = CoordinatorFolder.open(folder)
+    is_new = coordinator_folder.revoke(site)
     result = RevokedSite(
         site=site,
         again=not is_new,
-        why=explain_too_few(office.agreement, office.revoked),
+        why=explain_too_few(coordinator_folder.agreement, coordinator_folder.revoked),
     )
     lines = [f"revoked the keys of {site}: its messages are no longer accepted"]
     if result.again:
@@ -266,23 +266,25 @@ def start(
     # first, since a package may be missing
     check_full_install("the report of a coordinator")
     trackers = [load_tracker(name, folder) for name in dict.fromkeys(track or ())]
-    office = CoordinatorFolder.open(folder)
-    keys = office.keys
-    agreement = office.agreement
+    coordinator_folder = CoordinatorFolder.open(folder)
+    keys = coordinator_folder.keys
+    agreement = coordinator_folder.agreement
     log = open_log(log_format, agreement.name, "coordinator")
     console = opt.console(quiet=quiet or as_json or log is not None)
     with alone(folder):  # raises before it affects a running coordinator
-        print_lines(console, [f"study {agreement.name}, at {office.address}: starting"])
-        office.check_machine()
+        print_lines(
+            console, [f"study {agreement.name}, at {coordinator_folder.address}: starting"]
+        )
+        coordinator_folder.check_machine()
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
     check_packages(agreement.transport_factory)
 
     notify = CoordinatorLines(console, agreement, as_json=as_json, log=log)
-    run = StudyRun(str(agreement.recipe.strategy), agreement.seed)
+    run = StudyRun(str(agreement.config.strategy), agreement.seed)
     callback_list = CallbackList(
-        trackers, agreement.recipe, [run], opt.warn, agreement.name
+        trackers, agreement.config, [run], opt.warn, agreement.name
     )
     track_event = callback_list.follow(run)
 
@@ -294,7 +296,7 @@ def start(
     if log is not None:
         begun = log.around()
     with begun, callback_list:
-        is_finished = _run_program(office, keys, say_and_track, notify)
+        is_finished = _run_program(coordinator_folder, keys, say_and_track, notify)
         if is_finished:
             callback_list.end(folder / "report.html")
     if is_finished:
@@ -318,12 +320,12 @@ def describe(
     from fallow.experiment.description import FILE
     from fallow.report.description import format_description, read_description
 
-    office = CoordinatorFolder.open(folder)
-    why = explain_no_description(office.agreement)
+    coordinator_folder = CoordinatorFolder.open(folder)
+    why = explain_no_description(coordinator_folder.agreement)
     if why is not None:
         raise ValueError(why)
     if not (folder / FILE).exists():
-        _collect_description(office, quiet=quiet or as_json)
+        _collect_description(coordinator_folder, quiet=quiet or as_json)
     facts = read_description(folder)
     if facts is None:
         raise ValueError(
@@ -333,7 +335,7 @@ def describe(
     opt.tell(lines, facts, quiet=quiet, as_json=as_json)
 
 
-def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
+def _collect_description(coordinator_folder: CoordinatorFolder, *, quiet: bool) -> None:
     """Run the exchanges of a description, and end without the study."""
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import Event
@@ -342,27 +344,29 @@ def _collect_description(office: CoordinatorFolder, *, quiet: bool) -> None:
     from fallow.experiment.description import FILE
     from fallow.transport.kinds import check_packages
 
-    with alone(office.path):  # a running coordinator uses the port
-        office.check_machine()
-    check_packages(office.agreement.transport_factory)
-    lines = CoordinatorLines(opt.console(quiet=quiet), office.agreement)
+    with alone(coordinator_folder.path):  # a running coordinator uses the port
+        coordinator_folder.check_machine()
+    check_packages(coordinator_folder.agreement.transport_factory)
+    lines = CoordinatorLines(opt.console(quiet=quiet), coordinator_folder.agreement)
 
     def notify(event: Event) -> None:
-        if event["event"] != "stopped" or not (office.path / FILE).exists():
+        if event["event"] != "stopped" or not (coordinator_folder.path / FILE).exists():
             lines(event)
         is_here = event.get("key", "").startswith(DESCRIBE.phase_name)
         if event["event"] == "refused" and is_here:
             raise ValueError(f"site {event['site']} sent no counts: {event['why']}")
 
-    if _run_program(office, office.keys, notify, lines, describes=True):
+    if _run_program(
+        coordinator_folder, coordinator_folder.keys, notify, lines, describes=True
+    ):
         raise ValueError(
-            f"the study in {office.path} has ended, and its data are described before; "
+            f"the study in {coordinator_folder.path} has ended, and its data are described before; "
             "describe them in a new folder"
         )
 
 
 def _run_program(
-    office: CoordinatorFolder,
+    coordinator_folder: CoordinatorFolder,
     keys: Keys,
     notify: EventHandler,
     lines: CoordinatorLines,
@@ -372,15 +376,15 @@ def _run_program(
     """Run a study, or describe its data; return False if it was stopped."""
     from fallow.deployment.coordinator.program import Program
 
-    with _stopped_by_signals(office.path, lines):
-        transport = office.open_transport(notify)
+    with _stopped_by_signals(coordinator_folder.path, lines):
+        transport = coordinator_folder.open_transport(notify)
         program = Program(
-            office.path,
-            office.agreement,
+            coordinator_folder.path,
+            coordinator_folder.agreement,
             transport,
             keys,
             notify,
-            revoked=lambda: office.revoked,
+            revoked=lambda: coordinator_folder.revoked,
             describes=describes,
         )
         try:
@@ -388,7 +392,7 @@ def _run_program(
         except KeyboardInterrupt as error:  # a second Ctrl-C
             raise Stopped(
                 "stopped at once; all accepted replies are stored. To resume: fallow coordinate start "
-                f"{office.path}"
+                f"{coordinator_folder.path}"
             ) from error
         finally:
             transport.close()
@@ -419,7 +423,7 @@ def _forecast(folder: Path) -> list[str]:
     if not (folder / "study.json").exists():
         return []
     check_full_install("a forecast")
-    from fallow.recipes.papers import load_paper_results
+    from fallow.configs.papers import load_paper_results
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study
 
@@ -503,13 +507,13 @@ def _running(folder: Path) -> CoordinatorFolder:
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
 
-    office = CoordinatorFolder.open(folder)
+    coordinator_folder = CoordinatorFolder.open(folder)
     if not is_running(folder):
         raise ValueError(
             f"no coordinator is running in {folder}; start it with: fallow coordinate start "
             f"{folder}"
         )
-    return office
+    return coordinator_folder
 
 
 @contextmanager

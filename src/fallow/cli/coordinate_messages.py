@@ -109,7 +109,7 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
         case "met" if not event["awaited"]:  # not reported again after a resume
             return f"all sites have connected: {', '.join(event['sites'])}"
         case "round":
-            of = f"{event['round'] + 1} of {agreement.recipe.rounds}"
+            of = f"{event['round'] + 1} of {agreement.config.rounds}"
             return f"cycle {event['cycle']}: round {of}"
         case "query":
             return f"cycle {event['cycle']}: sites select examples"
@@ -205,18 +205,18 @@ def _describe_score(event: Event) -> str:
     return text
 
 
-def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
+def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[str]:
     """Return the next steps for a new folder.
 
     ``host`` is the address of this machine for sites, or None if unknown.
     """
-    folder = office.path
-    agreed = office.agreement
-    port = office.address.rpartition(":")[2]
+    folder = coordinator_folder.path
+    agreed = coordinator_folder.agreement
+    port = coordinator_folder.address.rpartition(":")[2]
     lines = []
     # whether sites connect from other machines
     is_called = agreed.transport_factory.nearby is None
-    if host is None and office.server.is_own and is_called:
+    if host is None and coordinator_folder.server.is_own and is_called:
         lines.append(
             "Without --host, the certificate is valid for this machine only (127.0.0.1). "
             f"If sites are on other machines, delete {folder} and give --host, the name "

@@ -10,8 +10,11 @@ import typer
 from fallow.deployment.descriptions import FEDERATION, as_help
 
 NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create")]
-Recipe = Annotated[
-    str, typer.Option(help="Recipe or .toml file with model, training and query strategy")
+ExperimentConfig = Annotated[
+    str,
+    typer.Option(
+        help="Experiment configuration or .toml file with model, training and query strategy"
+    ),
 ]
 Sites = Annotated[
     str, typer.Option(help=as_help(FEDERATION["sites"], "e.g. basel,bern,chur"))

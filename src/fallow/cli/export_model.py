@@ -91,8 +91,8 @@ def cite(
     keep_private(study)
     if (study / SETTINGS).exists():
         agreed = SiteFolder.open(study).agreement
-        strategy = str(agreed.recipe.strategy)
-        text = cite_strategies(agreed.recipe, [strategy], policy=agreed.names)
+        strategy = str(agreed.config.strategy)
+        text = cite_strategies(agreed.config, [strategy], policy=agreed.names)
     else:
         text = cite_study(study, _choose_policy(study, own_code=own_code))
     if out is not None:

@@ -45,9 +45,9 @@ def kinds() -> dict[str, ModuleType]:
 @opt.shows("fallow.cli.objects:AlgorithmRow", is_list=True)
 def algorithms(as_json: opt.Json = False) -> None:
     """List query strategies and training algorithms, what they disclose, and their parameters."""
+    from fallow.configs.papers import load_papers
     from fallow.core.build import names
     from fallow.core.names import spell_class
-    from fallow.recipes.papers import load_papers
 
     rows: list[AlgorithmRow] = []
     for kind, package in kinds().items():
@@ -83,14 +83,14 @@ def _describe_method(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
 
     contract: Contract = cls.contract
     defaults = {item.name: str(item.default) for item in fields(cls)}
-    defaults.pop("training_config", None)  # a setting of the recipe
+    defaults.pop("training_config", None)  # a setting of the configuration
     return AlgorithmRow(
         name=name,
         kind=kind,
         year=contract.year or None,
         paper=contract.paper,
         needs=tuple(contract.needs),
-        reveals=dict(contract.verbs),
+        reveals=dict(contract.disclosures),
         smallest_cohort=contract.cohort,
         secure_sum=contract.secure_sum,
         local_dp=contract.local_dp,
@@ -131,24 +131,24 @@ def datasets(
     _print(rows, as_json, columns)
 
 
-@opt.shows("fallow.cli.objects:RecipeRow", is_list=True)
-def recipes(as_json: opt.Json = False) -> None:
-    """List recipes: the demo, the benchmark, and those of papers if fallow-papers is installed."""
-    from fallow.cli.objects import RecipeRow
-    from fallow.recipes.find import load_recipes
+@opt.shows("fallow.cli.objects:ConfigRow", is_list=True)
+def configs(as_json: opt.Json = False) -> None:
+    """List experiment configurations, including those of papers if fallow-papers is installed."""
+    from fallow.cli.objects import ConfigRow
+    from fallow.configs.find import load_configs
 
     rows = []
-    for recipe in load_recipes().values():
-        row = RecipeRow(
-            name=recipe.name,
-            title=recipe.title,
-            data=recipe.data,
-            partition=str(recipe.partition),
-            sites=recipe.sites,
-            model=str(recipe.model),
-            strategies=recipe.strategies,
-            seeds=recipe.seeds,
-            published=None if recipe.published is None else recipe.published.table,
+    for config in load_configs().values():
+        row = ConfigRow(
+            name=config.name,
+            title=config.title,
+            data=config.data,
+            partition=str(config.partition),
+            sites=config.sites,
+            model=str(config.model),
+            strategies=config.strategies,
+            seeds=config.seeds,
+            published=None if config.published is None else config.published.table,
         )
         rows.append(row)
     _print(rows, as_json, ("name", "title", "model", "seeds", "published"))

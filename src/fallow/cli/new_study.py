@@ -177,16 +177,16 @@ def _write_study(
 ) -> tuple[WrittenStudy, tuple[str, ...]]:
     """Read the data and write the configuration file; return the result and notes on the data."""
     from fallow.cli.objects import WrittenStudy
+    from fallow.configs.default_training import default_training
     from fallow.experiment.rows import open_data
-    from fallow.recipes.default_training import default_training
+    from fallow.settings.config import ExperimentConfig
     from fallow.settings.configuration_file import DataSummary, configuration_text
-    from fallow.settings.recipe import Recipe
     from fallow.storage.files import write_whole
     from fallow.study.statistics import seeds_needed
 
-    recipe = Recipe("", data=source, label=label, site=site)
+    config = ExperimentConfig("", data=source, label=label, site=site)
     with Spinner(console, f"reading {source}") as waiting:
-        dataset = open_data(recipe, 0, data_dir, outline=1, notify=waiting.tell_bytes)
+        dataset = open_data(config, 0, data_dir, outline=1, notify=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
     sites: tuple[str, ...] = ()
     if site:
@@ -214,7 +214,7 @@ def _strategies(task: str) -> tuple[str, ...]:
 
     These are the strategies of the demo, or random sampling and the best strategy for regression.
     """
-    from fallow.recipes import demo, own_data_strategies
+    from fallow.configs import demo, own_data_strategies
 
     if task == "regression":
         return own_data_strategies.SOLVED

@@ -258,7 +258,7 @@ class DatasetRow:
 
 @with_config(STRICT)
 @dataclass(frozen=True)
-class RecipeRow:
+class ConfigRow:
     """Experiment configuration that is available by name."""
 
     name: Annotated[str, Field(description="name", examples=["demo"])]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from fallow.cli.completion import complete_recipe, complete_setting, complete_strategies
+from fallow.cli.completion import complete_config, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
 from fallow.deployment.descriptions import as_help
@@ -23,13 +23,13 @@ from fallow.storage.plain import printable
 from fallow.study.folder import check_studies
 
 if TYPE_CHECKING:
-    from fallow.settings.recipe import Recipe
+    from fallow.settings.config import ExperimentConfig
 
-RecipeName = Annotated[
+ConfigName = Annotated[
     str,
     typer.Argument(
-        help="Recipe ('fallow recipes'), .toml file, or data file",
-        autocompletion=complete_recipe,
+        help="Experiment configuration ('fallow configs'), .toml file, or data file",
+        autocompletion=complete_config,
     ),
 ]
 Settings = Annotated[
@@ -200,46 +200,46 @@ def check_log(form: LogFormat | None, *, as_json: bool) -> None:
         )
 
 
-def named_recipe(recipe: str, data: str | None) -> tuple[str | None, str | None]:
+def named_config(config: str, data: str | None) -> tuple[str | None, str | None]:
     """Return the name of the configuration and the data, if a data file takes the place of the name.
 
     The configuration is then None: the defaults of `fallow.run` and `fallow.compare`.  A folder
     with a study is not data: a study may have been written to a folder named ``demo``.
 
-    >>> named_recipe("patients.csv", None)
+    >>> named_config("patients.csv", None)
     (None, 'patients.csv')
     """
     from fallow.data.loaders.table_files import TABLES
 
-    path = Path(recipe)
+    path = Path(config)
     is_folder = path.is_dir() and not (path / "study.json").exists()
     is_data = is_folder or path.suffix.lower() in (*TABLES, ".npz")
     if data is None and is_data:
-        return None, recipe
-    return recipe, data
+        return None, config
+    return config, data
 
 
-def read_recipe(
+def read_config(
     name: str | None, settings: Mapping[str, str], strategies: Iterable[str] = ()
-) -> tuple[Recipe, dict[str, str]]:
+) -> tuple[ExperimentConfig, dict[str, str]]:
     """Read the configuration of a command, and the ``settings`` with their full names.
 
     In a file without a training algorithm, the settings and ``strategies`` must be compatible with the
     default one.  Without a name, the configuration is that of `fallow.compare`.
 
-    >>> read_recipe("demo", {"lr": "0.1"})[1]
+    >>> read_config("demo", {"lr": "0.1"})[1]
     {'training_config.optimizer.lr': '0.1'}
     """
-    from fallow.recipes.default_training import default_recipe
-    from fallow.recipes.find import find_recipe
+    from fallow.configs.default_training import default_config
+    from fallow.configs.find import find_config
     from fallow.settings.fields import expand
 
     if name is None:
-        changes = expand(default_recipe(settings), settings)
-        return default_recipe(changes, strategies), changes
-    changes = expand(find_recipe(name, settings), settings)  # full names
-    recipe = find_recipe(name, changes, strategies)
-    return recipe, expand(recipe, settings)
+        changes = expand(default_config(settings), settings)
+        return default_config(changes, strategies), changes
+    changes = expand(find_config(name, settings), settings)  # full names
+    config = find_config(name, changes, strategies)
+    return config, expand(config, settings)
 
 
 def named_strategies(text: str | None) -> list[str] | None:

@@ -18,7 +18,7 @@ from rich.progress import (
 
 from fallow.core.events import Event
 from fallow.core.wording import rough_duration
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.storage.plain import one_line
 from fallow.study.progress import StudyProgress
 from fallow.study.study_run import StudyRun
@@ -30,13 +30,13 @@ QUIET = 10.0  # seconds between plain lines, unless a run ends
 class ProgressWatcher:
     """Progress display of a study."""
 
-    recipe: Recipe
+    config: ExperimentConfig
     cells: Sequence[StudyRun]
     console: Console
     shown: float = 0.0
 
     def __post_init__(self) -> None:
-        self.progress = StudyProgress(self.recipe, self.cells)
+        self.progress = StudyProgress(self.config, self.cells)
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.percentage:3.0f}%"),

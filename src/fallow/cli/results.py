@@ -57,7 +57,7 @@ def report(
     """Write the report of one or more studies."""
     check_full_install("fallow report")
     from fallow.cli.objects import WrittenReport
-    from fallow.recipes.papers import load_papers
+    from fallow.configs.papers import load_papers
     from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
 
@@ -90,7 +90,7 @@ def export(
     """Write the records or the final table of a study to a file."""
     check_full_install("fallow export")
     from fallow.cli.objects import WrittenFile
-    from fallow.recipes.papers import load_papers
+    from fallow.configs.papers import load_papers
     from fallow.report.export import export_study
 
     if metric is not None and to in ("csv", "parquet"):
@@ -146,7 +146,7 @@ def forecast(
     fallow forecast runs/mine --more 200 --to 95
     """
     check_full_install("fallow forecast")
-    from fallow.recipes.papers import load_paper_results
+    from fallow.configs.papers import load_paper_results
     from fallow.report.figures.study import draw_forecast
     from fallow.report.final_table import label_of
     from fallow.study.forecast import ForecastResults, forecast_study

@@ -287,7 +287,7 @@ def start(
     print_lines(console, [f"stopped; to resume: fallow site start {folder}"])
 
 
-SENT = ("run", "verb", "exchanges", "bytes")
+SENT = ("run", "function", "exchanges", "bytes")
 SENT_KINDS = ("kind", "exchanges", "bytes")
 """Columns of the tables of sent data."""
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
@@ -336,7 +336,7 @@ def unlock(
     values = SiteFolder.open(folder)
     console = opt.console()
     with closing(values.open_ledger()) as ledger:
-        newest = ledger.orders.latest_run()
+        newest = ledger.instructions.latest_run()
         if newest is None:
             raise ValueError(
                 f"site {values.name} takes part in no run, so there is nothing to leave"
@@ -351,7 +351,7 @@ def unlock(
         if not typer.confirm(f"Leave run {newest} permanently?", default=False):
             print_lines(console, ["Nothing was changed."])
             return
-        ledger.orders.leave(newest)
+        ledger.instructions.leave(newest)
     print_lines(console, [f"Left run {newest}. Site {values.name} waits for another run."])
 
 
@@ -417,7 +417,7 @@ def import_(
     if more > 0:
         print_lines(console, [f"and {more} more like these"])
     was = "would be" if dry_run else "was"
-    verb = "Would import" if dry_run else "Imported"
+    function = "Would import" if dry_run else "Imported"
     if taken.refused and not partial:
         raise ValueError(
             f"{count_noun(len(taken.refused), 'line')} of {file} cannot be imported, so nothing {was} "
@@ -426,7 +426,7 @@ def import_(
     print_lines(
         console,
         [
-            f"{verb} {count_noun(taken.recorded, 'label')} from {file} ({taken.same} duplicates, "
+            f"{function} {count_noun(taken.recorded, 'label')} from {file} ({taken.same} duplicates, "
             f"{taken.empty} unlabeled)"
         ],
     )
@@ -627,7 +627,7 @@ def _introduce(console: Console, folder: SiteFolder, *, verbose: bool) -> None:
     disclosures = list_disclosures(folder)
     if verbose:
         rows = [line[:4] for line in disclosures]
-        heads = ("part", "verb", "reveals", "seen by")
+        heads = ("part", "function", "reveals", "seen by")
         show_table(console, "What leaves this site", heads, rows, whole=2)
     else:
         lines = group_disclosures(disclosures)

@@ -21,7 +21,7 @@ from fallow.core.optional import check_full_install
 from fallow.storage.errors import Stopped, StorageError
 
 if TYPE_CHECKING:
-    from fallow.settings.recipe import Recipe
+    from fallow.settings.config import ExperimentConfig
     from fallow.study.preparation import Suited
     from fallow.study.study_run import Failure, Setup, StudyRun
 
@@ -48,27 +48,27 @@ def demo(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare strategies on bundled digits at ten sites, in less than a minute."""
+    from fallow.configs.demo import ABOUT, DEMO, PHOTOS, TARGETS, shorten
+    from fallow.configs.papers import load_paper_results
     from fallow.encoders.efficientnet_lite import load_network
-    from fallow.recipes.demo import ABOUT, DEMO, PHOTOS, TARGETS, shorten
-    from fallow.recipes.papers import load_paper_results
     from fallow.report.final_table import final_table
     from fallow.report.sentences import best_of_each_training, describe_labels_to
     from fallow.study.reading import read_study
     from fallow.study.study_run import Setup
 
-    recipe = PHOTOS if photos else DEMO
+    config = PHOTOS if photos else DEMO
     if photos:
         load_network()  # raises if it is not installed
-    chosen = shorten(recipe) if fast else recipe
+    chosen = shorten(config) if fast else config
     console = opt.console(quiet=quiet or as_json)
-    console.print(ABOUT[recipe.name], markup=False, soft_wrap=True)
+    console.print(ABOUT[config.name], markup=False, soft_wrap=True)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir)
     options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, None, range(seeds or chosen.seeds), options)
     study = read_study(setup.out, load_paper_results())
     table = final_table(study)
     for sentence in (
-        describe_labels_to(study, table, TARGETS[recipe.name]),
+        describe_labels_to(study, table, TARGETS[config.name]),
         best_of_each_training(study, table),
     ):
         console.print(f"\n{sentence}", markup=False, soft_wrap=True)
@@ -78,7 +78,7 @@ def demo(
 
 @opt.shows("fallow.cli.objects:StudyResult", "fallow.study.estimate:Estimate")
 def run(
-    recipe: opt.RecipeName,
+    config: opt.ConfigName,
     strategy: opt.Query = None,
     seed: opt.Seed = 0,
     data: opt.Data = None,
@@ -99,13 +99,13 @@ def run(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run one query strategy with one seed."""
-    check_arguments(recipe, [strategy or "", *opt.strategies_set(set_)])
+    check_arguments(config, [strategy or "", *opt.strategies_set(set_)])
     from fallow.cli.paths import use_current_folder
-    from fallow.settings.recipe import with_settings
+    from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
 
     use_current_folder()
-    name, data = opt.named_recipe(recipe, data)
+    name, data = opt.named_config(config, data)
     settings = opt.settings(
         set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
     )
@@ -114,7 +114,7 @@ def run(
     named: list[str] | None = None
     if strategy is not None:
         named = [strategy]
-    base, changes = opt.read_recipe(name, settings, named or ())
+    base, changes = opt.read_config(name, settings, named or ())
     chosen = with_settings(base, {"bounds": "false", **changes})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
@@ -131,7 +131,7 @@ def run(
 
 @opt.shows("fallow.cli.objects:StudyResult", "fallow.study.estimate:Estimate")
 def compare(
-    recipe: opt.RecipeName,
+    config: opt.ConfigName,
     strategy: opt.Queries = None,
     seeds: opt.Seeds = None,
     first_seed: opt.FirstSeed = 0,
@@ -156,19 +156,19 @@ def compare(
 ) -> None:
     """Compare query strategies with paired tests, and write a report."""
     check_arguments(
-        recipe, [*(opt.named_strategies(strategy) or []), *opt.strategies_set(set_)]
+        config, [*(opt.named_strategies(strategy) or []), *opt.strategies_set(set_)]
     )
     from fallow.cli.paths import use_current_folder
-    from fallow.settings.recipe import with_settings
+    from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
 
     use_current_folder()
-    name, data = opt.named_recipe(recipe, data)
+    name, data = opt.named_config(config, data)
     settings = opt.settings(
         set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
     )
     strategies = opt.named_strategies(strategy)
-    base, changes = opt.read_recipe(name, settings, strategies or ())
+    base, changes = opt.read_config(name, settings, strategies or ())
     if any(key.split(".")[0] == "strategy" for key in changes):
         raise ValueError(
             "compare runs several strategies; name them with --strategy, not --set strategy"
@@ -233,8 +233,8 @@ def _study(
     """
     from fallow.cli.progress import ProgressWatcher
     from fallow.cli.terminal import Spinner
+    from fallow.configs.own_data_strategies import describe_change, suit_strategies
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
-    from fallow.recipes.own_data_strategies import describe_change, suit_strategies
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
@@ -251,14 +251,14 @@ def _study(
     # first, since a package may be missing
     check_full_install("a study")
     trackers = [load_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
-    usual = list(usual or setup.recipe.strategies)
+    usual = list(usual or setup.config.strategies)
     strategies: Sequence[str] = usual
     suited: Suited | None = suit_strategies
     if named is not None:  # requested strategies run or raise an error
         strategies = named
         suited = None
-    with Spinner(console, f"reading {setup.recipe.data}") as waiting:
-        setup, world = prepare_study(
+    with Spinner(console, f"reading {setup.config.data}") as waiting:
+        setup, simulation = prepare_study(
             setup,
             strategies,
             seeds[0],
@@ -268,25 +268,25 @@ def _study(
             at_sites=at_sites,
         )
     if named is None:
-        strategies = setup.recipe.strategies
-        changed = describe_change(usual, strategies, world.dataset)
+        strategies = setup.config.strategies
+        changed = describe_change(usual, strategies, simulation.dataset)
         if changed:
             console.print(changed, markup=False, soft_wrap=True)
     cores = os.cpu_count() or 1
     jobs = options.jobs or max(1, cores // setup.threads)
-    cells = list_runs(setup.recipe, strategies, seeds)
-    console.print(describe_prepared(setup, world, cells), markup=False, soft_wrap=True)
+    cells = list_runs(setup.config, strategies, seeds)
+    console.print(describe_prepared(setup, simulation, cells), markup=False, soft_wrap=True)
     power = describe_power(len(strategies), len(seeds))
-    for line in (setup.recipe.budget_reading, power):
+    for line in (setup.config.budget_reading, power):
         if line:
             console.print(line, markup=False, soft_wrap=True)
     if options.dry_run:
-        facts = describe_data(world.dataset)
+        facts = describe_data(simulation.dataset)
         if facts is not None:
             print_lines(console, format_facts(facts))
-        _print_notes(console, setup.recipe.data, notes_beside_facts(world.dataset))
+        _print_notes(console, setup.config.data, notes_beside_facts(simulation.dataset))
         with Spinner(console, "timing two short rounds per configuration"):
-            expected = estimate(setup, cells, jobs, world.dataset)
+            expected = estimate(setup, cells, jobs, simulation.dataset)
         opt.tell(
             [expected.sentence()], expected, quiet=options.quiet, as_json=options.as_json
         )
@@ -294,13 +294,13 @@ def _study(
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, options.resume)
-        kept = keep_facts(setup.out, world.dataset)
+        kept = keep_facts(setup.out, simulation.dataset)
         if kept is not None:
             for output in kept["warnings"]:
                 console.print(f"look at this: {output}", markup=False, soft_wrap=True)
-        _print_notes(console, setup.recipe.data, world.dataset.notes)
-        with CallbackList(trackers, setup.recipe, cells, opt.warn) as callbacks:
-            with ProgressWatcher(setup.recipe, cells, console) as watch:
+        _print_notes(console, setup.config.data, simulation.dataset.notes)
+        with CallbackList(trackers, setup.config, cells, opt.warn) as callbacks:
+            with ProgressWatcher(setup.config, cells, console) as watch:
                 notify = callbacks.beside(watch)
                 if options.cluster is None:
                     failures = run_study(setup, cells, jobs, notify)
@@ -336,7 +336,7 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> Non
         raise error
 
 
-def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
+def _folder(config: ExperimentConfig, out: Path | None, resume: bool) -> Path:
     """Return the folder of the study, or raise ValueError if it cannot be used."""
     if out is None and resume:
         raise ValueError("--resume requires the folder of the study: add --out FOLDER")
@@ -344,7 +344,7 @@ def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
         _check_folder(out, resume)
         return out
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{recipe.name.replace('/', '-')}-{stamp}"
+    return Path("runs") / f"{config.name.replace('/', '-')}-{stamp}"
 
 
 def _check_folder(out: Path, resume: bool) -> None:
@@ -360,7 +360,7 @@ def _check_folder(out: Path, resume: bool) -> None:
 def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     """Print the final table and the path of the page; return the page, or None without records."""
     from fallow.cli.objects import StudyResult
-    from fallow.recipes.papers import load_paper_results, load_papers
+    from fallow.configs.papers import load_paper_results, load_papers
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
     from fallow.report.sentences import summary

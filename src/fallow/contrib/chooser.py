@@ -259,23 +259,23 @@ class Chooser:
 
     def __getattr__(self, name: str) -> SiteFunction:
         """Return a client function of the current arm; the contract lists those of all arms."""
-        if name.startswith("_") or name not in self.contract.verbs:
+        if name.startswith("_") or name not in self.contract.disclosures:
             raise AttributeError(f"Chooser has no {name!r}")
         return partial(self.answer_as_arm, name)
 
     def answer_as_arm(
-        self, verb: str, view: View, **sent: Value
+        self, function: str, view: View, **sent: Value
     ) -> Answer | SelectedExamples | Release:
         """Return the reply of the current arm."""
         at = 0
         if len(self.arms) > 1:
             if "begin" not in view.memory:
                 raise ValueError(
-                    f"site {view.site} was asked for {verb!r} without the strategy of "
+                    f"site {view.site} was asked for {function!r} without the strategy of "
                     "this query: start the query again"
                 )
             at = int(view.memory["begin"]["arm"])
-        return site_function(find_arm(self.arms[at]), verb)(view, **sent)
+        return site_function(find_arm(self.arms[at]), function)(view, **sent)
 
 
 @lru_cache
@@ -302,9 +302,13 @@ def join_contracts(chooser: Chooser) -> Contract:
         if why:
             raise ValueError(f"{name!r} cannot be an arm of Chooser: {why}")
         for other, others in contracts.items():
-            for verb in contract.verbs:
-                if verb in others.verbs and others.refusal(verb, kind_of(contract, verb)):
-                    raise ValueError(f"{name} and {other} call {verb!r} in different ways")
+            for function in contract.disclosures:
+                if function in others.disclosures and others.refusal(
+                    function, kind_of(contract, function)
+                ):
+                    raise ValueError(
+                        f"{name} and {other} call {function!r} in different ways"
+                    )
     if len(arms) == 1:
         (only,) = contracts.values()
         return replace(only, title=f"Chooser: {only.title}", short="", aliases=())
@@ -348,7 +352,7 @@ def join_declarations(
 def explain_no_arm(arm: Query) -> str:
     """Return why a strategy cannot be an arm; "" if it can."""
     contract = arm.contract
-    if any(verb in OWN for verb in contract.verbs):
+    if any(function in OWN for function in contract.disclosures):
         return "its client functions have names that the chooser uses"
     if isinstance(arm, LocalTraining) or contract.fit.models or contract.relay:
         return "it trains its own models, or sends peer messages"
@@ -359,9 +363,9 @@ def explain_no_arm(arm: Query) -> str:
     return ""
 
 
-def kind_of(contract: Contract, verb: str) -> Operation:
+def kind_of(contract: Contract, function: str) -> Operation:
     """Return the operation by which a contract allows a client function."""
-    return next(kind for kind, words in contract.asked.items() if verb in words)
+    return next(kind for kind, words in contract.asked.items() if function in words)
 
 
 def takes_numbers(contract: Contract) -> bool:

@@ -27,7 +27,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
     stores,
 )
@@ -154,7 +154,7 @@ class Coverage:
         masses = total["masses"]  # (M,)
         ask.keep(
             self.weigh,
-            to=orders(budget),
+            to=label_counts(budget),
             landmarks=landmarks,
             sure=sure,
             weights=weights,
@@ -181,7 +181,7 @@ class Coverage:
                 landmarks=landmarks,
                 sigma=sigma,
             )
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         notes = {"landmarks": len(landmarks), "sigma": sigma}
         return {**memo, "notes": notes}
 
@@ -482,7 +482,7 @@ def cover_greedily(
     for at in torch.split(torch.arange(len(kernels)), 1024):
         bound[at] += (kernels[at] - covered).clamp_min_(0) @ weight
     order = order_ties(len(kernels), ties)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(min(n, len(kernels))):
         is_new = torch.zeros(len(bound), dtype=torch.bool)
         while True:
@@ -493,7 +493,7 @@ def cover_greedily(
             best = first_best(bound, order)
             if bool(is_new[best]):
                 break
-        picks.append(best)
+        selected.append(best)
         covered = torch.maximum(covered, kernels[best])
         bound[best] = -torch.inf
-    return torch.tensor(picks, dtype=torch.int64)
+    return torch.tensor(selected, dtype=torch.int64)

@@ -25,7 +25,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import (
@@ -118,7 +118,7 @@ class Fisher:
                     share[site] = {"many": n * (part + 1) // n_parts}
             ask.keep(self.grow, to=share, inverse=inverse, drop=inverse @ wanted @ inverse)
             now = known + fold(sum_of_all(ask, self.grown, width=k)["products"])
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         trace = float((torch.linalg.inv(now) @ wanted).trace())
         before = float((torch.linalg.inv(known) @ wanted).trace())
         return {**memo, "notes": {"trace before": before, "trace": trace}}
@@ -262,12 +262,12 @@ def lower_trace(
     by_drop = quadratic(x, drop)  # (m,) xᵀAFAx
     is_taken = torch.zeros(len(x), dtype=torch.bool)
     order = order_ties(len(x), ties)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(min(n, len(x))):
         gain = u * by_drop / (1 + u * by_inverse)
         best = first_best(gain.masked_fill(is_taken, -torch.inf), order)
         is_taken[best] = True
-        picks.append(best)
+        selected.append(best)
 
         # Sherman-Morrison formula: A becomes A - s a aᵀ
         s = u[best] / (1 + u[best] * by_inverse[best])
@@ -279,7 +279,7 @@ def lower_trace(
         by_drop = by_drop - s * along_a * (2 * along_b - middle * along_a)
         inverse -= s * torch.outer(a, a)
         drop += s * (middle * torch.outer(a, a) - torch.outer(a, b) - torch.outer(b, a))
-    return torch.tensor(picks, dtype=torch.int64)
+    return torch.tensor(selected, dtype=torch.int64)
 
 
 def quadratic(x: Tensor, matrix: Tensor) -> Tensor:

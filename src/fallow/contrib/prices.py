@@ -24,7 +24,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
     stores,
 )
@@ -60,10 +60,10 @@ class Prices:
     >>> p = [[0.6, 0.4], [0.7, 0.3], [0.55, 0.45], [0.2, 0.8]]
     >>> labeled = ([[0.0]], [0])
     >>> pool = [[0.0], [0.1], [0.2], [0.3]]
-    >>> picks = fl.select(
+    >>> selected = fl.select(
     ...     pool, fl.contrib.Prices(), outputs=p, labeled=labeled, classes=2, n=1
     ... )
-    >>> picks.tolist()  # not the least sure, because the other class has no label
+    >>> selected.tolist()  # not the least sure, because the other class has no label
     [3]
     """
 
@@ -78,7 +78,7 @@ class Prices:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.order, to=orders(budget))
+        ask.keep(self.order, to=label_counts(budget))
         labels = sum_of_all(ask, self.labels)["counts"].clamp_min(0)  # (C,)
         n = sum(budget.values())
         largest_share = float(max(budget.values(), default=0))  # that one site can select
@@ -94,7 +94,7 @@ class Prices:
                 most_met = met
             lacking = (wanted - taken) * len(wanted) / max(n, 1)
             prices = prices + RATE / (turn + 1) ** 0.5 * lacking.clamp(-1, 1)
-        ask.keep(self.select, to=orders(budget), prices=best)
+        ask.keep(self.select, to=label_counts(budget), prices=best)
         return {**memo, "notes": {"prices": best.tolist(), "met": most_met}}
 
     # -- client side --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
 
 
 def align_answers(
-    answers: Mapping[SiteId, Answer], verb: str, dtype: torch.dtype = torch.float64
+    answers: Mapping[SiteId, Answer], function: str, dtype: torch.dtype = torch.float64
 ) -> dict[SiteId, dict[str, Tensor]]:
     """Convert replies to tensors, with sites in sorted order.
 
@@ -42,29 +42,31 @@ def align_answers(
         first = next(iter(parts.values()))
         if parts[site].keys() != first.keys():
             raise ValueError(
-                f"site {site} replied to {verb!r} with {sorted(parts[site])}, others with "
+                f"site {site} replied to {function!r} with {sorted(parts[site])}, others with "
                 f"{sorted(first)}: all sites must run the same version"
             )
         for name, value in parts[site].items():
             if value.shape != first[name].shape:
                 raise ValueError(
-                    f"site {site} replied to {verb!r} with {name} of shape "
+                    f"site {site} replied to {function!r} with {name} of shape "
                     f"{tuple(value.shape)}, others with {tuple(first[name].shape)}: all "
                     "sites must use the same model"
                 )
     return parts
 
 
-def sum_answers(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+def sum_answers(
+    answers: Mapping[SiteId, Answer], function: str, bound: float | None
+) -> Answer:
     """Sum replies by key in float64, with sites in sorted order; invalid ones raise an error."""
     result: dict[str, Tensor] = {}
-    parts = align_answers(answers, verb)
+    parts = align_answers(answers, function)
     for site, fields in parts.items():
-        for name, addend in fields.items():
-            check_addend(site, verb, name, addend, bound)
+        for name, contribution in fields.items():
+            check_contribution(site, function, name, contribution, bound)
             if name in result:
-                addend = result[name] + addend
-            result[name] = addend
+                contribution = result[name] + contribution
+            result[name] = contribution
     n_sites = torch.tensor(float(len(parts)), dtype=torch.float64)
     return {**result, "sites": n_sites}
 
@@ -81,19 +83,19 @@ def are_finite(values: Tensor) -> bool:
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
-def check_addend(
-    site: SiteId, verb: str, name: str, value: Tensor, bound: float | None
+def check_contribution(
+    site: SiteId, function: str, name: str, value: Tensor, bound: float | None
 ) -> None:
     """Raise ValueError for a contribution that is not finite or exceeds its bound."""
     if not are_finite(value):
         raise ValueError(
-            f"site {site} replied to {verb!r} with {name} that is NaN or infinite: its "
+            f"site {site} replied to {function!r} with {name} that is NaN or infinite: its "
             "training diverged or its data is damaged; lower the learning rate, "
             "standardize the features or check the site's examples"
         )
     if bound is not None and bool((value.abs() > bound).any()):
         raise ValueError(
-            f"site {site} replied to {verb!r} with {name} beyond the bound {bound}; "
+            f"site {site} replied to {function!r} with {name} beyond the bound {bound}; "
             "check the site's examples"
         )
 

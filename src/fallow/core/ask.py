@@ -49,9 +49,15 @@ class Channel(Protocol):
 class Masking(Protocol):
     """Server side of secure aggregation."""
 
-    def check(self, sites: Sequence[SiteId], verb: str) -> None: ...  # raises if too few
+    def check(
+        self, sites: Sequence[SiteId], function_name: str
+    ) -> None: ...  # raises if too few
     def total(
-        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
+        self,
+        answers: Mapping[SiteId, Answer],
+        owner: str,
+        function_name: str,
+        bound: float | None,
     ) -> Answer: ...  # raises unless all masks cancel, with `Implausible` for a retry
 
 
@@ -77,7 +83,7 @@ class Ask:
     """
 
     channel: Channel
-    journal: ExchangeLog
+    event_log: ExchangeLog
     disclosure: Disclosure
     key: ExchangeKey
     owner: str = "query"
@@ -106,11 +112,11 @@ class Ask:
         absolute value that a site may contribute; a larger one is rejected with the names of the
         site and the field.
         """
-        verb = name_call(function, "sum")
+        function_name = name_call(function, "sum")
         if self.masking is not None:
-            totals = self._masked_sum(self.masking, verb, bound, tensors)
+            totals = self._masked_sum(self.masking, function_name, bound, tensors)
         else:
-            totals = self._exchange("sum", verb, None, tensors, bound=bound)[""]
+            totals = self._exchange("sum", function_name, None, tensors, bound=bound)[""]
         return {name: torch.as_tensor(value) for name, value in totals.items()}
 
     def each(
@@ -121,8 +127,8 @@ class Ask:
 
     def keep(self, function: ClientCall, to: To | None = None, **tensors: Any) -> int:
         """Store the reply in the site's memory until the end of the cycle; return a count."""
-        verb = name_call(function, "keep")
-        return sum_whole(self._exchange("keep", verb, to, tensors), "count")
+        function_name = name_call(function, "keep")
+        return sum_whole(self._exchange("keep", function_name, to, tensors), "count")
 
     def relay(
         self,
@@ -135,10 +141,12 @@ class Ask:
         The server side sees senders, receivers and sizes.  routes: receiver -> senders.  A receiver
         reads ``memory["<name>/<sender>"]``.
         """
-        verb = name_call(function, "relay")
+        function_name = name_call(function, "relay")
         senders = set().union(*routes.values())
         to: To = {site: {} for site in sorted(senders)}
-        return sum_whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")
+        return sum_whole(
+            self._exchange("relay", function_name, to, tensors, routes=routes), "bytes"
+        )
 
     def fit(
         self,
@@ -161,7 +169,7 @@ class Ask:
             self._exchange("fit", "", None, {})
 
     def _masked_sum(
-        self, masking: Masking, verb: str, bound: float | None, args: Answer
+        self, masking: Masking, function_name: str, bound: float | None, args: Answer
     ) -> Answer:
         """Exchange public keys, then masked contributions.
 
@@ -171,21 +179,23 @@ class Ask:
         """
         attempt = Masked(replace(self.key, turn=self._turn), 0, bound)
         cohort = self.cohort
-        masking.check(cohort, verb)
+        masking.check(cohort, function_name)
         while True:
             to: To = {site: {} for site in cohort}
-            with self.journal.transaction():
+            with self.event_log.transaction():
                 shown = self._exchange("each", KEYS, to, {}, masked=attempt)
-                masking.check(sorted(shown), verb)
+                masking.check(sorted(shown), function_name)
 
             keys = {site: torch.as_tensor(shown[site]["key"]) for site in sorted(shown)}
             to = {site: {} for site in keys}
             masked = replace(attempt, keys=keys)
-            with self.journal.transaction():
-                answers = self._exchange("sum", verb, to, args, bound=bound, masked=masked)
+            with self.event_log.transaction():
+                answers = self._exchange(
+                    "sum", function_name, to, args, bound=bound, masked=masked
+                )
                 if "" in answers:
                     return answers[""]
-                masking.check(sorted(answers), verb)
+                masking.check(sorted(answers), function_name)
 
             cohort = tuple(sorted(answers))
             attempt = replace(attempt, attempt=attempt.attempt + 1)
@@ -217,7 +227,7 @@ class Ask:
     def _exchange(
         self,
         kind: Kind,
-        verb: str,
+        function_name: str,
         to: To | None,
         args: Answer,
         bound: float | None = None,
@@ -226,22 +236,22 @@ class Ask:
     ) -> dict[SiteId, Answer]:
         """Run one exchange.  masked: parameters of secure aggregation for the sites."""
         steps = list(self._waiting)
-        if verb:
-            steps.append((Step(kind, verb, dict(args), masked=masked), to))
+        if function_name:
+            steps.append((Step(kind, function_name, dict(args), masked=masked), to))
         key = replace(self.key, turn=self._turn)
         requests = self._requests(steps, key, bound)
         self._waiting = []
         self._turn += 1
 
         digest = digest_exchange(steps, self.cohort, bound, routes)
-        entry = self.journal.recall(key, digest)
+        entry = self.event_log.recall(key, digest)
         if entry is None:
-            with self.journal.transaction():
+            with self.event_log.transaction():
                 delivered = self.channel.exchange(requests, routes)
                 asked: set[SiteId] = set()  # others only received pending instructions
-                if verb:
+                if function_name:
                     asked = set(requests)
-                if verb and to is not None:
+                if function_name and to is not None:
                     asked = set(to)
                 answers = {
                     site: answer
@@ -250,12 +260,14 @@ class Ask:
                 }
                 if self.needs_all and len(answers) < len(self.cohort):
                     raise RunHalted(
-                        f"{len(answers)} of {len(self.cohort)} sites replied to {verb!r}, and all "
-                        "are needed; run again with --resume when they are connected (coordinate "
-                        "start resumes without the option)"
+                        f"{len(answers)} of {len(self.cohort)} sites replied to {function_name!r}, "
+                        "and all are needed; run again with --resume when they are connected "
+                        "(coordinate start resumes without the option)"
                     )
                 if kind == "sum":
-                    answers = self._add_up(answers, verb, to, bound, masked is not None)
+                    answers = self._add_up(
+                        answers, function_name, to, bound, masked is not None
+                    )
                 entry = {
                     "answers": answers,
                     "up": delivered.bytes_up,
@@ -263,17 +275,17 @@ class Ask:
                 }
                 if delivered.epsilon:
                     entry["epsilon"] = delivered.epsilon
-                self.journal.record(key, digest, entry)
+                self.event_log.record(key, digest, entry)
 
-        what = self.reveals.get(verb, "nothing")
-        if verb == KEYS and masked is not None:
+        what = self.reveals.get(function_name, "nothing")
+        if function_name == KEYS and masked is not None:
             what = "public keys"
         passed = None
         if routes is not None:
             passed = count_relayed_answers(routes)
         self.disclosure.add(
             kind,
-            verb or "fit",
+            function_name or "fit",
             what,
             up=entry["up"],
             down=entry["down"],
@@ -287,7 +299,7 @@ class Ask:
     def _add_up(
         self,
         replies: dict[SiteId, Answer],
-        verb: str,
+        function_name: str,
         to: To | None,
         bound: float | None,
         is_masked: bool,
@@ -298,11 +310,11 @@ class Ask:
         that replied, for a retry.
         """
         if not is_masked or self.masking is None:
-            return {"": sum_answers(replies, verb, bound)}
+            return {"": sum_answers(replies, function_name, bound)}
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}
         try:
-            return {"": self.masking.total(replies, self.owner, verb, bound)}
+            return {"": self.masking.total(replies, self.owner, function_name, bound)}
         except Implausible:
             return {site: {} for site in replies}
 

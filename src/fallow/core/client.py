@@ -325,7 +325,7 @@ def name_call(function: ClientCall, operation: Operation) -> str:
             f"ask.{operation} was given {function!r:.60}; pass a client function itself, such as "
             f"ask.{operation}(self.share)"
         )
-    for name in contract.verbs:
+    for name in contract.disclosures:
         if getattr(algorithm, name, None) == function:
             why = contract.refusal(name, operation)
             if why is not None:

@@ -110,7 +110,7 @@ class Contract:
     >>> contract = Contract(
     ...     "A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"}
     ... )
-    >>> dict(contract.verbs)
+    >>> dict(contract.disclosures)
     {'share': 'totals', 'select': 'a count'}
     >>> contract.refusal("select", "each")
     'the contract of A allows it only by keep'
@@ -166,8 +166,8 @@ class Contract:
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Add the declared client functions of the class, with all settings."""
-        for verb, item in list_marked(owner):
-            self._declare(item.of_class(verb))
+        for function, item in list_marked(owner):
+            self._declare(item.of_class(function))
 
     def __get__(self, instance: object, owner: type) -> Contract:
         """Return the contract of an instance, with the client functions that it uses."""
@@ -194,22 +194,22 @@ class Contract:
 
     def _declare(self, item: Declaration) -> None:
         """Add a declared client function, in place."""
-        verb = item.name
+        function = item.name
         known = self.asked[item.operation]
-        words = {**known, verb: known.get(verb, item.discloses)}
+        words = {**known, function: known.get(function, item.discloses)}
         object.__setattr__(self, item.operation, words)
-        object.__setattr__(self, "functions", {**self.functions, verb: item})
+        object.__setattr__(self, "functions", {**self.functions, function: item})
 
-    def limit_calls(self, verb: str) -> int:
+    def limit_calls(self, function: str) -> int:
         """Return how often one round or query calls a client function; 0: a few times for each site.
 
         Parameters
         ----------
-        verb : str
+        function : str
             Name of the client function.
         """
-        if verb in self.functions:
-            return self.functions[verb].times
+        if function in self.functions:
+            return self.functions[function].times
         return 1
 
     @property
@@ -218,7 +218,7 @@ class Contract:
 
         They read the labels of the site's last contribution (``privacy.min_new_labels``).
         """
-        return tuple(verb for verb, item in self.functions.items() if item.exact)
+        return tuple(function for function, item in self.functions.items() if item.exact)
 
     @property
     def parts_show(self) -> str:
@@ -236,7 +236,7 @@ class Contract:
         return self.short or self.title
 
     @property
-    def verbs(self) -> Words:
+    def disclosures(self) -> Words:
         """All client functions, with their disclosures."""
         functions: dict[str, str] = {}
         for words in self.asked.values():
@@ -248,17 +248,19 @@ class Contract:
         """Client functions by operation, with their disclosures."""
         return {"sum": self.sum, "each": self.each, "keep": self.keep, "relay": self.relay}
 
-    def refusal(self, verb: str, kind: str) -> str | None:
+    def refusal(self, function: str, kind: str) -> str | None:
         """Return why a site rejects this call; None if it is allowed.
 
         Parameters
         ----------
-        verb : str
+        function : str
             Name of the client function.
         kind : {"sum", "each", "keep", "relay"}
             Operation that calls it.
         """
-        allowed = [operation for operation, words in self.asked.items() if verb in words]
+        allowed = [
+            operation for operation, words in self.asked.items() if function in words
+        ]
         if kind in allowed:
             return None
         if allowed:
@@ -267,10 +269,10 @@ class Contract:
         for how, words in self.asked.items():
             if words:
                 lists.append(f"{', '.join(words)} by {how}")
-        listed = "; ".join(lists) or "no verb"
+        listed = "; ".join(lists) or "no client function"
         return f"the contract of {self.title} allows {listed}; nothing else"
 
-    def without(self, *verbs: str, by: Operation | None = None) -> Contract:
+    def without(self, *names: str, by: Operation | None = None) -> Contract:
         """Return the contract without these client functions, or without an operation of them.
 
         Parameters
@@ -281,8 +283,14 @@ class Contract:
         left: dict[Operation, Words] = {}
         for how, words in self.asked.items():
             if by in (None, how):
-                words = {verb: what for verb, what in words.items() if verb not in verbs}
+                words = {
+                    function: what
+                    for function, what in words.items()
+                    if function not in names
+                }
             left[how] = words
-        known = {verb for words in left.values() for verb in words}
-        functions = {verb: item for verb, item in self.functions.items() if verb in known}
+        known = {function for words in left.values() for function in words}
+        functions = {
+            function: item for function, item in self.functions.items() if function in known
+        }
         return replace(self, functions=functions, **left)  # type: ignore[arg-type]

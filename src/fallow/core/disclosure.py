@@ -63,7 +63,7 @@ class Disclosure:
     def add(
         self,
         kind: str,
-        verb: str,
+        function: str,
         what: str,
         up: int,
         down: int,
@@ -73,7 +73,7 @@ class Disclosure:
         passed: Mapping[str, Mapping[SiteId, int]] | None = None,
     ) -> None:
         zero = {"what": what, "bytes": 0, "bytes_down": 0, "sites": 0, "exchanges": 0}
-        entry = self.entries.setdefault((kind, verb), zero)
+        entry = self.entries.setdefault((kind, function), zero)
         entry["bytes"] += up
         entry["bytes_down"] += down
         entry["sites"] = max(entry["sites"], sites)
@@ -88,10 +88,10 @@ class Disclosure:
     def plus(self, other: Disclosure) -> Disclosure:
         """Return the sum of both; neither is changed."""
         joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
-        for (kind, verb), entry in other.entries.items():
+        for (kind, function), entry in other.entries.items():
             joined.add(
                 kind,
-                verb,
+                function,
                 entry["what"],
                 up=entry["bytes"],
                 down=entry["bytes_down"],
@@ -101,7 +101,7 @@ class Disclosure:
                 passed={way: entry[way] for way in PASSED if way in entry},
             )
             # `add` has counted one of them
-            joined.entries[kind, verb]["exchanges"] += entry["exchanges"] - 1
+            joined.entries[kind, function]["exchanges"] += entry["exchanges"] - 1
         return joined
 
     @property
@@ -115,8 +115,8 @@ class Disclosure:
     def rows(self) -> list[Any]:  # of `fallow.experiment.record.DisclosureEntry`
         """Return one row per kind and client function, as stored in records."""
         rows = []
-        for (kind, verb), entry in sorted(self.entries.items()):
-            rows.append({"kind": kind, "verb": verb, **entry})
+        for (kind, function), entry in sorted(self.entries.items()):
+            rows.append({"kind": kind, "function": function, **entry})
         return rows
 
     @staticmethod
@@ -125,6 +125,6 @@ class Disclosure:
         entries = {}
         for row in rows:
             entry = dict(row)
-            del entry["kind"], entry["verb"]
-            entries[row["kind"], row["verb"]] = entry
+            del entry["kind"], entry["function"]
+            entries[row["kind"], row["function"]] = entry
         return Disclosure(entries)

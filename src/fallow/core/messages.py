@@ -62,7 +62,7 @@ class Step:
     """
 
     kind: Kind
-    verb: (
+    function: (
         str  # the client function; for "fit" the name under which the site stores the model
     )
     args: Answer
@@ -125,7 +125,7 @@ def digest_exchange(
         asked = None
         if to is not None:
             asked = sorted(to)
-        h.update(repr((step.kind, step.verb, step.training_config, asked)).encode())
+        h.update(repr((step.kind, step.function, step.training_config, asked)).encode())
         masked = step.masked
         if masked is not None:
             h.update(repr((str(masked.exchange), masked.attempt, masked.bound)).encode())

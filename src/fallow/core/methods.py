@@ -425,13 +425,15 @@ def lacking_function(cls: type, names: Iterable[str]) -> str | None:
     return next((name for name in names if not callable(getattr(cls, name, None))), None)
 
 
-def site_function(method: Method, verb: str) -> SiteFunction:
-    """Return the client function ``verb``: the only conversion of a received name to a function.
+def site_function(method: Method, function_name: str) -> SiteFunction:
+    """Return a client function by name: the only conversion of a received name to a function.
 
     Raises ValueError for a name that is not in the contract of the algorithm: no other function
     runs at a site.
     """
-    if verb not in method.contract.verbs:
-        raise ValueError(f"the contract of {method.contract.title} lists no {verb!r}")
-    function: SiteFunction = getattr(method, verb)
+    if function_name not in method.contract.disclosures:
+        raise ValueError(
+            f"the contract of {method.contract.title} lists no {function_name!r}"
+        )
+    function: SiteFunction = getattr(method, function_name)
     return function

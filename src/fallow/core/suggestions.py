@@ -63,7 +63,7 @@ TERMS: Mapping[str, str] = {
     "random_state": "seed",
     "trainer": "training",
     "target": "label",
-    "world": "federation",
+    "simulation": "federation",
     "x_pool": "pool",
 }
 """Common keyword -> keyword in Fallow."""
@@ -106,14 +106,14 @@ def require_known(
         raise ValueError(f"{message}{nearest(word, list(known), otherwise)}")
 
 
-def explain_recipe(name: str, names: list[str]) -> str:
+def explain_config(name: str, names: list[str]) -> str:
     """Return the sentence about an unknown experiment configuration."""
-    otherwise = "'fallow recipes' lists them"
+    otherwise = "'fallow configs' lists them"
     if "/" in name:
         otherwise = (
             f"install the distribution that has it (papers: fallow-papers); {otherwise}"
         )
-    return f"{name!r} is not a recipe{nearest(name, names, otherwise)}"
+    return f"{name!r} is not an experiment configuration{nearest(name, names, otherwise)}"
 
 
 def nearest_column(column: str, columns: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.received import decode_text, read_named
@@ -98,7 +98,7 @@ class Bounds:
 class Agreement:
     """Study agreement of all parties.
 
-    ``recipe`` is the experiment configuration in the form of `at_sites`. ``coordinator`` is the key
+    ``config`` is the experiment configuration in the form of `at_sites`. ``coordinator`` is the key
     that authenticates instructions. ``authority`` is the certificate (PEM) that authenticates the
     coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
     number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
@@ -113,7 +113,7 @@ class Agreement:
     """
 
     name: str
-    recipe: Recipe
+    config: ExperimentConfig
     schema: Schema
     sites: tuple[SiteId, ...]
     coordinator: bytes
@@ -129,8 +129,8 @@ class Agreement:
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
-        check_names(self.recipe, self.names)
-        check_cells(self.recipe, self.schema)
+        check_names(self.config, self.names)
+        check_cells(self.config, self.schema)
         _check_name("name", self.name)
         for site in self.sites:
             _check_name("sites", site)
@@ -153,20 +153,20 @@ class Agreement:
         check_transport(self.transport, self.names, "federation.transport")
         check_distributions(self.distributions, self.names)
         self.plan.check_task(len(self.schema.classes))
-        check_budgets(self.plan, self.recipe.purchases)
-        if self.plan.checked_labels and self.recipe.evaluation_fraction:
+        check_budgets(self.plan, self.config.purchases)
+        if self.plan.checked_labels and self.config.evaluation_fraction:
             raise ValueError(
                 f"federation.checked_labels is {self.plan.checked_labels}, which leaves out selected "
-                f"examples, and evaluation_fraction is {self.recipe.evaluation_fraction:g}, whose "
+                f"examples, and evaluation_fraction is {self.config.evaluation_fraction:g}, whose "
                 "estimate needs them; omit one"
             )
-        if self.plan.send_agreement and self.recipe.privacy.epsilon is not None:
+        if self.plan.send_agreement and self.config.privacy.epsilon is not None:
             raise ValueError(
                 "federation.send_agreement is true, but alpha is sent without noise, and "
                 "privacy.epsilon promises noise; set one of them only"
             )
         least = 1
-        if self.recipe.privacy.secure_sum:
+        if self.config.privacy.secure_sum:
             least = SMALLEST
         limit = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= limit:
@@ -190,7 +190,7 @@ class Agreement:
         """
         agreed = [
             self.name,
-            self.recipe.digest_under(BUILT_IN),
+            self.config.digest_under(BUILT_IN),
             self.schema.digest,
             self.sites,
             self.seed,
@@ -243,10 +243,10 @@ class Agreement:
         return self._transform(replace(self.schema.example, x=x, y=y)).x
 
     def _transform(self, rows: Dataset) -> Dataset:
-        if self.recipe.features is None:
+        if self.config.features is None:
             return rows
         return embed_rows(
-            rows, features(self.recipe.features, self.schema.shape, self.names)
+            rows, features(self.config.features, self.schema.shape, self.names)
         )
 
 
@@ -292,30 +292,30 @@ def check_guideline(text: str) -> None:
     check_texts({what: text})
 
 
-def check_cells(recipe: Recipe, schema: Schema) -> None:
+def check_cells(config: ExperimentConfig, schema: Schema) -> None:
     """Raise ValueError if columns may be empty but the configuration needs complete rows."""
     lacking = [column.name for column in schema.columns if column.may_be_empty]
     if not lacking:
         return
     what = f"schema.columns: {lacking[0]!r} may be empty"
-    if recipe.drop_rows:
+    if config.drop_rows:
         raise ValueError(
             f"{what}, but with drop_rows = true, sites drop rows with empty cells; "
             "leave out one of may_be_empty and drop_rows"
         )
-    if recipe.features is not None:
+    if config.features is not None:
         raise ValueError(
             f"{what}, but a frozen model (features) needs complete rows; agree on "
             "drop_rows = true, or leave out features"
         )
 
 
-def check_names(recipe: Recipe, policy: NamePolicy) -> None:
+def check_names(config: ExperimentConfig, policy: NamePolicy) -> None:
     """Raise ValueError, naming the setting, for a class that ``policy`` does not permit.
 
     Nothing is imported or built.
     """
-    for setting, name in named_classes(recipe).items():
+    for setting, name in named_classes(config).items():
         with explain_errors(f"{setting}: "):
             check_name(name, policy)
 
@@ -356,62 +356,64 @@ def _fingerprint_code(distributions: Mapping[str, Distribution]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
+def _make_example(config: ExperimentConfig, schema: Schema) -> Dataset:
     """Build a synthetic row in model form. The number of features is not known."""
-    if recipe.features is None:
+    if config.features is None:
         return schema.example
     listed = torch.zeros(1, 1)
     return replace(schema.example, x=listed, x_test=listed[:0], columns=())
 
 
-def _name_encoder(recipe: Recipe, schema: Schema) -> Spec | None:
+def _name_encoder(config: ExperimentConfig, schema: Schema) -> Spec | None:
     """Return the encoder, with "auto" replaced by a name for photographs and for text columns.
 
     The choice of "auto" depends on the installed packages. With a fixed name, a site without that
     encoder is rejected before the study starts.
     """
-    if recipe.features is None:
-        recipe = replace(recipe, encoder=encoder_for_texts(recipe.encoder, schema.features))
-    shape = tuple(_make_example(recipe, schema).x.shape[1:])
-    if recipe.encoder != Spec("auto") or not is_photo(shape):
-        return recipe.encoder
+    if config.features is None:
+        config = replace(config, encoder=encoder_for_texts(config.encoder, schema.features))
+    shape = tuple(_make_example(config, schema).x.shape[1:])
+    if config.encoder != Spec("auto") or not is_photo(shape):
+        return config.encoder
     return Spec("efficientnet-lite0" if is_installed() else "convolution")
 
 
-def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
+def at_sites(
+    config: ExperimentConfig, name: str, sites: int, schema: Schema
+) -> ExperimentConfig:
     """Return the experiment configuration as remote sites run it.
 
     Settings about data, partition and comparisons are normalized, so that equal agreements have
     equal hashes. Raises ValueError for settings that only a simulation supports.
     """
-    if recipe.flip:
+    if config.flip:
         raise ValueError(
-            f"flip is {recipe.flip}, but wrong labels are for simulations only; set flip=0"
+            f"flip is {config.flip}, but wrong labels are for simulations only; set flip=0"
         )
-    if recipe.target_scale == "oracle" and schema.task == "regression":
+    if config.target_scale == "oracle" and schema.task == "regression":
         raise ValueError(
             "target_scale 'oracle' needs labels that do not exist yet; use "
             "'labeled' or 'none'"
         )
     title = ""
-    if recipe.data == name:  # otherwise it refers to other data
-        title = recipe.title
+    if config.data == name:  # otherwise it refers to other data
+        title = config.title
     standardize: Literal["federated", "none"] = "none"
-    if is_standardized(replace(recipe, data="-"), _make_example(recipe, schema)):
+    if is_standardized(replace(config, data="-"), _make_example(config, schema)):
         standardize = "federated"
-    config = recipe.completed_training
+    training_config = config.completed_training
     if schema.task == "regression":
-        config = complete_from(recipe.training_config, REGRESSION)
-    privacy = recipe.privacy
+        training_config = complete_from(config.training_config, REGRESSION)
+    privacy = config.privacy
     if privacy.min_new_labels is None:
         privacy = replace(privacy, min_new_labels=MIN_NEW_LABELS)
     return replace(
-        recipe,
-        encoder=_name_encoder(recipe, schema),
+        config,
+        encoder=_name_encoder(config, schema),
         privacy=privacy,
         name=name,
         title=title,
-        training_config=config,
+        training_config=training_config,
         data=name,
         label=None,
         site=None,
@@ -425,7 +427,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         test="own",
         device="none",  # each site uses its own hardware
         precision="float32",
-        strategies=(str(recipe.strategy),),
+        strategies=(str(config.strategy),),
         reference=None,
         seeds=1,
         bounds=(),

@@ -54,7 +54,7 @@ from fallow.experiment.measuring import (
 from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
@@ -209,15 +209,17 @@ class Annotators:
         deadline: str | None = None,
     ) -> Answer:
         """Turn selected examples and suspicious labels into labeling tasks within the budget."""
-        picks = _find_picks(at, step)
-        if picks is not None:  # an example may have been withdrawn since
+        selected = _find_picks(at, step)
+        if selected is not None:  # an example may have been withdrawn since
             taken = at.ledger.requests.find_taken_rows(at.run, cycle)
-            kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
-            picks = {name: values[kept] for name, values in picks.items()}
+            kept = [
+                i for i, row in enumerate(selected["rows"].tolist()) if row not in taken
+            ]
+            selected = {name: values[kept] for name, values in selected.items()}
         lines: list[SelectedRow] = []
-        if picks is not None:
-            lines = list(_explain_picks(at, step, cycle, picks))
-        if cycle >= 0 and step == _name_last_query(at.agreement.recipe, cycle):
+        if selected is not None:
+            lines = list(_explain_picks(at, step, cycle, selected))
+        if cycle >= 0 and step == _name_last_query(at.agreement.config, cycle):
             checks = _list_checks(at, min(allowed, at.agreement.plan.checked_labels))
             lines = lines[: allowed - len(checks)] + checks
         asked = at.ledger.requests.ask(
@@ -238,16 +240,16 @@ class Annotators:
     )
     def close(self, at: LabelingView, step: str, cycle: int) -> Answer:
         """Turn answers into labels and delete the states of the cycle, as in a simulation."""
-        recipe = at.agreement.recipe
+        config = at.agreement.config
 
         def hold(labels: list[Label]) -> list[Label]:
             drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
-            by_class = is_stratified(recipe, at.site.parts.classes)
-            return hold_back(labels, recipe.validation, by_class, drawn)
+            by_class = is_stratified(config, at.site.parts.classes)
+            return hold_back(labels, config.validation, by_class, drawn)
 
         closed = at.ledger.requests.close(at.run, step, hold)
-        is_last = cycle < 0 or step == _name_last_query(recipe, cycle)
-        lasting = _list_lasting(recipe)
+        is_last = cycle < 0 or step == _name_last_query(config, cycle)
+        lasting = _list_lasting(config)
         if not is_last:  # the query of the next part uses the same models
             lasting = MODELS + lasting
         at.site.forget(lasting)
@@ -282,7 +284,7 @@ class Annotators:
         """
         outputs = self._outputs(at, _find_used(at, common, retained))
         least = at.agreement.smallest
-        has_metrics = bool(at.agreement.recipe.metrics)
+        has_metrics = bool(at.agreement.config.metrics)
         if at.site.parts.classes:
             y = at.y.long()
             hits = count_hits(outputs.argmax(1), y, at.site.parts.classes, least)
@@ -311,7 +313,7 @@ class Annotators:
         """
         training = at.site.parts.methods["training"]
         has_last_word = isinstance(training, FinalTraining)
-        retained = at.agreement.recipe.validation > 0 and not has_last_word
+        retained = at.agreement.config.validation > 0 and not has_last_word
         used = _find_used(at, common, retained)
         deployed = training.deploy(common, at.site.memory)
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
@@ -324,7 +326,7 @@ class Annotators:
         }
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
-        coverage = at.agreement.recipe.coverage
+        coverage = at.agreement.config.coverage
         if coverage is not None:
             model["sets"] = {"coverage": coverage, "examples": examples, "bin": quantile}
         save_tree(at.path / MODEL, model)
@@ -346,7 +348,7 @@ class Annotators:
     )
     def progress(self, at: LabelingView) -> Answer:
         """Return the labeling progress of this run. Earlier runs are not included."""
-        if at.run != at.ledger.orders.newest_run():
+        if at.run != at.ledger.instructions.newest_run():
             return asdict(LabelProgress())
         return asdict(at.ledger.progress())
 
@@ -365,12 +367,12 @@ class Annotators:
             true = at.y
             name = "mean squared error"
             score = float((outputs - true).double().square().mean())
-        recipe = at.agreement.recipe
-        sums = measure_examples(outputs, true, not n_classes, recipe)
+        config = at.agreement.config
+        sums = measure_examples(outputs, true, not n_classes, config)
         return replace(
             facts,
             scores={f"{name} on the {len(true)} test examples of {at.site.id}": score},
-            metrics=score_metrics(recipe.metrics, sums),
+            metrics=score_metrics(config.metrics, sums),
         )
 
     def _outputs(self, at: LabelingView, state: State) -> Tensor:
@@ -389,37 +391,37 @@ def _count_by_bin(
     at: LabelingView, scores: Answer, outputs: Tensor, true: Tensor
 ) -> Answer:
     """Return the examples by bin of nonconformity, for prediction sets; nothing without them."""
-    if at.agreement.recipe.coverage is None:
+    if at.agreement.config.coverage is None:
         return {}
     is_regression = not at.site.parts.classes
     return {NONCONFORMITY: count_bins_of_many(scores, outputs, true, is_regression)}
 
 
-def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
+def begin_cycle(site: LocalSite, cycle: int, config: ExperimentConfig) -> None:
     """Prepare a site for an instruction of a cycle.
 
     A site that missed the end of an earlier cycle deletes the states that other sites deleted then.
     """
     known = site.memory.get(CYCLE)
     if known is not None and int(known["number"]) < cycle:
-        site.forget(_list_lasting(recipe))
+        site.forget(_list_lasting(config))
     if CYCLE not in site.memory:
         site.remember(CYCLE, {"number": torch.tensor(cycle)})
 
 
-def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
+def _list_lasting(config: ExperimentConfig) -> tuple[str, ...]:
     """Return the name prefixes of states that outlast a cycle."""
     lasting: tuple[str, ...] = ()
-    if recipe.restart == "continue":
+    if config.restart == "continue":
         lasting = ("own/", "average")
-    if recipe.evaluation_fraction:
+    if config.evaluation_fraction:
         lasting += (OUTLOOK,)
     return lasting
 
 
-def _name_last_query(recipe: Recipe, cycle: int) -> str:
+def _name_last_query(config: ExperimentConfig, cycle: int) -> str:
     """Return the step of the last query of a cycle, after which the models are deleted."""
-    last = recipe.queries_per_cycle - 1
+    last = config.queries_per_cycle - 1
     return ExchangeKey("query", "query", cycle=cycle, part=last).step_name
 
 
@@ -431,7 +433,7 @@ def _find_picks(at: LabelingView, step: str) -> State | None:
     picked = at.site.memory.get(PICKED)
     if picked is None or tensor_to_bytes(picked["step"], PICKED) != step.encode():
         return None
-    return at.site.memory.get("picks")
+    return at.site.memory.get("selected")
 
 
 def _count_labels(site: LocalSite) -> dict[str, int]:
@@ -450,21 +452,21 @@ def _find_used(at: LabelingView, common: State, retained: bool) -> State:
 
 
 def _explain_picks(
-    at: LabelingView, step: str, cycle: int, picks: State
+    at: LabelingView, step: str, cycle: int, selected: State
 ) -> Iterator[SelectedRow]:
     """Yield the selected examples with the reasons that are shown to annotators."""
-    rows = picks["rows"].tolist()
-    reasons = _predict(at, cycle, picks["rows"])
-    if "score" in picks:
-        for why, score in zip(reasons, picks["score"].tolist(), strict=True):
+    rows = selected["rows"].tolist()
+    reasons = _predict(at, cycle, selected["rows"])
+    if "score" in selected:
+        for why, score in zip(reasons, selected["score"].tolist(), strict=True):
             if not math.isnan(score):  # randomly drawn examples have no reason
                 why["score"] = score
     weights = [1.0] * len(rows)
-    if "weight" in picks:
-        weights = picks["weight"].tolist()
+    if "weight" in selected:
+        weights = selected["weight"].tolist()
     chances: list[float | None] = [None] * len(rows)
-    if "probability" in picks:
-        chances = [known_or_none(value) for value in picks["probability"].tolist()]
+    if "probability" in selected:
+        chances = [known_or_none(value) for value in selected["probability"].tolist()]
     draw = stream(at.agreement.seed, "answers", step, at.site.id)
     answers = at.agreement.plan.draw_answers(len(rows), draw)
     for i, row in enumerate(rows):

@@ -48,7 +48,7 @@ from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
 from fallow.models import check_model
 from fallow.privacy.settings import SMALLEST
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.preparation import check_task
 from fallow.training.scaling import Scaling
@@ -82,29 +82,29 @@ class BuiltStudy:
 
 
 def build_study(agreement: Agreement) -> BuiltStudy:
-    """Build a study with the random streams and weights of `experiment.world.world_of`.
+    """Build a study with the random streams and weights of `experiment.simulation.simulation_of`.
 
     Raises ValueError for an algorithm that only a simulation supports or that does not fit the
     schema.
     """
-    recipe = agreement.recipe
+    config = agreement.config
     _check_weights(agreement)
     schema = agreement.schema
     names = agreement.names
-    check_task(recipe, agreement.example, names)
+    check_task(config, agreement.example, names)
     measured = tuple(agreement.example.x.shape[1:])
-    encoder = encoder_of(recipe, measured, names)
+    encoder = encoder_of(config, measured, names)
     if isinstance(encoder, HasWeights):
         encoder.weights_digest()  # raises if its package or its weights are missing
     shape = shape_after(encoder, measured)
-    maker = ModelMaker(recipe, shape, schema.outputs, names)
+    maker = ModelMaker(config, shape, schema.outputs, names)
     model = maker.build(stream(agreement.seed, "template"))
     check_model(model, shape, schema.outputs)
     layout = Layout.of(model)
 
-    chosen = methods_of(recipe, policy=names)
+    chosen = methods_of(config, policy=names)
     methods = with_encoder(chosen, encoder, measured, schema.missing)
-    check_tuning(recipe, methods)
+    check_tuning(config, methods)
     _add_label_ranks(agreement, methods)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
@@ -114,28 +114,28 @@ def build_study(agreement: Agreement) -> BuiltStudy:
                 "in study.toml"
             )
     _check_declared(agreement, methods)
-    trainer = executor_of(recipe, model, names)
+    trainer = executor_of(config, model, names)
     executor = build_executor(
         trainer,
         model,
         layout,
         row_loss(schema.task),
-        channels_last=recipe.channels_last,
+        channels_last=config.channels_last,
         policy=names,
     )
     annotators = Annotators(
-        secure_sum=recipe.privacy.secure_sum,
+        secure_sum=config.privacy.secure_sum,
         classes=schema.task == "classification",
         schema=schema.digest,
         code=agreement.code,
-        has_metrics=bool(recipe.metrics),
+        has_metrics=bool(config.metrics),
         sends_agreement=agreement.plan.send_agreement,
-        has_coverage=recipe.coverage is not None,
+        has_coverage=config.coverage is not None,
     )
-    _check_shown(agreement, methods["training"], "training", recipe.training)
+    _check_shown(agreement, methods["training"], "training", config.training)
     # other query strategies disclose only means of several examples
     if isinstance(methods["query"], ContributionDisclosure):
-        _check_shown(agreement, methods["query"], "strategy", recipe.strategy)
+        _check_shown(agreement, methods["query"], "strategy", config.strategy)
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
@@ -147,7 +147,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         classes=len(schema.classes),
         executor=executor,
         trainer=trainer,
-        dtype=DTYPES[recipe.dtype],
+        dtype=DTYPES[config.dtype],
         width=math.prod(shape),
         encoder=encoder,
         dims={
@@ -166,7 +166,7 @@ def _add_label_ranks(agreement: Agreement, methods: Methods) -> None:
     if not isinstance(training, LabelRanking):
         raise ValueError(
             f"{agreement.name}: federation.checked_labels needs exact leave-one-out predictions, and "
-            f"training = {agreement.recipe.training} has none; use closed-form, or omit it"
+            f"training = {agreement.config.training} has none; use closed-form, or omit it"
         )
     methods["training"] = training.with_label_ranks()
 
@@ -176,30 +176,30 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
 
     A site serves no other algorithm, so that it discloses only what the study needs.
     """
-    recipe = agreement.recipe
+    config = agreement.config
     has_numbers = agreement.schema.task == "regression"
     # an encoder receives imputed cells and produces complete rows
-    has_empty = agreement.schema.missing is not None and recipe.encoder is None
+    has_empty = agreement.schema.missing is not None and config.encoder is None
     scaling = Scaling(
-        of_rows=is_standardized(recipe, agreement.example),
-        of_numbers=has_numbers and recipe.target_scale != "none",
+        of_rows=is_standardized(config, agreement.example),
+        of_numbers=has_numbers and config.target_scale != "none",
         of_cells=has_empty,
-        is_encoded=recipe.encoder is not None,
+        is_encoded=config.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
     if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells):
         del playing["scaling"]
-    if not recipe.validation:
+    if not config.validation:
         del playing["retention"]
-    return with_min_new_labels(playing, recipe.privacy, classes=not has_numbers)
+    return with_min_new_labels(playing, config.privacy, classes=not has_numbers)
 
 
 def _find_description(agreement: Agreement) -> Methods:
     """Return the description of the data, unless noise protects the counts of the study."""
-    recipe = agreement.recipe
+    config = agreement.config
     schema = agreement.schema
-    if recipe.privacy.epsilon is not None:
+    if config.privacy.epsilon is not None:
         return cast(Methods, {})
     columns = list_array_columns(schema.shape)
     left_out: list[str] = []
@@ -211,7 +211,7 @@ def _find_description(agreement: Agreement) -> Methods:
     described = Describe(
         columns,
         DescribedColumn(schema.label, schema.classes),
-        recipe.privacy.secure_sum,
+        config.privacy.secure_sum,
         left_out=tuple(left_out),
     )
     return cast(Methods, {"describe": described})
@@ -223,7 +223,7 @@ def _check_weights(agreement: Agreement) -> None:
     The agreement names a file on this machine. Without an agreed hash, parties could use different
     weights, and a site's replies would depend on an unknown file.
     """
-    spec = agreement.recipe.encoder
+    spec = agreement.config.encoder
     if spec is None:
         return
     cls = own_class(spec.name) or find(encoders, spec.name, agreement.names)
@@ -242,19 +242,19 @@ def _check_weights(agreement: Agreement) -> None:
         )
 
 
-def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
+def with_secure_sums(config: ExperimentConfig, sites: int) -> ExperimentConfig:
     """Enable secure aggregation if there are enough sites and it was not disabled explicitly.
 
     Otherwise the configuration is returned unchanged, and `build_study` rejects algorithms that
     need secure aggregation.
     """
     shows = "parts" in (
-        spec.fields.get("shown") for spec in (recipe.training, recipe.strategy)
+        spec.fields.get("shown") for spec in (config.training, config.strategy)
     )
-    if sites < SMALLEST or shows or recipe.privacy.secure_sum:
-        return recipe
-    bound = recipe.privacy.bound or LARGE
-    return replace(recipe, privacy=replace(recipe.privacy, secure_sum=True, bound=bound))
+    if sites < SMALLEST or shows or config.privacy.secure_sum:
+        return config
+    bound = config.privacy.bound or LARGE
+    return replace(config, privacy=replace(config.privacy, secure_sum=True, bound=bound))
 
 
 def _check_declared(agreement: Agreement, methods: Methods) -> None:
@@ -277,7 +277,7 @@ def _check_declared(agreement: Agreement, methods: Methods) -> None:
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:
     """Raise ValueError if the coordinator would see data whose disclosure was not agreed."""
     is_agreed = isinstance(method, ContributionDisclosure) and method.shown == "parts"
-    if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
+    if not method.contract.parts_show or agreement.config.privacy.secure_sum or is_agreed:
         return
     showing = Spec(spec.name, {**spec.fields, "shown": "parts"})
     raise ValueError(
@@ -292,9 +292,9 @@ def _check_tuned(agreement: Agreement, methods: Methods) -> None:
     """Raise ValueError if encoder selection would disclose data without an agreement."""
     training = methods["training"]
     is_agreed = isinstance(training, ContributionDisclosure) and training.shown == "parts"
-    if "tuning" not in methods or agreement.recipe.privacy.secure_sum or is_agreed:
+    if "tuning" not in methods or agreement.config.privacy.secure_sum or is_agreed:
         return
-    encoder = agreement.recipe.encoder
+    encoder = agreement.config.encoder
     raise ValueError(
         f"{agreement.name}: a field of the encoder {encoder} is chosen by labels, "
         "which needs secure aggregation in a federation, because without it "

@@ -124,7 +124,7 @@ def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield f"- Columns: {', '.join(names)}"
     for site, labels in facts.labels.items():
         yield f"- Labels of {site}: {_describe_labels(labels)}"
-    budget = agreement.recipe.budget_words
+    budget = agreement.config.budget_words
     yield f"- Budget: {budget} (shares of all examples, or labels per site)"
 
 
@@ -150,18 +150,18 @@ def _describe_labels(labels: Mapping[str, int]) -> str:
 
 
 def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
-    recipe = agreement.recipe
+    config = agreement.config
     by_owner = methods_by_owner(methods)
-    if recipe.encoder is not None:
+    if config.encoder is not None:
         contract = by_owner["encoder"].contract
-        yield f"- Encoder: {recipe.encoder}, {contract.title}{_describe_paper(contract)}"
-    yield f"- Model: {recipe.model}"
-    specs = {"training": recipe.training, "query": recipe.strategy}
+        yield f"- Encoder: {config.encoder}, {contract.title}{_describe_paper(contract)}"
+    yield f"- Model: {config.model}"
+    specs = {"training": config.training, "query": config.strategy}
     for owner, title in PARTS.items():
         contract = by_owner[owner].contract
         yield f"- {title}: {specs[owner]}, {contract.title}{_describe_paper(contract)}"
-    cycles = count_noun(recipe.cycles, "cycle")
-    yield f"- {cycles} of {count_noun(recipe.rounds, 'round')}, seed {agreement.seed}"
+    cycles = count_noun(config.cycles, "cycle")
+    yield f"- {cycles} of {count_noun(config.rounds, 'round')}, seed {agreement.seed}"
 
 
 def _describe_paper(contract: Contract) -> str:
@@ -192,7 +192,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
 
 
 def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
-    privacy = agreement.recipe.protected
+    privacy = agreement.config.protected
     if privacy.epsilon is None:
         yield "- No noise was added to counts."
     else:
@@ -200,10 +200,10 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
             "- Noise on the class counts that a query releases: ε = "
             f"{privacy.epsilon:g} each, at most {privacy.total:g} per site."
         )
-    if agreement.recipe.delta is not None:
+    if agreement.config.delta is not None:
         yield (
             "- Gaussian noise on the aggregates that determine the model: ε = "
-            f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} at each end of "
+            f"{privacy.epsilon:g} and δ = {agreement.config.delta:g} at each end of "
             "labeling, in the same total."
         )
     if privacy.secure_sum:
@@ -218,4 +218,4 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         epsilon = row.get("epsilon")
         if epsilon:
             cost += f", ε = {epsilon:g}"
-        yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"
+        yield f"  - {row['function']} ({row['kind']}): {row['what']}; {cost}"

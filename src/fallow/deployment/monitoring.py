@@ -116,7 +116,7 @@ class WatchedSite:
         replies: list[Sample] = []
         sizes: list[Sample] = []
         for line in progress["sent"]:
-            function = {**whose, "run": line["run"], "function": line["verb"]}
+            function = {**whose, "run": line["run"], "function": line["function"]}
             replies.append((function, line["exchanges"]))
             sizes.append((function, line["bytes"]))
         yield _metric(

@@ -12,6 +12,7 @@ import tomlkit
 from pydantic import AfterValidator, Field
 from tomlkit.items import Table
 
+from fallow.configs.find import find_config
 from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
 from fallow.core.refusal import explain_errors
 from fallow.deployment.agreement import (
@@ -39,15 +40,14 @@ from fallow.deployment.descriptions import FEDERATION
 from fallow.deployment.received import check_texts, read_toml
 from fallow.deployment.schema import Schema, schema_from
 from fallow.deployment.toml import (
-    add_recipe,
+    add_config,
     duration,
     schema_section,
     seconds_of,
 )
 from fallow.privacy.signing import decode_key
-from fallow.recipes.find import find_recipe
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.listing import configuration_schema
-from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 from fallow.storage.validation import JsonSchema, build_schema
 from fallow.transport.kinds import USUAL
@@ -160,10 +160,10 @@ def agreement_from(
     schema = schema_from(_find_section(settings, "schema"))
     parties = Parties(**read_settings(Parties, {"federation": section}, COMPLETE))
     sites = tuple(sorted(parties.sites))
-    recipe = _read_recipe(settings, parties.name)
+    config = _read_config(settings, parties.name)
     return Agreement(
         name=parties.name,
-        recipe=at_sites(recipe, parties.name, len(sites), schema),
+        config=at_sites(config, parties.name, len(sites), schema),
         schema=schema,
         sites=sites,
         coordinator=base64.b64decode(parties.coordinator),
@@ -215,34 +215,34 @@ def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, obj
     return section
 
 
-def _read_recipe(settings: Mapping[str, object], name: str) -> Recipe:
+def _read_config(settings: Mapping[str, object], name: str) -> ExperimentConfig:
     """Return the settings outside sections as the experiment configuration of the study."""
-    of_recipe: dict[str, object] = {"name": name, "data": name}
+    of_config: dict[str, object] = {"name": name, "data": name}
     for key, value in settings.items():
         if key not in ("federation", "schema", "base"):
-            of_recipe[key] = value
-    base: Recipe | None = None
+            of_config[key] = value
+    base: ExperimentConfig | None = None
     named = settings.get("base")
     if named is not None:
         base = _find_base(named)
-    return recipe_from(of_recipe, base)
+    return config_from(of_config, base)
 
 
-def _find_base(name: object) -> Recipe:
+def _find_base(name: object) -> ExperimentConfig:
     """Return the base configuration, one that is included in Fallow and never a local file."""
     if not isinstance(name, str) or name.endswith(".toml"):
         raise ValueError(
             f"base is {name!r:.80}; an agreement starts from an included experiment "
-            "configuration ('fallow recipes' lists them)"
+            "configuration ('fallow configs' lists them)"
         )
-    return find_recipe(name)
+    return find_config(name)
 
 
-def names_secure_sum(recipe: str) -> bool:
+def names_secure_sum(config: str) -> bool:
     """Return whether a configuration file sets secure aggregation explicitly."""
-    if not recipe.endswith(".toml"):
+    if not config.endswith(".toml"):
         return False
-    privacy = read_toml(Path(recipe), "check the path").get("privacy")
+    privacy = read_toml(Path(config), "check the path").get("privacy")
     return isinstance(privacy, Mapping) and "secure_sum" in privacy
 
 
@@ -282,7 +282,7 @@ def agreement_text(agreement: Agreement) -> str:
     for line in HEAD.splitlines():
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
-    add_recipe(document, agreement.recipe)
+    add_config(document, agreement.config)
     document.add(tomlkit.nl())
     document.add("federation", _federation_section(agreement))
     document.add(tomlkit.nl())

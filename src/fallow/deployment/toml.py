@@ -13,8 +13,8 @@ from tomlkit.items import Array, Item, Table
 
 from fallow.core.kinds import hints_of
 from fallow.deployment.schema import Schema
+from fallow.settings.config import ExperimentConfig, settings_of_training
 from fallow.settings.listing import meaning_of
-from fallow.settings.recipe import Recipe, settings_of_training
 from fallow.storage.validation import adapter_of
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -104,17 +104,17 @@ def duration(seconds: float) -> str:
     return f"{seconds!r}s"
 
 
-def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
+def add_config(document: TOMLDocument, config: ExperimentConfig) -> None:
     """Add the settings of an experiment configuration to a document.
 
     Common settings are always written, with a comment. Others are written if they differ from their
     default, except those that remote sites do not use. Raises ValueError for a setting that is None
     although the training algorithm has a default, because TOML cannot express None.
     """
-    hints = hints_of(Recipe)
-    brought = settings_of_training(str(recipe.training))
-    for field in fields(recipe):
-        value = getattr(recipe, field.name)
+    hints = hints_of(ExperimentConfig)
+    brought = settings_of_training(str(config.training))
+    for field in fields(config):
+        value = getattr(config, field.name)
         is_usual = field.name in ALWAYS
         is_changed = value != field.default or field.name in brought
         if not (is_usual or (is_changed and field.name not in PLACED)):
@@ -123,7 +123,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
             usual = brought.get(field.name, field.default)
             raise ValueError(
                 f"{field.name} is None, which TOML cannot represent, and with "
-                f"training={recipe.training.name} the default would be {usual!r}; "
+                f"training={config.training.name} the default would be {usual!r}; "
                 "set a value"
             )
         briefly = field.name != "privacy"  # show disabled privacy settings as well

@@ -19,21 +19,23 @@ from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding, Imputation
 from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Source
 from fallow.storage.features import FeatureStore
 from fallow.training.tuning import Tuning
 
 
-def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encoder | None:
+def encoder_of(
+    config: ExperimentConfig, shape: Shape, policy: NamePolicy = OWN
+) -> Encoder | None:
     """Return the encoder for examples of ``shape``, or None without an encoder.
 
     Raises ValueError for an unknown name or parameter, and for unsupported examples.
     """
-    if recipe.encoder is None:
+    if config.encoder is None:
         return None
-    return build_encoder(recipe.encoder.name, shape, policy, **recipe.encoder.fields)
+    return build_encoder(config.encoder.name, shape, policy, **config.encoder.fields)
 
 
 def encoder_for_texts(encoder: Spec | None, features: Sequence[str]) -> Spec | None:
@@ -50,9 +52,9 @@ def encoder_for_texts(encoder: Spec | None, features: Sequence[str]) -> Spec | N
     return Spec("hashed-text", fields)
 
 
-def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
+def shape_seen(config: ExperimentConfig, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     """Return the shape of an example after encoding."""
-    return shape_after(encoder_of(recipe, shape, policy), shape)
+    return shape_after(encoder_of(config, shape, policy), shape)
 
 
 def shape_after(encoder: Encoder | None, shape: Shape) -> Shape:
@@ -81,18 +83,18 @@ def with_encoder(
     return result
 
 
-def check_tuning(recipe: Recipe, methods: Methods) -> None:
+def check_tuning(config: ExperimentConfig, methods: Methods) -> None:
     """Raise ValueError if a parameter of the encoder cannot be tuned on the initial labeled set."""
     if "tuning" not in methods:
         return
-    if recipe.initial_by == "typical":
+    if config.initial_by == "typical":
         raise ValueError(
             "initial_by is 'typical', which needs encoded examples, and a field of "
-            f"encoder={recipe.encoder} is tuned on the initial labeled set; set the "
+            f"encoder={config.encoder} is tuned on the initial labeled set; set the "
             "field, such as fourier:gamma=0.25, or set initial_by=random"
         )
-    if recipe.privacy.epsilon is not None:
-        why = noise_refusal(f"encoder={recipe.encoder}", methods["tuning"].contract)
+    if config.privacy.epsilon is not None:
+        why = noise_refusal(f"encoder={config.encoder}", methods["tuning"].contract)
         raise ValueError(f"{why}; an encoder with all fields set needs no labels")
 
 
@@ -163,25 +165,25 @@ class CommonFeatures:
 
 
 def encode_as_trained(
-    recipe: Recipe, saved: TrainedModel, x: Tensor, policy: NamePolicy = OWN
+    config: ExperimentConfig, saved: TrainedModel, x: Tensor, policy: NamePolicy = OWN
 ) -> Tensor:
     """Encode examples (n, *shape) as in training; unchanged without an encoder.
 
     Raises ValueError if the encoder differs from that of the saved model.
     """
-    encoder = encoder_of(recipe, tuple(x.shape[1:]), policy)
+    encoder = encoder_of(config, tuple(x.shape[1:]), policy)
     if encoder is None:
         return x
     kept = saved.get("encoder")
     if not kept:
         raise ValueError(
             "the model was saved without the fitted state of its encoder "
-            f"{recipe.encoder}; train it again"
+            f"{config.encoder}; train it again"
         )
     state = kept["state"]
     if encoder_digest(encoder, state) != kept["digest"]:
         raise ValueError(
-            f"the encoder {recipe.encoder} differs from the one in training, in its "
+            f"the encoder {config.encoder} differs from the one in training, in its "
             "version or weights; install the same ones"
         )
     return encode_rows(encoder, x, state)

@@ -26,7 +26,7 @@ from fallow.experiment.finished import (
     TrainedPhase,
 )
 from fallow.experiment.scale import Scale
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, Simulated
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Environment(Protocol):
     """
 
     @property
-    def recipe(self) -> Recipe: ...
+    def config(self) -> ExperimentConfig: ...
     @property
     def seed(self) -> int: ...
     @property
@@ -97,7 +97,7 @@ class Environment(Protocol):
     # labels for what was picked; ends the step and the cycle at the sites
     def buy_labels(
         self,
-        journal: EventLog,
+        event_log: EventLog,
         cycle: int,
         step: ExchangeKey,
         budget: Mapping[SiteId, int],
@@ -114,11 +114,11 @@ class Environment(Protocol):
     def restore(self, memory: Memory | None) -> None: ...  # what `first_phase` gave
     def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def score_round(
-        self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
+        self, event_log: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation: ...
     # ``sets``: prediction sets, which sites keep with the model
     def one_model(
-        self, journal: EventLog, state: State, sets: PredictionSets | None
+        self, event_log: EventLog, state: State, sets: PredictionSets | None
     ) -> State | None: ...
     def own_models(self, state: State) -> dict[SiteId, State]: ...  # where they differ
 

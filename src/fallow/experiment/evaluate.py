@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BROUGHT = "model/"
 
 
-def redundancy(world: Simulation) -> float | None:
+def redundancy(simulation: Simulation) -> float | None:
     """Return the mean similarity of selected examples to labeled ones of collaborators.
 
     Similarity is the largest cosine in the features of the site's own average model.  It accesses
@@ -42,21 +42,21 @@ def redundancy(world: Simulation) -> float | None:
     labels.
     """
     outcome = torch.zeros(0)
-    for site in world.members.values():
-        if "picks" in site.memory:
-            outcome = torch.cat([outcome, _nearest(site, world)])
+    for site in simulation.members.values():
+        if "selected" in site.memory:
+            outcome = torch.cat([outcome, _nearest(site, simulation)])
     if not len(outcome):
         return None
     return float(outcome.mean())
 
 
-def _nearest(site: LocalSite, world: Simulation) -> Tensor:
+def _nearest(site: LocalSite, simulation: Simulation) -> Tensor:
     """Return the similarity of each selected example of a site, (k,), or (0,) without collaborators."""
     labeled = site.seen[:0]
     for name in collaborators(site):
-        other = world.members[name]
+        other = simulation.members[name]
         labeled = torch.cat([labeled, other.seen[other.bought]])
-    rows = site.memory["picks"]["rows"]
+    rows = site.memory["selected"]["rows"]
     if len(labeled) == 0 or len(rows) == 0:
         return torch.zeros(0)
     view = SiteView(site, 0)
@@ -84,7 +84,7 @@ def collaborators(site: LocalSite) -> list[SiteId]:
     return result
 
 
-def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
+def evaluate(simulation: Simulation, state: State, retained: bool = False) -> Scores:
     """Return the scores of the deployed model on the common test set, or on that of each site.
 
     For regression, ``mse`` is relative to the variance of the training examples, so that predicting
@@ -93,71 +93,75 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     each site without flipped labels.  ``retained`` evaluates the model with the best validation
     score so far.  Raises ValueError if outputs are not finite.
     """
-    sites = [name for name in world.members if name not in world.flipped]
-    recipe = world.recipe
-    has_sums = bool(recipe.metrics) or recipe.coverage is not None
-    used = {name: _deployed_model(world, name, state, retained) for name in sites}
-    is_common = world.tests is None and all(model is state for model in used.values())
-    test = world.dataset
-    if is_common and not isinstance(world.methods["training"], CustomPrediction):
-        outputs = _predict(world, state, world.x_test.to(state["w"].dtype))
-        scores = _score_common_model(world, _finite(outputs, "the model"))
+    sites = [name for name in simulation.members if name not in simulation.flipped]
+    config = simulation.config
+    has_sums = bool(config.metrics) or config.coverage is not None
+    used = {name: _deployed_model(simulation, name, state, retained) for name in sites}
+    is_common = simulation.tests is None and all(model is state for model in used.values())
+    test = simulation.dataset
+    if is_common and not isinstance(simulation.methods["training"], CustomPrediction):
+        outputs = _predict(simulation, state, simulation.x_test.to(state["w"].dtype))
+        scores = _score_common_model(simulation, _finite(outputs, "the model"))
         if has_sums:
-            sums = _sums(world, outputs, test.y_test)
-            return {**scores, **describe_sums(recipe, sums)}
+            sums = _sums(simulation, outputs, test.y_test)
+            return {**scores, **describe_sums(config, sums)}
         return scores
-    rows = world.tests or dict.fromkeys(sites, torch.arange(len(world.x_test)))
-    outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
+    rows = simulation.tests or dict.fromkeys(sites, torch.arange(len(simulation.x_test)))
+    outputs_of = {
+        name: _outputs(simulation, name, used[name], rows[name]) for name in sites
+    }
     true = {name: test.y_test[rows[name]] for name in sites}
     if test.task == "regression":
-        scores = _score_errors_of_sites(world, outputs_of, true)
+        scores = _score_errors_of_sites(simulation, outputs_of, true)
     else:
         guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
         scores = of_accuracy(guess, true, test.n_classes)
     if has_sums:
-        of_sites = {site: _sums(world, outputs_of[site], true[site]) for site in sites}
+        of_sites = {site: _sums(simulation, outputs_of[site], true[site]) for site in sites}
         total = dict(add_up(of_sites))
-        if world.tests is None:  # each example is in the sums of every site
+        if simulation.tests is None:  # each example is in the sums of every site
             for name, value in total.items():
                 total[name] = torch.as_tensor(value) / len(sites)
-        return {**scores, **describe_sums(recipe, total, of_sites)}
+        return {**scores, **describe_sums(config, total, of_sites)}
     return scores
 
 
-def _sums(world: Simulation, outputs: Tensor, true: Tensor) -> Answer:
+def _sums(simulation: Simulation, outputs: Tensor, true: Tensor) -> Answer:
     """Return the sums from which metrics and prediction sets of these examples follow."""
-    if world.dataset.task == "regression":
-        values = in_units(outputs.squeeze(1), world.targets)
-        return measure_examples(values, true, is_regression=True, recipe=world.recipe)
-    return measure_examples(outputs, true, is_regression=False, recipe=world.recipe)
+    if simulation.dataset.task == "regression":
+        values = in_units(outputs.squeeze(1), simulation.targets)
+        return measure_examples(values, true, is_regression=True, config=simulation.config)
+    return measure_examples(outputs, true, is_regression=False, config=simulation.config)
 
 
-def _predict(world: Simulation, state: State, x: Tensor) -> Tensor:
+def _predict(simulation: Simulation, state: State, x: Tensor) -> Tensor:
     """Return the outputs of the global model, (m, c), computed on the device of the run."""
-    passes = next(iter(world.members.values())).parts.passes
+    passes = next(iter(simulation.members.values())).parts.passes
     if passes is not None:
         return passes.predict(state, x)
-    return predict(world.model, world.layout, state, x)
+    return predict(simulation.model, simulation.layout, state, x)
 
 
-def one_model(world: Simulation, state: State) -> State | None:
+def one_model(simulation: Simulation, state: State) -> State | None:
     """Return the model that all sites deploy, or None if they differ."""
-    deploy = world.methods["training"].deploy
-    models = [_weights(deploy(state, site.memory)) for site in world.members.values()]
+    deploy = simulation.methods["training"].deploy
+    models = [_weights(deploy(state, site.memory)) for site in simulation.members.values()]
     if not _are_alike(models):
         return None
     return models[0]
 
 
-def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
+def own_models(simulation: Simulation, state: State) -> dict[SiteId, State]:
     """Return the final model of each site, or none if all are equal or prediction needs more."""
-    training = world.methods["training"]
+    training = simulation.methods["training"]
     if isinstance(training, CustomPrediction):
         return {}
-    is_retained = world.recipe.validation > 0 and not isinstance(training, FinalTraining)
+    is_retained = simulation.config.validation > 0 and not isinstance(
+        training, FinalTraining
+    )
     models = {}
-    for name in world.members:
-        used = _deployed_model(world, name, state, is_retained)
+    for name in simulation.members:
+        used = _deployed_model(simulation, name, state, is_retained)
         models[name] = _weights(used)
     if _are_alike(list(models.values())):
         return {}
@@ -179,16 +183,18 @@ def _are_alike(models: Sequence[State]) -> bool:
     return True
 
 
-def _deployed_model(world: Simulation, name: SiteId, state: State, retained: bool) -> State:
-    memory = world.members[name].memory
+def _deployed_model(
+    simulation: Simulation, name: SiteId, state: State, retained: bool
+) -> State:
+    memory = simulation.members[name].memory
     if retained and "best" in memory:
         return memory["best"]
-    return world.methods["training"].deploy(state, memory)
+    return simulation.methods["training"].deploy(state, memory)
 
 
-def _outputs(world: Simulation, name: SiteId, state: State, rows: Tensor) -> Tensor:
-    x = world.x_test[rows].to(state["w"].dtype)
-    outputs = SiteView(world.members[name], 0).outputs(state, x)
+def _outputs(simulation: Simulation, name: SiteId, state: State, rows: Tensor) -> Tensor:
+    x = simulation.x_test[rows].to(state["w"].dtype)
+    outputs = SiteView(simulation.members[name], 0).outputs(state, x)
     return _finite(outputs, f"the model of site {name}")
 
 
@@ -201,41 +207,41 @@ def _finite(outputs: Tensor, whose: str) -> Tensor:
     return outputs
 
 
-def pseudo_labels(world: Simulation) -> PseudoLabels | None:
+def pseudo_labels(simulation: Simulation) -> PseudoLabels | None:
     """Return the accuracy of the local models on their pools before labeling.
 
     The result has the accuracy over all pools, the recall of each class, and the `redundancy` of the
     selected examples.  It uses hidden labels, so it is only available in simulations.  It is None for
     regression, for empty pools, and with ``protocol=one_pass``, where no model exists yet.
     """
-    if world.dataset.task == "regression":
+    if simulation.dataset.task == "regression":
         return None
-    sites = {name: site for name, site in world.members.items() if len(site.pool)}
+    sites = {name: site for name, site in simulation.members.items() if len(site.pool)}
     for site in sites.values():
         if len(site.labeled) and "local" not in site.memory:
             return None
     guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
     if not guess:
         return None
-    hidden = [world.oracle.hidden[name][site.pool] for name, site in sites.items()]
+    hidden = [simulation.oracle.hidden[name][site.pool] for name, site in sites.items()]
     true = torch.cat(hidden).long()
     result = torch.cat(guess)
     return {
         "accuracy": accuracy(result, true),
-        "per_class": per_class_accuracy(result, true, world.dataset.n_classes),
-        "redundancy": redundancy(world),
+        "per_class": per_class_accuracy(result, true, simulation.dataset.n_classes),
+        "redundancy": redundancy(simulation),
     }
 
 
-def _score_common_model(world: Simulation, outputs: Tensor) -> Scores:
+def _score_common_model(simulation: Simulation, outputs: Tensor) -> Scores:
     """Return the scores of one model on all test examples, from outputs of shape (m, c)."""
-    test = world.dataset
+    test = simulation.dataset
     if test.task == "regression":
         return {
             "accuracy": None,
             "balanced_accuracy": None,
             "per_class": None,
-            "mse": _error(world, outputs, test.y_test),
+            "mse": _error(simulation, outputs, test.y_test),
             **NOT_BY_SITE,
         }
     guess = outputs.argmax(1)
@@ -250,14 +256,14 @@ def _score_common_model(world: Simulation, outputs: Tensor) -> Scores:
 
 
 def _score_errors_of_sites(
-    world: Simulation, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
+    simulation: Simulation, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
 ) -> Scores:
     """Return the mean squared errors of all sites with test examples."""
     per_site: dict[SiteId, float | None] = {}
     for name, predicted in outputs.items():
         per_site[name] = None
         if len(predicted):
-            per_site[name] = _error(world, predicted, true[name])
+            per_site[name] = _error(simulation, predicted, true[name])
     errors = [error for error in per_site.values() if error is not None]
     return {
         "accuracy": None,
@@ -271,24 +277,24 @@ def _score_errors_of_sites(
     }
 
 
-def _error(world: Simulation, outputs: Tensor, true: Tensor) -> float:
-    away = in_units(outputs.squeeze(1), world.targets) - true
-    return float(away.double().square().mean()) / world.variance
+def _error(simulation: Simulation, outputs: Tensor, true: Tensor) -> float:
+    away = in_units(outputs.squeeze(1), simulation.targets) - true
+    return float(away.double().square().mean()) / simulation.variance
 
 
-def measure_training_loss(world: Simulation, state: State) -> float | None:
+def measure_training_loss(simulation: Simulation, state: State) -> float | None:
     """Return the loss of the deployed models on the labeled examples of all sites.
 
     It is 1 for a constant model: cross-entropy is divided by that of equal probabilities,
     squared errors by those of predicting 0.  It is None if models are not trained by
     gradient steps.
     """
-    training = world.methods["training"]
+    training = simulation.methods["training"]
     if isinstance(training, CustomPrediction) or "least-squares" in training.contract.tags:
         return None
     total = 0.0
     scale = 0.0
-    for site in world.members.values():
+    for site in simulation.members.values():
         labels = site.labels
         if not len(labels):
             continue
@@ -307,20 +313,20 @@ def measure_training_loss(world: Simulation, state: State) -> float | None:
     return total / scale
 
 
-def score_of_majority(world: Simulation) -> float | None:
+def score_of_majority(simulation: Simulation) -> float | None:
     """Return the accuracy of predicting the most frequent class of the test examples for all.
 
     If sites have their own test examples, it is the mean over sites, like the scores. It is
     None for regression.
     """
-    test = world.dataset
+    test = simulation.dataset
     if test.task == "regression" or not len(test.y_test):
         return None
     majority = torch.bincount(test.y_test.long()).argmax()
-    if world.tests is None:
+    if simulation.tests is None:
         return float((test.y_test == majority).double().mean())
     shares = []
-    for name, rows in world.tests.items():
-        if len(rows) and name not in world.flipped:
+    for name, rows in simulation.tests.items():
+        if len(rows) and name not in simulation.flipped:
             shares.append(float((test.y_test[rows] == majority).double().mean()))
     return sum(shares) / len(shares) if shares else None

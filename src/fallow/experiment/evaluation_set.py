@@ -226,14 +226,14 @@ class EvaluationSet:
 def find_picked(view: View) -> tuple[Tensor, Tensor]:
     """Return the positions in the pool of the selected and of the drawn examples."""
     none = torch.empty(0, dtype=torch.int64)
-    picks = view.memory.get("picks")
-    if picks is None:
+    selected = view.memory.get("selected")
+    if selected is None:
         return none, none
     at = {int(row): i for i, row in enumerate(view.places.tolist())}
-    picked = torch.tensor([at[row] for row in picks["rows"].tolist()], dtype=torch.int64)
-    if "beside" not in picks:
+    picked = torch.tensor([at[row] for row in selected["rows"].tolist()], dtype=torch.int64)
+    if "beside" not in selected:
         return picked, none
-    is_beside = picks["beside"]
+    is_beside = selected["beside"]
     return picked[~is_beside], picked[is_beside]
 
 

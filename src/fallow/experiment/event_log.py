@@ -58,10 +58,10 @@ class EventLog:
     read the file. Every value has a checksum. Raises StorageError if the file is damaged, or if
     its disk is full or read-only.
 
-    >>> journal = EventLog()
-    >>> journal.finish("0/train", {"seconds": 1.5})
+    >>> event_log = EventLog()
+    >>> event_log.finish("0/train", {"seconds": 1.5})
     {'seconds': 1.5}
-    >>> journal.load_step("0/train"), journal.load_step("0/query")
+    >>> event_log.load_step("0/train"), event_log.load_step("0/query")
     ({'seconds': 1.5}, None)
     """
 
@@ -241,14 +241,14 @@ class EventLog:
             blob = with_checksum(state)
             self._write("INSERT INTO memory VALUES (?, ?, ?)", site, name, blob)
 
-    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
+    def receive(self, site: SiteId, function: str, messages: PeerMessages) -> None:
         """Store a peer message once for all receivers, as long as a site has it in memory."""
         self._messages.clear()
         for table in ("memory", "received"):
             sql = f"DELETE FROM {table} WHERE site = ? AND instr(name, ?) = 1"
-            self._write(sql, site, f"{verb}/")
+            self._write(sql, site, f"{function}/")
         for sender, message in messages.items():
-            name = f"{verb}/{sender}"
+            name = f"{function}/{sender}"
             if not self._read("SELECT 1 FROM peer_message WHERE mark = ?", message.mark):
                 self._write(
                     "INSERT INTO peer_message VALUES (?, ?)", message.mark, message.content

@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
 from fallow.experiment.finished import Memory, Phases, TrainedPhase
 from fallow.experiment.methods import threads, versions_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
 from fallow.sites.store import PeerMessage
 
@@ -38,58 +38,58 @@ INPUTS = (
 )
 
 
-def describe_training(recipe: Recipe) -> dict[str, object]:
+def describe_training(config: ExperimentConfig) -> dict[str, object]:
     """Return the settings that affect the initial training, by name.
 
     Configurations with equal settings, data, initial labels, seed and executor share it.
 
-    >>> describe_training(Recipe("a", rounds=7))["rounds"]
+    >>> describe_training(ExperimentConfig("a", rounds=7))["rounds"]
     7
     """
-    settings = asdict(recipe)
+    settings = asdict(config)
     details = {name: settings[name] for name in INPUTS}
 
-    if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
-        details["masked"] = recipe.privacy.bound or True
+    if config.privacy.secure_sum:  # totals are rounded, and keys cross
+        details["masked"] = config.privacy.bound or True
     return details
 
 
-def phase_key(world: Simulation) -> str:
+def phase_key(simulation: Simulation) -> str:
     """Return a digest of all inputs of the initial training: data, partition, labels, settings."""
-    training = describe_training(world.recipe)
-    training["seed"] = world.seed
-    training["executor"] = world.executor
+    training = describe_training(simulation.config)
+    training["seed"] = simulation.seed
+    training["executor"] = simulation.executor
     training["threads"] = threads()
-    training["runtime"] = type(world.channel).__name__  # bytes are counted differently
+    training["runtime"] = type(simulation.channel).__name__  # bytes are counted differently
 
-    h = hashlib.sha256(world.fingerprint.encode())
+    h = hashlib.sha256(simulation.fingerprint.encode())
     h.update(
         json.dumps(
-            [training, versions_of(world.recipe)], sort_keys=True, default=str
+            [training, versions_of(simulation.config)], sort_keys=True, default=str
         ).encode()
     )
-    for site in world.members.values():
+    for site in simulation.members.values():
         h.update(site.labeled.numpy().tobytes())
         h.update(site.validation.numpy().tobytes())
     return h.hexdigest()[:32]
 
 
 def first_phase(
-    world: Simulation, phases: Phases, train: Callable[[], TrainedPhase]
+    simulation: Simulation, phases: Phases, train: Callable[[], TrainedPhase]
 ) -> tuple[TrainedPhase, Memory | None]:
     """Run the initial training, or load it with the memory of the sites.
 
     It is not shared if sites add noise in training, since each run pays for its own noise.  If
     statistics wait for new labels, each run decides independently.
     """
-    if world.recipe.delta is not None or "contribution" in world.methods:
+    if simulation.config.delta is not None or "contribution" in simulation.methods:
         return train(), None
-    key = phase_key(world)
+    key = phase_key(simulation)
     result = phases.load(key)
     if result:
         return result["done"], result["memory"]
     done = train()
-    memory = {name: site.memory for name, site in world.members.items()}
+    memory = {name: site.memory for name, site in simulation.members.items()}
     phases.save(key, done, memory)
     return done, None
 
@@ -104,12 +104,12 @@ def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
         members[name].forget()
         brought: dict[str, dict[SiteId, PeerMessage]] = {}
         for what, state in kept.items():
-            verb, is_part, sender = what.partition("/")
-            if is_part and verb != "own":
+            function, is_part, sender = what.partition("/")
+            if is_part and function != "own":
                 alike = tuple(map(id, state.values()))
-                letter = messages.setdefault(alike, PeerMessage(state))
-                brought.setdefault(verb, {})[sender] = letter
+                peer_message = messages.setdefault(alike, PeerMessage(state))
+                brought.setdefault(function, {})[sender] = peer_message
             else:
                 members[name].remember(what, state)
-        for verb, result in brought.items():
-            members[name].receive(verb, result)
+        for function, result in brought.items():
+            members[name].receive(function, result)

@@ -32,7 +32,7 @@ from fallow.engine.score_metrics import (
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Metrics, MetricScores, SetScores
-    from fallow.settings.recipe import Recipe
+    from fallow.settings.config import ExperimentConfig
 
 COUNTS = "counts"
 """Field with the histograms of a site, for classification."""
@@ -41,7 +41,7 @@ NONCONFORMITY = "nonconformity"
 
 
 def measure_examples(
-    outputs: Tensor, true: Tensor, is_regression: bool, recipe: Recipe
+    outputs: Tensor, true: Tensor, is_regression: bool, config: ExperimentConfig
 ) -> Answer:
     """Return the sums of a site from which metrics and prediction sets follow.
 
@@ -53,7 +53,7 @@ def measure_examples(
         (n,) class ids or values.
     is_regression : bool
         Whether targets are numbers.
-    recipe : Recipe
+    config : ExperimentConfig
         Settings, of which ``metrics`` and ``coverage`` choose the sums.
 
     Returns
@@ -63,11 +63,11 @@ def measure_examples(
         ``nonconformity``.
     """
     sums: dict[str, Value] = {}
-    if recipe.metrics and is_regression:
+    if config.metrics and is_regression:
         sums |= {"rows": float(len(true)), **sum_moments(outputs, true)}
-    elif recipe.metrics:
+    elif config.metrics:
         sums[COUNTS] = count_scores(outputs, true).double()
-    if recipe.coverage is not None:
+    if config.coverage is not None:
         sums[NONCONFORMITY] = count_nonconformity(outputs, true, is_regression)
     return sums
 
@@ -77,26 +77,26 @@ def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
     total: dict[str, Tensor] = {}
     for answer in answers.values():
         for name, value in answer.items():
-            addend = torch.as_tensor(value, dtype=torch.float64)
+            contribution = torch.as_tensor(value, dtype=torch.float64)
             if name in total:
-                addend = total[name] + addend
-            total[name] = addend
+                contribution = total[name] + contribution
+            total[name] = contribution
     return dict(total)
 
 
 def describe_sums(
-    recipe: Recipe, total: Answer, of_sites: Mapping[SiteId, Answer] | None = None
+    config: ExperimentConfig, total: Answer, of_sites: Mapping[SiteId, Answer] | None = None
 ) -> Metrics:
     """Return the requested metrics and prediction sets.
 
     total: sums over all sites (`measure_examples`).  of_sites: sums of each site, if known.
     """
     result: Metrics = {}
-    if recipe.metrics:
-        result["metrics"] = score_metrics(recipe.metrics, total, of_sites)
-    if recipe.coverage is not None:
+    if config.metrics:
+        result["metrics"] = score_metrics(config.metrics, total, of_sites)
+    if config.coverage is not None:
         result["prediction_sets"] = _describe_sets(
-            torch.as_tensor(total[NONCONFORMITY]), recipe.coverage
+            torch.as_tensor(total[NONCONFORMITY]), config.coverage
         )
     return result
 

@@ -27,7 +27,7 @@ from fallow.engine.placement import Placement
 from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.models import build_model, outline_model
 from fallow.privacy import check_fit
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.strategies import Random, Typical
 from fallow.training import FedAvg, personal
 from fallow.training.exact_head import ExactHead
@@ -44,7 +44,7 @@ def is_shared(strategy: Method) -> bool:
 
 
 def methods_of(
-    recipe: Recipe, flipped: Sequence[SiteId] = (), policy: NamePolicy = OWN
+    config: ExperimentConfig, flipped: Sequence[SiteId] = (), policy: NamePolicy = OWN
 ) -> Methods:
     """Return the algorithms of a run by role; ValueError for an unknown name or field.
 
@@ -53,64 +53,64 @@ def methods_of(
     simulations.
     """
     trainers = (training, personal)
-    fields = dict(recipe.training.fields)
-    trainer = own_class(recipe.training.name) or find(
-        trainers, recipe.training.name, policy
+    fields = dict(config.training.fields)
+    trainer = own_class(config.training.name) or find(
+        trainers, config.training.name, policy
     )
     for name in trainer.contract.site_lists:
         if fields.get(name) == WRONG_SITES:
             fields[name] = tuple(flipped)
     if _takes_training_config(trainer):
-        fields["training_config"] = recipe.completed_training
-    method = build(trainers, recipe.training.name, policy, **fields)
-    strategy = build(strategies, recipe.strategy.name, policy, **recipe.strategy.fields)
-    if recipe.sites and recipe.sites < strategy.contract.cohort:
+        fields["training_config"] = config.completed_training
+    method = build(trainers, config.training.name, policy, **fields)
+    strategy = build(strategies, config.strategy.name, policy, **config.strategy.fields)
+    if config.sites and config.sites < strategy.contract.cohort:
         raise ValueError(
-            f"{recipe.strategy} compares sites and needs at least "
-            f"{strategy.contract.cohort}; the experiment configuration has {recipe.sites}"
+            f"{config.strategy} compares sites and needs at least "
+            f"{strategy.contract.cohort}; the experiment configuration has {config.sites}"
         )
     if strategy.contract.not_solved and "least-squares" in method.contract.tags:
         raise ValueError(
-            f"{recipe.strategy} does not support {recipe.training}: "
+            f"{config.strategy} does not support {config.training}: "
             f"{strategy.contract.not_solved}; choose another strategy, or train with "
             "fedavg"
         )
-    cohort = math.ceil(recipe.participation * recipe.sites - 1e-9)
-    if method.contract.everyone and cohort < recipe.sites:
+    cohort = math.ceil(config.participation * config.sites - 1e-9)
+    if method.contract.everyone and cohort < config.sites:
         raise ValueError(
-            f"{recipe.training} needs all sites in every round, and participation="
-            f"{recipe.participation:g} takes {cohort} of {recipe.sites}; set participation=1"
+            f"{config.training} needs all sites in every round, and participation="
+            f"{config.participation:g} takes {cohort} of {config.sites}; set participation=1"
         )
     contracts = {
-        str(recipe.strategy): strategy.contract,
-        str(recipe.training): method.contract,
+        str(config.strategy): strategy.contract,
+        str(config.training): method.contract,
     }
-    if recipe.head == "exact":
-        _check_head(recipe, method)
+    if config.head == "exact":
+        _check_head(config, method)
         contracts["head=exact"] = ExactHead.contract
     first: Query = Random()
-    if recipe.initial_by == "typical":
+    if config.initial_by == "typical":
         first = Typical()
         contracts["initial_by=typical"] = first.contract
     evaluation_set = None
-    if recipe.evaluation_fraction:
-        privacy = recipe.privacy
+    if config.evaluation_fraction:
+        privacy = config.privacy
         evaluation_set = EvaluationSet(
-            recipe.evaluation_fraction, privacy.secure_sum, privacy.waits_for
+            config.evaluation_fraction, privacy.secure_sum, privacy.waits_for
         )
-        contracts[f"evaluation_fraction={recipe.evaluation_fraction:g}"] = (
+        contracts[f"evaluation_fraction={config.evaluation_fraction:g}"] = (
             evaluation_set.contract
         )
-    check_fit(recipe.privacy, contracts, cohort)
+    check_fit(config.privacy, contracts, cohort)
     values: Methods = {
         "initial": first,
         "query": strategy,
         "training": method,
         "plain": FedAvg(),
-        "scaling": Scaling(is_encoded=recipe.encoder is not None),
+        "scaling": Scaling(is_encoded=config.encoder is not None),
         "retention": Retention(method),
     }
-    if recipe.head == "exact":
+    if config.head == "exact":
         values["head"] = ExactHead()
     if evaluation_set is not None:
         values["evaluation_set"] = evaluation_set
@@ -126,66 +126,70 @@ def _takes_training_config(trainer: type) -> bool:
     return any(item.name == "training_config" and item.init for item in fields_of(trainer))
 
 
-def _check_head(recipe: Recipe, method: Method) -> None:
+def _check_head(config: ExperimentConfig, method: Method) -> None:
     """Raise ValueError if the last layer cannot be solved in closed form."""
     if "least-squares" in method.contract.tags:
         raise ValueError(
-            f"head is 'exact', and {recipe.training} has a closed-form solution "
+            f"head is 'exact', and {config.training} has a closed-form solution "
             "anyway; omit head"
         )
     if type(method).__module__.startswith(personal.__name__):
         raise ValueError(
-            f"head is 'exact', and {recipe.training} trains personalized models; omit "
+            f"head is 'exact', and {config.training} trains personalized models; omit "
             "head, or train a global model"
         )
 
 
-def local_training_config(recipe: Recipe, strategy: Method) -> TrainingConfig | None:
+def local_training_config(
+    config: ExperimentConfig, strategy: Method
+) -> TrainingConfig | None:
     """Return the training of the local model for ``strategy``; None for the model of the
     last round.
     """
-    source = recipe.local_source
+    source = config.local_source
     if source == "auto":
         source = strategy.contract.local_source
     if source == "last_round":
         return None
     if source == "scratch":
-        return replace(recipe.local_training_config, start="scratch")
-    return replace(recipe.local_training_config, start="given")
+        return replace(config.local_training_config, start="scratch")
+    return replace(config.local_training_config, start="given")
 
 
-def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> str:
+def executor_of(
+    config: ExperimentConfig, model: nn.Module, policy: NamePolicy = OWN
+) -> str:
     """Return the executor of local training.
 
     It is the one for devices if the configuration names a device. Otherwise ``auto`` stacks
     built-in linear and dense models, and trains others one by one. A custom model may mix
     examples, which cannot be detected, so it is stacked only on request.
     """
-    name = recipe.executor
-    if recipe.device != "none":
+    name = config.executor
+    if config.device != "none":
         name = "device"
     if name == AUTO:
-        return choose_executor(model, is_built_in=":" not in recipe.model.name)
+        return choose_executor(model, is_built_in=":" not in config.model.name)
     executor = find_executor(name, policy)
     if not executor.can_train(model):
         way_out = "executor 'loop' or 'auto'"
-        if recipe.device != "none":
+        if config.device != "none":
             way_out = "device 'none'"
         raise ValueError(
-            f"executor {name!r} trains {executor.models} only; model {recipe.model.name} needs "
+            f"executor {name!r} trains {executor.models} only; model {config.model.name} needs "
             f"{way_out}"
         )
     return name
 
 
-def placement_of(recipe: Recipe) -> Placement | None:
+def placement_of(config: ExperimentConfig) -> Placement | None:
     """Return the device of models, or None without one.
 
     Raises ValueError if this machine has no such device.
     """
-    if recipe.device == "none":
+    if config.device == "none":
         return None
-    return Placement.open(recipe.device, recipe.precision)
+    return Placement.open(config.device, config.precision)
 
 
 @dataclass(frozen=True)
@@ -196,31 +200,31 @@ class ModelMaker:
     names that may be resolved, by default all, as in a user's own simulations.
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     shape: tuple[int, ...]
     outputs: int
     policy: NamePolicy = OWN
 
     def build(self, generator: torch.Generator) -> nn.Module:
         """Create a network. Raises ValueError for an unknown name or field."""
-        spec = self.recipe.model
+        spec = self.config.model
         model = build_model(
             spec.name, self.shape, self.outputs, generator, self.policy, **spec.fields
         )
-        return model.to(DTYPES[self.recipe.dtype])
+        return model.to(DTYPES[self.config.dtype])
 
     def outline(self) -> Layout | None:
         """Return the shapes of a network's weights, without memory for them; None for a
         custom class.
         """
-        spec = self.recipe.model
+        spec = self.config.model
         if ":" in spec.name:
             return None
         return outline_model(spec.name, self.shape, self.outputs, **spec.fields)
 
     def draw_weights(self, layout: Layout, generator: torch.Generator) -> State:
         """Return the initial weights of a new network as flat vectors."""
-        return layout.flatten(self.build(generator), DTYPES[self.recipe.dtype])
+        return layout.flatten(self.build(generator), DTYPES[self.config.dtype])
 
 
 @cache
@@ -234,9 +238,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def versions_of(recipe: Recipe) -> dict[str, str]:
+def versions_of(config: ExperimentConfig) -> dict[str, str]:
     """Return `versions`, and those of the device if the configuration names one."""
-    placement = placement_of(recipe)
+    placement = placement_of(config)
     if placement is None:
         return versions()
     return {**versions(), **placement.describe()}

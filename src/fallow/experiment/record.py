@@ -28,7 +28,7 @@ class DisclosureEntry(TypedDict):
     kind: Annotated[
         str, Field(description="operation: `sum`, `each`, `keep`, `relay` or `fit`")
     ]
-    verb: Annotated[str, Field(description="the client function")]
+    function: Annotated[str, Field(description="the client function")]
     what: Annotated[str, Field(description="description by the algorithm")]
     bytes: Annotated[Count, Field(description="bytes from sites to the server side")]
     bytes_down: Annotated[Count, Field(description="bytes from the server side to sites")]
@@ -312,7 +312,7 @@ class Record(Evaluation, total=False):
     absent or None were not measured.
     """
 
-    recipe: Annotated[str, Field(description="name of the experiment configuration")]
+    config: Annotated[str, Field(description="name of the experiment configuration")]
     strategy: Annotated[str, Field(description="query strategy, with its fields")]
     training: Annotated[str, Field(description="training algorithm, with its fields")]
     seed: Annotated[Count, Field(description="seed of the run")]

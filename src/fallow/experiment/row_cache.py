@@ -22,7 +22,7 @@ from fallow.data.dataset import Dataset
 from fallow.data.loaders.table_files import TABLES
 from fallow.data.reading import Reading
 from fallow.experiment.methods import versions
-from fallow.settings.recipe import OF_FILES, Recipe
+from fallow.settings.config import OF_FILES, ExperimentConfig
 from fallow.storage.arrays import is_own_file, map_array, save_array
 from fallow.storage.errors import StorageError
 from fallow.storage.files import FILE, load_tree, only_one, save_tree, sweep
@@ -47,9 +47,9 @@ class DeviceCache:
 
     _known: dict[str, Dataset] = field(default_factory=dict)
 
-    def read(self, recipe: Recipe, read: Callable[[], Dataset]) -> Dataset:
+    def read(self, config: ExperimentConfig, read: Callable[[], Dataset]) -> Dataset:
         """Return the result of ``read``, or an earlier result for the same data settings."""
-        key = repr([getattr(recipe, name) for name in OF_FILES])
+        key = repr([getattr(config, name) for name in OF_FILES])
         if key in self._known:
             return self._known[key]
         self._known.clear()
@@ -67,7 +67,10 @@ PLAIN = ("name", "y", "y_test", "groups", "groups_test")
 
 
 def read_once(
-    recipe: Recipe, data_dir: Path | None, folder: Path, read: Callable[[], Dataset]
+    config: ExperimentConfig,
+    data_dir: Path | None,
+    folder: Path,
+    read: Callable[[], Dataset],
 ) -> Dataset:
     """Return the result of ``read``, or the copy of an earlier call in ``folder``.
 
@@ -76,10 +79,10 @@ def read_once(
     other files. A damaged copy is replaced. A folder of `MANY` images is identified by the names,
     sizes and times of its files.
     """
-    files = _find_sources(recipe, data_dir)
+    files = _find_sources(config, data_dir)
     if sum(file.stat().st_size for file in files) < LARGE:
         return read()
-    name = f"rows-{_digest(files, recipe)}"
+    name = f"rows-{_digest(files, config)}"
     with only_one(folder / "rows.lock"):
         once = _load(folder, name)
         if once is not None:
@@ -91,14 +94,14 @@ def read_once(
         return _load(folder, name) or once  # which all processes share
 
 
-def _find_sources(recipe: Recipe, data_dir: Path | None) -> Sequence[Path]:
-    path = Path(recipe.data)
+def _find_sources(config: ExperimentConfig, data_dir: Path | None) -> Sequence[Path]:
+    path = Path(config.data)
     if path.suffix.lower() in TABLES and path.is_file():
         return [path]
-    return data.source_files(recipe.data, data_dir)
+    return data.source_files(config.data, data_dir)
 
 
-def _digest(files: Sequence[Path], recipe: Recipe) -> str:
+def _digest(files: Sequence[Path], config: ExperimentConfig) -> str:
     h = hashlib.blake2b(digest_size=16)
     if len(files) >= MANY:
         for path in files:
@@ -112,7 +115,7 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
         with path.open("rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):
                 h.update(block)
-    details = [{name: getattr(recipe, name) for name in OF_FILES}, versions()]
+    details = [{name: getattr(config, name) for name in OF_FILES}, versions()]
     h.update(json.dumps(details, sort_keys=True, default=str).encode())
     return h.hexdigest()
 

@@ -22,7 +22,7 @@ from fallow.data.partition import partitions
 from fallow.data.reading import count_at
 from fallow.experiment.row_cache import DeviceCache, read_once
 from fallow.models import build_model
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
 RowNumbers = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ RowNumbers = npt.NDArray[np.int64]
 
 
 def open_data(
-    recipe: Recipe,
+    config: ExperimentConfig,
     seed: int,
     data_dir: Path | None = None,
     dataset: Dataset | None = None,
@@ -57,29 +57,29 @@ def open_data(
 
     def read_source() -> Dataset:
         return data.open_dataset(
-            recipe.data,
+            config.data,
             data_dir=data_dir,
-            label=recipe.label,
-            site=recipe.site,
-            id=recipe.id,
-            drop=recipe.drop,
-            columns=recipe.columns,
-            task=recipe.task,
-            drop_rows=recipe.drop_rows,
-            channels=recipe.channels,
+            label=config.label,
+            site=config.site,
+            id=config.id,
+            drop=config.drop,
+            columns=config.columns,
+            task=config.task,
+            drop_rows=config.drop_rows,
+            channels=config.channels,
             outline=outline,
             notify=notify,
         )
 
     def read() -> Dataset:
         if kept_in is not None and outline is None:
-            return read_once(recipe, data_dir, kept_in, read_source)
+            return read_once(config, data_dir, kept_in, read_source)
         return read_source()
 
     if dataset is not None:
         result = dataset
     elif cache is not None:
-        result = cache.read(recipe, read)
+        result = cache.read(config, read)
     else:
         result = read()
     if not bool(result.is_labeled.all()):
@@ -87,14 +87,14 @@ def open_data(
         result = _labeled_alone(result)
     if len(result.x_test) == 0:
         raise ValueError(f"{result.name} has no test example; give more labeled examples")
-    if recipe.resplit:
-        result = resplit(result, stream(seed, "test split", recipe.data))
-    if recipe.features is not None:
-        result = embed_rows(result, features(recipe.features, tuple(result.x.shape[1:])))
-    if recipe.rows is not None:
-        result = result.rows(recipe.rows, stream(seed, "rows", recipe.data))
-    if recipe.test_rows is not None:
-        result = result.test_rows(recipe.test_rows, stream(seed, "test rows", recipe.data))
+    if config.resplit:
+        result = resplit(result, stream(seed, "test split", config.data))
+    if config.features is not None:
+        result = embed_rows(result, features(config.features, tuple(result.x.shape[1:])))
+    if config.rows is not None:
+        result = result.rows(config.rows, stream(seed, "rows", config.data))
+    if config.test_rows is not None:
+        result = result.test_rows(config.test_rows, stream(seed, "test rows", config.data))
     return result
 
 
@@ -164,36 +164,38 @@ def _keep_rows(dataset: Dataset, keep: Tensor) -> Dataset:
     return replace(dataset, x=dataset.x[at], y=dataset.y[at], groups=groups, ids=ids)
 
 
-def split_rows(recipe: Recipe, dataset: Dataset, seed: int) -> dict[SiteId, RowNumbers]:
+def split_rows(
+    config: ExperimentConfig, dataset: Dataset, seed: int
+) -> dict[SiteId, RowNumbers]:
     """Return the indices of the examples of each site, which depend on data, partition and seed."""
-    recipe.check_rows(len(dataset.x))
-    rule = build(partitions, recipe.partition.name, OWN, **recipe.partition.fields)
-    rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
+    config.check_rows(len(dataset.x))
+    rule = build(partitions, config.partition.name, OWN, **config.partition.fields)
+    rng = np.random.default_rng(seed_of(seed, "partition", str(config.partition)))
     groups = None
     if dataset.groups is not None:
         groups = dataset.groups.numpy()
-    parts = rule.split(dataset.y.numpy(), recipe.sites, rng, groups)
+    parts = rule.split(dataset.y.numpy(), config.sites, rng, groups)
     return dict(zip(_site_names(dataset, parts), parts, strict=True))
 
 
 def split_tests(
-    recipe: Recipe, dataset: Dataset, shares: dict[SiteId, RowNumbers], seed: int
+    config: ExperimentConfig, dataset: Dataset, shares: dict[SiteId, RowNumbers], seed: int
 ) -> dict[SiteId, Tensor] | None:
     """Return the indices of the test examples of each site, disjoint; None for a common test set.
 
     Natural sites have the test examples of their group.  Other sites have test examples with the class
     distribution of their training examples.  Raises ValueError if this is not possible.
     """
-    if recipe.test == "common":
+    if config.test == "common":
         return None
     tests = {}
-    if recipe.is_natural and dataset.groups is not None and dataset.groups_test is not None:
+    if config.is_natural and dataset.groups is not None and dataset.groups_test is not None:
         for name, at in shares.items():
             group = dataset.groups[int(at[0])]  # one group per site
             tests[name] = (dataset.groups_test == group).nonzero().squeeze(1)
     elif dataset.classes:
         counts = data.class_counts(dataset.y.numpy(), [*shares.values()], dataset.n_classes)
-        rng = np.random.default_rng(seed_of(seed, "test shares", str(recipe.partition)))
+        rng = np.random.default_rng(seed_of(seed, "test shares", str(config.partition)))
         parts = data.test_shares(counts, dataset.y_test.numpy(), rng)
         for name, at in zip(shares, parts, strict=True):
             tests[name] = torch.from_numpy(at)
@@ -210,13 +212,13 @@ def split_tests(
 
 
 def draw_flipped_sites(
-    recipe: Recipe, dataset: Dataset, sites: Sequence[SiteId], seed: int
+    config: ExperimentConfig, dataset: Dataset, sites: Sequence[SiteId], seed: int
 ) -> tuple[str, ...]:
     """Draw the sites with wrong labels, depending on seed and sites only."""
-    recipe.check_flip(len(sites))
-    if recipe.flip and not dataset.classes:
+    config.check_flip(len(sites))
+    if config.flip and not dataset.classes:
         raise ValueError(f"flip changes classes, and {dataset.name} has none; use flip=0")
-    drawn = torch.randperm(len(sites), generator=stream(seed, "flip"))[: recipe.flip]
+    drawn = torch.randperm(len(sites), generator=stream(seed, "flip"))[: config.flip]
     return tuple(sites[i] for i in sorted(drawn.tolist()))
 
 

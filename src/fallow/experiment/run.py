@@ -37,7 +37,7 @@ from fallow.experiment.finished import (
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_lines
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 def save_model(
     path: Path,
-    world: Environment,
+    simulation: Environment,
     state: State | None,
     sites: Mapping[SiteId, State],
     sets: PredictionSets | None,
@@ -60,13 +60,13 @@ def save_model(
     """
     model: TrainedModel = {
         "state": state,
-        "example_spec": world.example_spec,
+        "example_spec": simulation.example_spec,
         "scale": None,
-        "targets": world.targets,
+        "targets": simulation.targets,
     }
-    if world.scale is not None:
-        model["scale"] = world.scale.state
-    add_encoder(model, world.methods.get("encoder"), world.encoded_by)
+    if simulation.scale is not None:
+        model["scale"] = simulation.scale.state
+    add_encoder(model, simulation.methods.get("encoder"), simulation.encoded_by)
     model["sites"] = dict(sites)
     if sets is not None:
         model["sets"] = sets
@@ -100,15 +100,15 @@ class ExperimentRun:
     same selected examples and weights.
     """
 
-    world: Environment
-    journal: EventLog
+    simulation: Environment
+    event_log: EventLog
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
     notify: EventHandler = ignore_event
 
     @property
-    def recipe(self) -> Recipe:
-        return self.world.recipe
+    def config(self) -> ExperimentConfig:
+        return self.simulation.config
 
     def first_phase(self) -> None:
         """Run the part of `go` that all strategies of a seed share."""
@@ -122,7 +122,7 @@ class ExperimentRun:
         state: State | None = None
         spent = AccumulatedCosts()
         spent.add(self.initial())
-        for cycle in range(self.recipe.cycles + 1):
+        for cycle in range(self.config.cycles + 1):
             done = self._phase(cycle, state)
             state = self._load_state(done)
             spent.add(done)
@@ -130,13 +130,13 @@ class ExperimentRun:
             stopped = self._decide_stop(cycle, [*records, *of_cycle])
             if stopped is not None:
                 of_cycle[-1]["stopped"] = stopped
-            elif cycle < self.recipe.cycles:
+            elif cycle < self.config.cycles:
                 queries = list(self._queries(cycle, memo, state))
                 spent.add(*queries)
                 memo = queries[-1]["memo"]
                 for record in of_cycle:
                     add_queries(record, queries)
-                if "evaluation_set" in self.world.methods:
+                if "evaluation_set" in self.simulation.methods:
                     evaluation = self._tally(cycle)
                     spent.add(evaluation)
                     of_cycle[-1]["evaluation_set"] = evaluation["evaluation_set"]
@@ -153,30 +153,30 @@ class ExperimentRun:
 
         The decision is stored, so that it is the same after a restart.
         """
-        if self.recipe.stop is None or cycle == self.recipe.cycles:
+        if self.config.stop is None or cycle == self.config.cycles:
             return None
         step = f"{cycle}/stop"
-        decided = cast(FinishedStop | None, self.journal.load_step(step))
+        decided = cast(FinishedStop | None, self.event_log.load_step(step))
         if decided is None:
-            decided = decide_stop(parse_stop(self.recipe.stop), records)
-            decided = self.journal.finish(step, decided)
+            decided = decide_stop(parse_stop(self.config.stop), records)
+            decided = self.event_log.finish(step, decided)
         if not decided["is_over"]:
             return None
         return decided["why"]
 
     def one_pass(self, cycle: int) -> list[Record]:
         """Select from scratch with the budget of all cycles so far, and train on the labels."""
-        recipe = self.recipe
+        config = self.config
         spent = AccumulatedCosts()
         spent.add(self.initial())
         bought: Counter[SiteId] = Counter()
         for earlier in range(cycle):
-            bought.update(self.world.budget_for(recipe.budget_of(earlier)))
+            bought.update(self.simulation.budget_for(config.budget_of(earlier)))
         budget = dict(bought)
-        if recipe.initial_by == "query":
-            first = self.world.budget_for(recipe.initial)
+        if config.initial_by == "query":
+            first = self.simulation.budget_for(config.initial)
             budget = {site: n + first[site] for site, n in budget.items()}
-        state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        state = self.simulation.fresh(stream(self.simulation.seed, "init", cycle))
         query = self._query(cycle - 1, 0, {}, state, budget)
         spent.add(query)
         done = self._phase(cycle, None)
@@ -192,7 +192,9 @@ class ExperimentRun:
         self, cycle: int, done: FinishedPhase, spent: AccumulatedCosts
     ) -> list[Record]:
         """Return a record for each evaluated round of the cycle."""
-        return [build_record(self.world, cycle, row, done, spent) for row in done["rows"]]
+        return [
+            build_record(self.simulation, cycle, row, done, spent) for row in done["rows"]
+        ]
 
     def _write_records(self, cycle: int, records: Sequence[Record]) -> None:
         if self.folder is not None:
@@ -216,16 +218,16 @@ class ExperimentRun:
         if self.folder is None:
             return
         sets = _read_sets(done)
-        last: FinishedModel | None = self.journal.load_step("model")
+        last: FinishedModel | None = self.event_log.load_step("model")
         if last is None:
             state = self._load_state(done)
-            common = self.world.one_model(self.journal, state, sets)
-            own = self.world.own_models(state)
-            last = self.journal.finish("model", FinishedModel(state=common, sites=own))
-        self.journal.tidy()
+            common = self.simulation.one_model(self.event_log, state, sets)
+            own = self.simulation.own_models(state)
+            last = self.event_log.finish("model", FinishedModel(state=common, sites=own))
+        self.event_log.tidy()
         sites = last.get("sites", {})
         file = self.folder / "model.safetensors"
-        save_model(file, self.world, last["state"], sites, sets)
+        save_model(file, self.simulation, last["state"], sites, sets)
 
     def _ask(
         self,
@@ -241,53 +243,53 @@ class ExperimentRun:
         ``cohort`` contains the sites of a round; () means all sites.
         """
         ask = Ask(
-            channel=self.world.channel,
-            journal=self.journal,
+            channel=self.simulation.channel,
+            event_log=self.event_log,
             disclosure=shown,
             key=key,
             owner=owner,
             cycle=cycle,
             cohort=cohort,
-            reveals=methods_by_owner(self.world.methods)[owner].contract.verbs,
-            masking=self.world.masking,
+            reveals=methods_by_owner(self.simulation.methods)[owner].contract.disclosures,
+            masking=self.simulation.masking,
         )
-        ask.cohort = self.world.attending_sites(key, ask.cohort)
+        ask.cohort = self.simulation.attending_sites(key, ask.cohort)
         return ask
 
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
         """Fit encoder and feature scaling, and acquire the initial labeled set."""
-        recipe = self.recipe
-        done: FinishedQuery | None = self.journal.load_step(INITIAL.phase_name)
+        config = self.config
+        done: FinishedQuery | None = self.event_log.load_step(INITIAL.phase_name)
         if done is None:
             shown = Disclosure()
             encoded = self._fit_encoder(shown)
             scale = None
-            if "tuning" not in self.world.methods:
+            if "tuning" not in self.simulation.methods:
                 scale = self._prepare_rows(INITIAL, encoded, shown)
             ask = self._ask(INITIAL, "initial", 0, shown)
-            share = recipe.initial
-            if recipe.initial_by == "query":  # then the first query selects them
+            share = config.initial
+            if config.initial_by == "query":  # then the first query selects them
                 share = 0
-            budget = self.world.cap_budget(self.world.budget_for(share))
+            budget = self.simulation.cap_budget(self.simulation.budget_for(share))
             if any(budget.values()):
-                self.world.methods["initial"].query(ask, budget, {})
+                self.simulation.methods["initial"].query(ask, budget, {})
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
             if encoded is not None:
                 done["encoder"] = encoded
             done = self._buy_labels(-1, INITIAL, budget, done)
-        if "tuning" in self.world.methods:
+        if "tuning" in self.simulation.methods:
             done = self._tune_encoder(done)
-        if self.world.encoded_by is None and "encoder" in done:
-            self.world = self.world.with_encoder(done["encoder"])
-        if self.world.scale is None and done["scale"]:
-            self.world = self.world.in_units(Scale(**done["scale"]))
+        if self.simulation.encoded_by is None and "encoder" in done:
+            self.simulation = self.simulation.with_encoder(done["encoder"])
+        if self.simulation.scale is None and done["scale"]:
+            self.simulation = self.simulation.in_units(Scale(**done["scale"]))
         return done
 
     def _fit_encoder(self, shown: Disclosure) -> State | None:
         """Return the state of the fitted encoder, or None without an encoder."""
-        methods = self.world.methods
+        methods = self.simulation.methods
         if "encoder" not in methods:
             return None
         fill: State = {}
@@ -295,19 +297,19 @@ class ExperimentRun:
             ask = self._ask(replace(INITIAL, step="cells"), "filling", 0, shown)
             fill[EMPTY_CELLS] = methods["filling"].agree(ask)
         ask = self._ask(replace(INITIAL, step="encoder"), "encoder", 0, shown)
-        shape = tuple(self.world.example_spec["shape"])
+        shape = tuple(self.simulation.example_spec["shape"])
         return {**methods["encoder"].fit(ask, shape), **fill}
 
     def _prepare_rows(
         self, phase: ExchangeKey, encoded: State | None, shown: Disclosure
     ) -> State | None:
         """Send the encoder to the sites, and compute the feature scaling; None without scaling."""
-        methods = self.world.methods
+        methods = self.simulation.methods
         if encoded is not None and "encoding" in methods:
             ask = self._ask(replace(phase, step="encode"), "encoding", 0, shown)
             methods["encoding"].hand_over(ask, encoded)
-        is_scaled = self.world.is_standardized
-        missing = self.world.missing
+        is_scaled = self.simulation.is_standardized
+        missing = self.simulation.missing
         if encoded is not None:
             missing = None  # imputed before encoding, and complete afterwards
         if not is_scaled and missing is None:
@@ -317,21 +319,21 @@ class ExperimentRun:
 
     def _tune_encoder(self, first: FinishedQuery) -> FinishedQuery:
         """Tune the encoder on the initial labeled set, and encode and scale the examples again."""
-        done = cast(FinishedQuery | None, self.journal.load_step(TUNED.phase_name))
+        done = cast(FinishedQuery | None, self.event_log.load_step(TUNED.phase_name))
         if done is None:
             shown = Disclosure()
             started = time.perf_counter()
             targets: State | None = None
             self._decide_contributions(TUNED, 0, shown)
-            if "scaling" in self.world.methods:  # losses are in units of the labels
+            if "scaling" in self.simulation.methods:  # losses are in units of the labels
                 ask = self._ask(replace(TUNED, step="targets"), "scaling", 0, shown)
-                targets = self.world.agree_on_targets(ask)
+                targets = self.simulation.agree_on_targets(ask)
             ask = self._ask(TUNED, "tuning", 0, shown)
             fitted = dict(first["encoder"])
             fill: State = {}
             if EMPTY_CELLS in fitted:
                 fill[EMPTY_CELLS] = fitted.pop(EMPTY_CELLS)
-            encoded = {**self.world.methods["tuning"].tune(ask, fitted), **fill}
+            encoded = {**self.simulation.methods["tuning"].tune(ask, fitted), **fill}
             scale = self._prepare_rows(TUNED, encoded, shown)
             done = {
                 "memo": {},
@@ -341,9 +343,11 @@ class ExperimentRun:
                 "encoder": encoded,
                 "targets": targets,
             }
-            done = self.journal.finish(TUNED.phase_name, done)
-        if self.world.targets is None:  # sites have this scaling by now; training keeps it
-            self.world = self.world.with_targets(done["targets"])
+            done = self.event_log.finish(TUNED.phase_name, done)
+        if (
+            self.simulation.targets is None
+        ):  # sites have this scaling by now; training keeps it
+            self.simulation = self.simulation.with_targets(done["targets"])
         return {
             **first,
             "revealed": [*first["revealed"], *done["revealed"]],
@@ -354,8 +358,8 @@ class ExperimentRun:
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """Run the queries of a cycle, without training between them."""
-        parts = self.recipe.queries_per_cycle
-        budget = self.world.budget_for(self.recipe.budget_of(cycle))
+        parts = self.config.queries_per_cycle
+        budget = self.simulation.budget_for(self.config.budget_of(cycle))
         for part in range(parts):
             # the increment over earlier parts, so that all parts together are the budget
             share: dict[SiteId, int] = {}
@@ -370,36 +374,36 @@ class ExperimentRun:
     ) -> FinishedQuery:
         """Select examples and acquire their labels; the models of the first query are reused."""
         step = ExchangeKey("query", "query", cycle=cycle, part=part)
-        done: FinishedQuery | None = self.journal.load_step(step.phase_name)
+        done: FinishedQuery | None = self.event_log.load_step(step.phase_name)
         if done is not None:
             return done
         self.notify({"event": "query", "cycle": cycle})
         started = time.perf_counter()
         shown = Disclosure()
-        strategy = self.world.methods["query"]
-        turn = cycle * self.recipe.queries_per_cycle + part
+        strategy = self.simulation.methods["query"]
+        turn = cycle * self.config.queries_per_cycle + part
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
-            sent = select_sent(self.world.methods, state)
+            sent = select_sent(self.simulation.methods, state)
             ask.fit(None, "global", None, **sent)
-            training_config = local_training_config(self.recipe, strategy)
+            training_config = local_training_config(self.config, strategy)
             if training_config is not None:
                 ask.fit(training_config, "local", None, **sent)
         budget = share
-        if not self.world.is_shared:
-            budget = self.world.cap_budget(share)
+        if not self.simulation.is_shared:
+            budget = self.simulation.cap_budget(share)
         to_choose = budget
         drawn: dict[SiteId, int] = {}
-        if "evaluation_set" in self.world.methods:
-            draw = stream(self.world.seed, STREAM, cycle)
-            drawn = self.world.methods["evaluation_set"].divide(budget, draw)
+        if "evaluation_set" in self.simulation.methods:
+            draw = stream(self.simulation.seed, STREAM, cycle)
+            drawn = self.simulation.methods["evaluation_set"].divide(budget, draw)
             to_choose = {site: n - drawn[site] for site, n in budget.items()}
         memo = strategy.query(ask, to_choose, memo)
         ask.flush()
-        if "evaluation_set" in self.world.methods:
+        if "evaluation_set" in self.simulation.methods:
             draws = ExchangeKey("query", "draw", cycle=cycle)
             beside = self._ask(draws, "evaluation_set", cycle, shown, cohort=ask.cohort)
-            self.world.methods["evaluation_set"].draw_rows(beside, budget, drawn)
+            self.simulation.methods["evaluation_set"].draw_rows(beside, budget, drawn)
         seconds = time.perf_counter() - started
         done = {
             "memo": memo,
@@ -408,9 +412,9 @@ class ExperimentRun:
             "pseudo_labels": None,
         }
         if part == 0:
-            done["pseudo_labels"] = self.world.pseudo_labels()
+            done["pseudo_labels"] = self.simulation.pseudo_labels()
         keep: tuple[str, ...] = ()
-        if part < self.recipe.queries_per_cycle - 1:
+        if part < self.config.queries_per_cycle - 1:
             keep = ("local", "global")  # for later parts
         return self._buy_labels(cycle, step, budget, done, keep)
 
@@ -423,130 +427,134 @@ class ExperimentRun:
         keep: tuple[str, ...] = (),
     ) -> FinishedQuery:
         """Acquire the labels of selected examples; sites keep ``keep`` in memory after the cycle."""
-        if self.recipe.restart == "continue":
+        if self.config.restart == "continue":
             keep = (*keep, "own/", "average")
-        if "evaluation_set" in self.world.methods:
+        if "evaluation_set" in self.simulation.methods:
             keep = (*keep, OUTLOOK)
-        return self.world.buy_labels(self.journal, cycle, step, budget, done, keep)
+        return self.simulation.buy_labels(self.event_log, cycle, step, budget, done, keep)
 
     def _tally(self, cycle: int) -> FinishedEvaluation:
         """Return the error of the cycle's model on the evaluation set, before training on it."""
         step = ExchangeKey("evaluation", "tally", cycle=cycle)
-        done = cast(FinishedEvaluation | None, self.journal.load_step(step.phase_name))
+        done = cast(FinishedEvaluation | None, self.event_log.load_step(step.phase_name))
         if done is not None:
             return done
         started = time.perf_counter()
         shown = Disclosure()
         ask = self._ask(step, "evaluation_set", cycle, shown)
-        budget = self.world.budget_for(self.recipe.budget_of(cycle))
+        budget = self.simulation.budget_for(self.config.budget_of(cycle))
         # what a row stands for on average: weights of rows are about 1 in units of this
-        unit = sum(self.world.sizes.values()) / (
-            self.recipe.evaluation_fraction * sum(budget.values())
+        unit = sum(self.simulation.sizes.values()) / (
+            self.config.evaluation_fraction * sum(budget.values())
         )
-        answers = self.world.methods["evaluation_set"].tally_errors(ask, unit)
+        answers = self.simulation.methods["evaluation_set"].tally_errors(ask, unit)
         done = {
             "evaluation_set": describe_tallies(answers, unit, self._error_scale()),
             "revealed": shown.rows(),
             "seconds": time.perf_counter() - started,
         }
-        return self.journal.finish(step.phase_name, done)
+        return self.event_log.finish(step.phase_name, done)
 
     def _error_scale(self) -> float | None:
         """Return the factor that converts squared errors to units of the variance; None for classes."""
-        if self.world.classes:
+        if self.simulation.classes:
             return None
         unit = 1.0
-        if self.world.targets is not None:
-            unit = float(self.world.targets["std"]) ** 2
-        return unit / (self.world.variance or 1.0)
+        if self.simulation.targets is not None:
+            unit = float(self.simulation.targets["std"]) ** 2
+        return unit / (self.simulation.variance or 1.0)
 
     # -- training ---------------------------------------------------------------------------
 
     def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
         """Train for ``rounds`` rounds, or load the phase from the event log or the cache."""
         step = ExchangeKey("train", "round", cycle=cycle).phase_name
-        done: FinishedPhase | None = self.journal.load_step(step)
+        done: FinishedPhase | None = self.event_log.load_step(step)
         if done is not None:
-            self.world = self.world.with_targets(done["targets"])
+            self.simulation = self.simulation.with_targets(done["targets"])
             return done
         if cycle == 0:
-            trained, memory = self.world.first_phase(
+            trained, memory = self.simulation.first_phase(
                 self.phases, lambda: self.train(0, before)
             )
         else:
             trained = self.train(cycle, before)
             memory = None
-        self.world = self.world.with_targets(trained["targets"])
+        self.simulation = self.simulation.with_targets(trained["targets"])
         filed = self._save_checkpoint(cycle, trained)
-        with self.journal.transaction():
-            self.world.restore(memory)
-            return self.journal.finish(step, filed)
+        with self.event_log.transaction():
+            self.simulation.restore(memory)
+            return self.event_log.finish(step, filed)
 
     def train(self, cycle: int, before: State | None) -> TrainedPhase:
         """Run the rounds of one training phase, replaying those in the event log."""
         phase = ExchangeKey("train", "new", cycle=cycle)
-        recipe = self.recipe
+        config = self.config
         started = time.perf_counter()
         shown = Disclosure()
         rows: list[Evaluation] = []
         state = before
-        if state is None or recipe.restart == "fresh":
-            state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        if state is None or config.restart == "fresh":
+            state = self.simulation.fresh(stream(self.simulation.seed, "init", cycle))
         self._decide_contributions(phase, cycle, shown)
-        if self.world.targets is None and "scaling" in self.world.methods:
+        if self.simulation.targets is None and "scaling" in self.simulation.methods:
             ask = self._ask(replace(phase, step="targets"), "scaling", cycle, shown)
-            self.world = self.world.with_targets(self.world.agree_on_targets(ask))
-        for r in range(recipe.rounds):
+            self.simulation = self.simulation.with_targets(
+                self.simulation.agree_on_targets(ask)
+            )
+        for r in range(config.rounds):
             state = self._round(cycle, r, state, shown)
-            if r >= recipe.rounds - recipe.score_rounds:
-                rows.append(self.world.score_round(self.journal, shown, cycle, r, state))
+            if r >= config.rounds - config.score_rounds:
+                rows.append(
+                    self.simulation.score_round(self.event_log, shown, cycle, r, state)
+                )
             self.notify({"event": "round", "cycle": cycle, "round": r})
         return {
             "state": state,
             "rows": rows,
             "revealed": shown.rows(),
             "seconds": time.perf_counter() - started,
-            "labels": self.world.counts(),
-            "targets": self.world.targets,
-            "validation": self.world.n_validation,
+            "labels": self.simulation.counts(),
+            "targets": self.simulation.targets,
+            "validation": self.simulation.n_validation,
         }
 
     def _decide_contributions(
         self, phase: ExchangeKey, cycle: int, shown: Disclosure
     ) -> None:
         """Let sites decide on the labels of their exact statistics, with a minimum of new labels."""
-        if "contribution" in self.world.methods:
+        if "contribution" in self.simulation.methods:
             ask = self._ask(replace(phase, step="new"), "contribution", cycle, shown)
-            self.world.methods["contribution"].decide(ask)
+            self.simulation.methods["contribution"].decide(ask)
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """Run one round, update the best model of each site, and finalize after the last round."""
-        training = self.world.methods["training"]
+        training = self.simulation.methods["training"]
         key = ExchangeKey("train", "round", cycle=cycle, round=r)
-        cohort = cohort_of(self.world, cycle, r)
+        cohort = cohort_of(self.simulation, cycle, r)
 
         def ask_as(owner: str, step: StepName, shown: Disclosure) -> Ask:
             return self._ask(replace(key, step=step), owner, cycle, shown, cohort=cohort)
 
         ask = ask_as("training", "round", shown)
-        with self.world.hold_back_fresh(cycle, r):
+        with self.simulation.hold_back_fresh(cycle, r):
             state = training.round(state, ask)
             ask.flush()
-        if self.recipe.validation:  # evaluation does not count among the bytes of the run
+        if self.config.validation:  # evaluation does not count among the bytes of the run
             ask = ask_as("retention", "best", Disclosure())
             ask.keep(
-                self.world.methods["retention"].best,
+                self.simulation.methods["retention"].best,
                 w=state["w"],
                 stats=state["stats"],
                 turn=r,
             )
-        if r == self.recipe.rounds - 1 and isinstance(training, FinalTraining):
+        if r == self.config.rounds - 1 and isinstance(training, FinalTraining):
             ask = ask_as("training", "last", shown)
             training.last(state, ask)
             ask.flush()
-        if r == self.recipe.rounds - 1 and "head" in self.world.methods:
+        if r == self.config.rounds - 1 and "head" in self.simulation.methods:
             ask = ask_as("head", "head", shown)
-            state = self.world.methods["head"].solve(state, ask)
+            state = self.simulation.methods["head"].solve(state, ask)
             ask.flush()
         return state
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fallow.core.missing import filled
 from fallow.core.types import State
 from fallow.data import Dataset, is_named
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Scale:
         return torch.where(varies, z, 0.0).to(x.dtype)
 
 
-def is_standardized(recipe: Recipe, dataset: Dataset) -> bool:
+def is_standardized(config: ExperimentConfig, dataset: Dataset) -> bool:
     """Return whether sites standardize features first: unscaled tables and encoder outputs."""
-    if recipe.encoder is not None:
-        return recipe.standardize != "none"
-    if dataset.x.ndim != 2 or recipe.standardize != "auto":
-        return dataset.x.ndim == 2 and recipe.standardize == "federated"
-    is_own = bool(dataset.columns) and not is_named(recipe.data)
+    if config.encoder is not None:
+        return config.standardize != "none"
+    if dataset.x.ndim != 2 or config.standardize != "auto":
+        return dataset.x.ndim == 2 and config.standardize == "federated"
+    is_own = bool(dataset.columns) and not is_named(config.data)
     return is_own or dataset.task == "regression"
 
 

@@ -32,7 +32,7 @@ HEAD = "head.weight"
 
 
 def score_round(
-    world: Simulation, journal: EventLog, cycle: int, r: int, state: State
+    simulation: Simulation, event_log: EventLog, cycle: int, r: int, state: State
 ) -> Evaluation:
     """Evaluate round ``r`` on the test set (`describe_round`).
 
@@ -40,23 +40,23 @@ def score_round(
     therefore stored in the event log.
     """
     key = ExchangeKey("train", "score", cycle=cycle, round=r)
-    known: Evaluation | None = journal.recall(key, "scores")
+    known: Evaluation | None = event_log.recall(key, "scores")
     if known is not None:
         return known
     result = describe_round(
-        world, cycle, r, state, lambda retained: evaluate(world, state, retained)
+        simulation, cycle, r, state, lambda retained: evaluate(simulation, state, retained)
     )
-    result["training_loss"] = measure_training_loss(world, state)
-    result["majority"] = score_of_majority(world)
+    result["training_loss"] = measure_training_loss(simulation, state)
+    result["majority"] = score_of_majority(simulation)
     if result["point"] == "retained":
-        result["retained"] = retained_rounds(world)
-    with journal.transaction():
-        journal.record(key, "scores", result)
+        result["retained"] = retained_rounds(simulation)
+    with event_log.transaction():
+        event_log.record(key, "scores", result)
     return result
 
 
 def describe_round(
-    world: Environment,
+    simulation: Environment,
     cycle: int,
     r: int,
     state: State,
@@ -69,25 +69,25 @@ def describe_round(
     scored after it.  ``point`` names the scored model: ``retained``, ``deployed`` (by a site) or
     ``post_agg`` (global).  With a collaboration graph, the evaluation has senders and receivers.
     """
-    is_last = r == world.recipe.rounds - 1
-    methods = world.methods
+    is_last = r == simulation.config.rounds - 1
+    methods = simulation.methods
     ends = isinstance(methods["training"], FinalTraining) or "head" in methods
-    is_retained = world.recipe.validation > 0 and not (ends and is_last)
+    is_retained = simulation.config.validation > 0 and not (ends and is_last)
     measured = scores(is_retained)
     point = "post_agg"
     if is_retained:
         point = "retained"
     elif measured["per_site"]:
         point = "deployed"
-    collaboration = describe_collaboration(state, world.channel.sites, is_last)
+    collaboration = describe_collaboration(state, simulation.channel.sites, is_last)
     return {
         "round": r,
-        "cohort": list(cohort_of(world, cycle, r)),
+        "cohort": list(cohort_of(simulation, cycle, r)),
         **measured,
         "final": is_last or not (ends or is_retained),
         "point": point,
         "model_bytes": payload({"w": state["w"], "stats": state["stats"]}),
-        **describe_choice(state, world.layout),
+        **describe_choice(state, simulation.layout),
         **collaboration,  # type: ignore[typeddict-item]  # mypy: it could have more keys
     }
 
@@ -107,7 +107,7 @@ def describe_choice(state: State, layout: Layout) -> Chosen:
     return choice
 
 
-def retained_rounds(world: Simulation) -> dict[SiteId, int]:
+def retained_rounds(simulation: Simulation) -> dict[SiteId, int]:
     """Return the round of each site's best model."""
-    best = {name: site.memory.get("best") for name, site in world.members.items()}
+    best = {name: site.memory.get("best") for name, site in simulation.members.items()}
     return {name: int(kept["turn"]) for name, kept in best.items() if kept is not None}

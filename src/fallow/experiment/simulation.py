@@ -64,7 +64,7 @@ from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.models import check_model
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.store import Store
@@ -78,23 +78,23 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Evaluation, PseudoLabels
 
 
-def targets_of(world: Simulation, ask: Ask) -> State | None:
+def targets_of(simulation: Simulation, ask: Ask) -> State | None:
     """Compute the scale of regression targets and send it to the sites.
 
     It is None for classification, without scaling, and before any label is acquired.  "labeled" uses
     aggregates over acquired labels.  "oracle" uses all training examples, as published comparisons do,
     which only a simulation can.
     """
-    how = world.recipe.target_scale
-    is_bought = any(len(site.labeled) for site in world.members.values())
-    if world.dataset.classes or how == "none" or not is_bought:
+    how = simulation.config.target_scale
+    is_bought = any(len(site.labeled) for site in simulation.members.values())
+    if simulation.dataset.classes or how == "none" or not is_bought:
         return None
     if how == "labeled":
-        return world.methods["scaling"].of_targets(ask)
-    y = world.dataset.y.double()
+        return simulation.methods["scaling"].of_targets(ask)
+    y = simulation.dataset.y.double()
     mean = y.mean()
-    std = torch.tensor(world.variance, dtype=y.dtype).sqrt()
-    ask.keep(world.methods["scaling"].targets, mean=mean, std=std)
+    std = torch.tensor(simulation.variance, dtype=y.dtype).sqrt()
+    ask.keep(simulation.methods["scaling"].targets, mean=mean, std=std)
     return {"mean": mean, "std": std}
 
 
@@ -105,7 +105,7 @@ Runtime = Literal["inprocess", "bytes"]
 class SimulatedEnvironment:
     """Simulated sites of one run; the server side only accesses ``channel`` and the test set."""
 
-    recipe: Recipe
+    config: ExperimentConfig
     seed: int
     dataset: Dataset
     channel: Channel
@@ -132,19 +132,19 @@ class SimulatedEnvironment:
     @property
     def masking(self) -> SecureSum | None:
         """Secure aggregation of the server side, or None."""
-        privacy = self.recipe.privacy
+        privacy = self.config.privacy
         if not privacy.secure_sum:
             return None
         return SecureSum(privacy.bound)
 
     def budget_for(self, budget: LabelBudget) -> dict[SiteId, int]:
         """Return the label budget of each site in one cycle, regardless of its pool."""
-        result = allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
+        result = allocate_budget(budget, self.config.budget_allocation, self.sizes)
         if budget and not any(result.values()):
             raise ValueError(
                 f"a budget of {budget} of {sum(self.sizes.values())} examples is less "
                 "than one label per site with "
-                f"budget_allocation={self.recipe.budget_allocation!r}; raise it, or use "
+                f"budget_allocation={self.config.budget_allocation!r}; raise it, or use "
                 "budget_allocation='equal'"
             )
         return result
@@ -162,7 +162,7 @@ class SimulatedEnvironment:
 
     @property
     def is_standardized(self) -> bool:
-        return is_standardized(self.recipe, self.dataset)
+        return is_standardized(self.config, self.dataset)
 
     @property
     def missing(self) -> Missing | None:
@@ -177,7 +177,7 @@ class SimulatedEnvironment:
     def with_encoder(self, state: State) -> SimulatedEnvironment:
         """Return the simulation with a fitted encoder, applied to the test examples."""
         if self.features is None:
-            raise ValueError(f"{self.recipe.name} has no encoder for its examples")
+            raise ValueError(f"{self.config.name} has no encoder for its examples")
         seen = self.features.of_tests(self.dataset.x_test, state)
         return replace(self, encoded_tests=seen, encoded_by=state)
 
@@ -243,14 +243,14 @@ class SimulatedEnvironment:
 
     def buy_labels(
         self,
-        journal: EventLog,
+        event_log: EventLog,
         cycle: int,
         step: ExchangeKey,
         budget: Mapping[SiteId, int],
         done: FinishedQuery,
         keep: tuple[str, ...],
     ) -> FinishedQuery:
-        return buy_labels(self, journal, cycle, step, budget, done, keep)
+        return buy_labels(self, event_log, cycle, step, budget, done, keep)
 
     def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
@@ -268,12 +268,12 @@ class SimulatedEnvironment:
         return hold_back_fresh(self, cycle, r)
 
     def score_round(
-        self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
+        self, event_log: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
-        return score_round(self, journal, cycle, r, state)
+        return score_round(self, event_log, cycle, r, state)
 
     def one_model(
-        self, journal: EventLog, state: State, sets: PredictionSets | None
+        self, event_log: EventLog, state: State, sets: PredictionSets | None
     ) -> State | None:
         return one_model(self, state)
 
@@ -294,19 +294,19 @@ class SimulatedEnvironment:
 
 
 def build_environment(
-    recipe: Recipe,
+    config: ExperimentConfig,
     seed: int,
     store: Store,
     data_dir: Path | None = None,
     runtime: Runtime = "inprocess",
 ) -> SimulatedEnvironment:
     """Create sites, oracle and model of a configuration and a seed."""
-    data = open_data(recipe, seed, data_dir)
-    return environment_of(recipe, seed, data, store, runtime=runtime)
+    data = open_data(config, seed, data_dir)
+    return environment_of(config, seed, data, store, runtime=runtime)
 
 
 def environment_of(
-    recipe: Recipe,
+    config: ExperimentConfig,
     seed: int,
     dataset: Dataset,
     store: Store,
@@ -319,22 +319,22 @@ def environment_of(
     ``kept`` is a feature store shared with other runs.  ``notify`` receives messages about unsupported
     operations of a device.
     """
-    shares = split_rows(recipe, dataset, seed)
+    shares = split_rows(config, dataset, seed)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
-    flipped = draw_flipped_sites(recipe, dataset, [*rows], seed)
+    flipped = draw_flipped_sites(config, dataset, [*rows], seed)
     hidden = _hide_labels(dataset, rows, flipped)
 
     measured = tuple(dataset.x.shape[1:])
-    encoder = encoder_of(recipe, measured)
+    encoder = encoder_of(config, measured)
     shape = shape_after(encoder, measured)
     outputs = dataset.n_classes or 1
-    maker = ModelMaker(recipe, shape, outputs)
+    maker = ModelMaker(config, shape, outputs)
     model = maker.build(stream(seed, "template"))
     check_model(model, shape, outputs)
     layout = Layout.of(model)
     fresh = partial(maker.draw_weights, layout)
-    methods = _choose_methods(recipe, dataset, encoder, flipped)
-    check_tuning(recipe, methods)
+    methods = _choose_methods(config, dataset, encoder, flipped)
+    check_tuning(config, methods)
 
     parts = RunComponents(
         model,
@@ -343,7 +343,7 @@ def environment_of(
         dataset.n_classes,
         seed,
         fresh,
-        privacy=recipe.protected,
+        privacy=config.protected,
         noise="seeded",
     )
     if methods["query"].contract.simulator_only:
@@ -353,8 +353,8 @@ def environment_of(
         features = CommonFeatures(encoder, dataset.x, rows, kept or FeatureStore())
         parts = replace(parts, encode=features.of_site)
 
-    engine, parts = _place(recipe, parts, dataset.task, shape, notify)
-    x = dataset.x.to(DTYPES[recipe.dtype])
+    engine, parts = _place(config, parts, dataset.task, shape, notify)
+    x = dataset.x.to(DTYPES[config.dtype])
     members = {}
     for name, at in rows.items():
         members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
@@ -362,19 +362,19 @@ def environment_of(
     if runtime == "bytes":
         channel = SerializingChannel(members, engine)
     return SimulatedEnvironment(
-        recipe=recipe,
+        config=config,
         seed=seed,
         dataset=dataset,
         channel=channel,
         members=members,
-        oracle=_build_oracle(recipe, members, hidden, is_shared(methods["query"])),
+        oracle=_build_oracle(config, members, hidden, is_shared(methods["query"])),
         model=model,
         layout=layout,
         methods=methods,
-        executor=executor_of(recipe, model),
+        executor=executor_of(config, model),
         fresh=fresh,
         features=features,
-        tests=split_tests(recipe, dataset, shares, seed),
+        tests=split_tests(config, dataset, shares, seed),
         flipped=flipped,
     )
 
@@ -390,18 +390,21 @@ def _hide_labels(
 
 
 def _choose_methods(
-    recipe: Recipe, dataset: Dataset, encoder: Encoder | None, flipped: Sequence[SiteId]
+    config: ExperimentConfig,
+    dataset: Dataset,
+    encoder: Encoder | None,
+    flipped: Sequence[SiteId],
 ) -> Methods:
     """Return the algorithms of a configuration, with those for encoding and empty cells."""
-    chosen = methods_of(recipe, flipped)
+    chosen = methods_of(config, flipped)
     if encoder is None and dataset.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
     chosen = with_encoder(chosen, encoder, tuple(dataset.x.shape[1:]), dataset.missing)
-    return with_min_new_labels(chosen, recipe.privacy, classes=dataset.n_classes > 0)
+    return with_min_new_labels(chosen, config.privacy, classes=dataset.n_classes > 0)
 
 
 def _place(
-    recipe: Recipe,
+    config: ExperimentConfig,
     parts: RunComponents,
     task: Task,
     shape: tuple[int, ...],
@@ -412,13 +415,13 @@ def _place(
     def tell(why: str) -> None:
         notify({"event": "device", "why": why})
 
-    placement = placement_of(recipe)
+    placement = placement_of(config)
     engine = build_executor(
-        executor_of(recipe, parts.model),
+        executor_of(config, parts.model),
         parts.model,
         parts.layout,
         row_loss(task),
-        channels_last=recipe.channels_last,
+        channels_last=config.channels_last,
         placement=placement,
         tell=tell,
         policy=OWN,
@@ -432,7 +435,7 @@ def _place(
 
 
 def _build_oracle(
-    recipe: Recipe,
+    config: ExperimentConfig,
     members: dict[SiteId, LocalSite],
     hidden: dict[SiteId, Tensor],
     shared: bool,
@@ -442,10 +445,10 @@ def _build_oracle(
     The limit holds across resumes.
     """
     sizes = {name: len(y) for name, y in hidden.items()}
-    first = allocate_budget(recipe.initial, recipe.budget_allocation, sizes)
+    first = allocate_budget(config.initial, config.budget_allocation, sizes)
     limit = dict(first)
-    for cycle in range(recipe.cycles):
-        later = allocate_budget(recipe.budget_of(cycle), recipe.budget_allocation, sizes)
+    for cycle in range(config.cycles):
+        later = allocate_budget(config.budget_of(cycle), config.budget_allocation, sizes)
         for name, n in later.items():
             limit[name] += n
     spent = {name: int(site.bought.sum()) for name, site in members.items()}
@@ -454,17 +457,17 @@ def _build_oracle(
     return Simulated(hidden, limit, spent)
 
 
-def partition_of(world: SimulatedEnvironment) -> dict[str, object]:
+def partition_of(simulation: SimulatedEnvironment) -> dict[str, object]:
     """Return the initial partition (sites x classes) and its heterogeneity, for reports."""
     details: dict[str, object] = {
-        "sites": list(world.members),
-        "classes": list(world.dataset.classes),
-        "flipped": list(world.flipped),
+        "sites": list(simulation.members),
+        "classes": list(simulation.dataset.classes),
+        "flipped": list(simulation.flipped),
     }
-    n_classes = world.dataset.n_classes
+    n_classes = simulation.dataset.n_classes
     if n_classes:
         # concatenated examples of all sites, and the positions of each site
-        hidden = [world.oracle.hidden[name].numpy() for name in world.members]
+        hidden = [simulation.oracle.hidden[name].numpy() for name in simulation.members]
         ends = np.cumsum([0, *map(len, hidden)])
         parts = [np.arange(first, end) for first, end in pairwise(ends.tolist())]
         details |= data.partition_report(np.concatenate(hidden), parts, n_classes)

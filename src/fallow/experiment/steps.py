@@ -21,7 +21,7 @@ from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.methods import threads, versions_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
 
@@ -94,19 +94,19 @@ def hold_back(
     ]
 
 
-def is_stratified(recipe: Recipe, classes: int) -> bool:
+def is_stratified(config: ExperimentConfig, classes: int) -> bool:
     """Return whether validation labels are drawn by class.
 
     This is never the case under local privacy.  One changed label would then move others between
     training and validation, and change released counts by more than the sensitivity of 2.  The
     number of training labels, which is sent without noise, would depend on the labels too.
     """
-    return classes > 0 and recipe.privacy.epsilon is None
+    return classes > 0 and config.privacy.epsilon is None
 
 
 def buy_labels(
-    world: Simulation,
-    journal: EventLog,
+    simulation: Simulation,
+    event_log: EventLog,
     cycle: int,
     step: ExchangeKey,
     budget: Mapping[SiteId, int],
@@ -114,33 +114,33 @@ def buy_labels(
     keep: tuple[str, ...],
 ) -> FinishedQuery:
     """Acquire labels, write the ledgers and end the cycle at the sites, in one transaction."""
-    picks: dict[SiteId, State] = {}
-    for name, site in world.members.items():
-        if "picks" in site.memory:
-            picks[name] = site.memory["picks"]
-    rows = {name: kept["rows"] for name, kept in picks.items()}
+    selected: dict[SiteId, State] = {}
+    for name, site in simulation.members.items():
+        if "selected" in site.memory:
+            selected[name] = site.memory["selected"]
+    rows = {name: kept["rows"] for name, kept in selected.items()}
     picked = {name: len(at) for name, at in rows.items()}
-    check_picked(world, cycle, budget, picked)
-    world.oracle.submit(rows)
-    answers = world.oracle.poll()
-    with journal.transaction():
-        for name, site in world.members.items():
-            lines = ledger_lines(cycle, picks.get(name, {}), answers.get(name, {}))
-            drawn = seed_of(world.seed, "validation", step.step_name, name)
-            by_class = is_stratified(world.recipe, len(world.dataset.classes))
-            site.buy(hold_back(lines, world.recipe.validation, by_class, drawn))
+    check_picked(simulation, cycle, budget, picked)
+    simulation.oracle.submit(rows)
+    answers = simulation.oracle.poll()
+    with event_log.transaction():
+        for name, site in simulation.members.items():
+            lines = ledger_lines(cycle, selected.get(name, {}), answers.get(name, {}))
+            drawn = seed_of(simulation.seed, "validation", step.step_name, name)
+            by_class = is_stratified(simulation.config, len(simulation.dataset.classes))
+            site.buy(hold_back(lines, simulation.config.validation, by_class, drawn))
             site.forget(keep)
-        return journal.finish(step.phase_name, done)
+        return event_log.finish(step.phase_name, done)
 
 
 def check_picked(
-    world: Environment,
+    simulation: Environment,
     cycle: int,
     budget: Mapping[SiteId, int],
     picked: Mapping[SiteId, int],
 ) -> None:
     """Raise an error if more examples were selected than the budget allows."""
-    if world.is_shared:  # all sites count as one
+    if simulation.is_shared:  # all sites count as one
         budget = {"": sum(budget.values())}
         picked = {"": sum(picked.values())}
     for name, n in picked.items():
@@ -149,23 +149,23 @@ def check_picked(
             if name:
                 where = f"at site {name}"
             raise ValueError(
-                f"{world.recipe.strategy} selected {n} examples {where} in cycle {cycle}, "
+                f"{simulation.config.strategy} selected {n} examples {where} in cycle {cycle}, "
                 f"more than its budget of {budget[name]}"
             )
 
 
 @contextmanager
-def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
+def hold_back_fresh(simulation: Simulation, cycle: int, r: int) -> Iterator[None]:
     """Use new labels for validation in the first round of a phase, with ``fresh_first``.
 
     The ledger does not change.
     """
-    if not world.recipe.fresh_first or cycle == 0 or r > 0:
+    if not simulation.config.fresh_first or cycle == 0 or r > 0:
         yield
         return
-    before = [(site, site.is_validation.clone()) for site in world.members.values()]
+    before = [(site, site.is_validation.clone()) for site in simulation.members.values()]
     try:
-        for site in world.members.values():
+        for site in simulation.members.values():
             labels = site.store.load_labels(site.id)
             fresh = [label.row for label in labels if label.cycle == cycle - 1]
             site.is_validation[fresh] = True
@@ -175,14 +175,16 @@ def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
             site.is_validation = mask
 
 
-def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
+def cohort_of(simulation: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
     """Return the sites of a round; all in the last round, so that each has a local model."""
-    sites = world.channel.sites
-    share = world.recipe.participation
-    if share == 1 or r == world.recipe.rounds - 1:
+    sites = simulation.channel.sites
+    share = simulation.config.participation
+    if share == 1 or r == simulation.config.rounds - 1:
         return sites
     n = math.ceil(share * len(sites) - 1e-9)
-    drawn = torch.randperm(len(sites), generator=stream(world.seed, "cohort", cycle, r))
+    drawn = torch.randperm(
+        len(sites), generator=stream(simulation.seed, "cohort", cycle, r)
+    )
     return tuple(sites[i] for i in sorted(drawn[:n].tolist()))
 
 
@@ -246,7 +248,7 @@ def add_queries(record: Record, queries: Sequence[FinishedQuery]) -> None:
 
 
 def build_record(
-    world: Environment,
+    simulation: Environment,
     cycle: int,
     evaluation: Evaluation,
     done: FinishedPhase,
@@ -257,26 +259,26 @@ def build_record(
     Counts by site and class cover training labels, and ``labeled`` covers all acquired labels.
     Real sites report the number of labels but not their classes.
     """
-    recipe = world.recipe
+    config = simulation.config
     labels = done["labels"]
     trained_on = sum(sum(counts) for counts in labels.values())
     totals = [sum(counts) for counts in zip(*labels.values(), strict=True)]
     by_class = None
-    if len(totals) == len(world.classes):
+    if len(totals) == len(simulation.classes):
         by_class = totals
     variance = None
-    if not world.classes:
-        variance = world.variance
+    if not simulation.classes:
+        variance = simulation.variance
     record: Record = {
-        "recipe": recipe.name,
-        "strategy": str(recipe.strategy),
-        "training": str(recipe.training),
-        "seed": world.seed,
+        "config": config.name,
+        "strategy": str(config.strategy),
+        "training": str(config.training),
+        "seed": simulation.seed,
         "cycle": cycle,
         **evaluation,  # type: ignore[typeddict-item]  # mypy: it could have more keys
         "labeled": trained_on + done["validation"],
         "labels_validation": done["validation"],
-        "pool": sum(world.sizes.values()),
+        "pool": sum(simulation.sizes.values()),
         "labeled_per_site": labels,
         "labeled_per_class": by_class,
         "target_variance": variance,
@@ -284,9 +286,9 @@ def build_record(
         "bytes_up": spent.shown.bytes_up,
         "bytes_down": spent.shown.bytes_down,
         "revealed": spent.shown.rows(),
-        "executor": world.executor,
+        "executor": simulation.executor,
         "threads": threads(),
-        "versions": versions_of(world.recipe),
+        "versions": versions_of(simulation.config),
         "notes": {},
         "pseudo_labels": None,
     }

@@ -20,7 +20,7 @@ from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_constructor, nearest, require_known
 from fallow.core.view import SelectedExamples, View
 from fallow.settings.spec import literal
-from fallow.strategies.base import Budget, Memo, check_fields, orders, selects
+from fallow.strategies.base import Budget, Memo, check_fields, label_counts, selects
 
 CLASSIFIERS = ("clf", "estimator")  # arguments of `query` that take a classifier
 OWN_CLASSIFIER = (
@@ -100,7 +100,7 @@ class FromScikitActiveML:
         _build_strategy(name, settings, classes=2, seed=0)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()

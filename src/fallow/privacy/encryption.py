@@ -23,8 +23,8 @@ def encrypt_for(public: bytes, content: bytes, context: str) -> bytes:
     The result contains a new public key and the encrypted content: 48 bytes more than ``content``.
 
     >>> secret = new_secret()
-    >>> letter = encrypt_for(public_half(secret), b"weights", "a to b")
-    >>> decrypt(secret, letter, "a to b")
+    >>> peer_message = encrypt_for(public_half(secret), b"weights", "a to b")
+    >>> decrypt(secret, peer_message, "a to b")
     b'weights'
     """
     fresh = new_secret()
@@ -35,10 +35,10 @@ def encrypt_for(public: bytes, content: bytes, context: str) -> bytes:
     return shown + closed
 
 
-def decrypt(secret: bytes, letter: bytes, context: str) -> bytes:
+def decrypt(secret: bytes, peer_message: bytes, context: str) -> bytes:
     """Decrypt a message of `encrypt_for`; ValueError for another key or another message."""
-    shown = letter[:HALF]
-    closed = letter[HALF:]
+    shown = peer_message[:HALF]
+    closed = peer_message[HALF:]
     try:
         key = pair_key(secret, shown, _name_pair(shown, public_half(secret)))
         cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fallow.core.aggregation import check_addend
+from fallow.core.aggregation import check_contribution
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 
@@ -47,7 +47,7 @@ def encode_any(value: Tensor, bound: float, sites: int) -> Tensor:
 
 
 def encode(
-    site: SiteId, verb: str, name: str, value: Tensor, bound: float | None, sites: int
+    site: SiteId, function: str, name: str, value: Tensor, bound: float | None, sites: int
 ) -> Tensor:
     """Encode a tensor as int64 of the same shape, rounded to steps of 2^-bits.
 
@@ -55,12 +55,12 @@ def encode(
     that may leave the site and does not contain the value.
     """
     value = value.double()
-    check_addend(site, verb, name, value, None)
+    check_contribution(site, function, name, value, None)
     largest = float(value.abs().max()) if value.numel() else 0.0
     top = limit(bound, sites)
     if largest > top:
         raise Refusal(
-            f"site {site}: {name} for {verb!r} exceeds {top:.6g}, the limit of each "
+            f"site {site}: {name} for {function!r} exceeds {top:.6g}, the limit of each "
             f"of {sites} contributions in secure aggregation: provide features in "
             "smaller units, or raise privacy.bound, for instance to 1000 times "
             "that, in a new study; a larger bound reduces the precision of "

@@ -68,7 +68,7 @@ class ReleaseGuard:
         is_shown = step.kind not in ("keep", "relay") and not is_masked
         if self.privacy.secure_sum and is_shown:
             raise Refusal(
-                f"site {self.site} does not answer {step.verb!r} by {step.kind}: "
+                f"site {self.site} does not answer {step.function!r} by {step.kind}: "
                 "with secure aggregation (privacy.secure_sum), it sends only masked "
                 "contributions"
             )
@@ -100,7 +100,7 @@ class ReleaseGuard:
     def _check_noisy(self, step: Step, request: Request) -> None:
         if self.privacy.epsilon is not None and request.owner == "query":
             raise Refusal(
-                f"site {self.site} does not answer {step.verb!r} under local privacy "
+                f"site {self.site} does not answer {step.function!r} under local privacy "
                 "(privacy.epsilon): the client function returns plain numbers "
                 "without noise; a function that counts examples must return Release"
             )
@@ -114,33 +114,33 @@ class ReleaseGuard:
         if epsilon is None:
             if release.delta:
                 raise Refusal(
-                    f"site {self.site} does not answer {step.verb!r} without noise: "
+                    f"site {self.site} does not answer {step.function!r} without noise: "
                     "set privacy.epsilon, the budget of one release"
                 )
             return release.post(release.counts)
         key = str(step.masked.exchange if step.masked else request.key)
         question = replace(step, kind="sum", masked=None)
         digest = digest_exchange([(question, None)], [self.site])
-        book = self.ledger.load_releases(self.site)
-        if key in book:
-            if book[key].digest != digest:
+        releases = self.ledger.load_releases(self.site)
+        if key in releases:
+            if releases[key].digest != digest:
                 raise Refusal(
                     f"site {self.site} has replied to {key} before, for another "
                     "request; noise is drawn only once for each key"
                 )
-            return book[key].answer
+            return releases[key].answer
         total = self.privacy.over(1).total  # one release if the number is unknown
         cost = epsilon
         rho = 0.0
         delta = 0.0
         if release.delta:
             check_delta(self.site, release.delta, self.examples)
-            if not any(line.rho for line in book.values()):
+            if not any(line.rho for line in releases.values()):
                 delta = release.delta  # for all such releases of the run together
             rho = rho_of(epsilon, release.delta)
-            before = add_rho(line.rho for line in book.values())
+            before = add_rho(line.rho for line in releases.values())
             cost = cost_of_next(before, epsilon, release.delta)
-        check_budget(self.site, book, cost, total)
+        check_budget(self.site, releases, cost, total)
         post = release.post_noisy or release.post
         answer = post(self._add_noise(key, release, epsilon))
         self.ledger.spend(self.site, key, Released(cost, digest, answer, rho, delta))
@@ -216,7 +216,7 @@ class ReleaseGuard:
             answer,
             site=self.site,
             secret=bytes(secrets["secret"].tolist()),
-            verb=step.verb,
+            function=step.function,
             cohort=cohort,
             bound=bound,
         )

@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.aggregation import align_answers, check_addend
+from fallow.core.aggregation import align_answers, check_contribution
 from fallow.core.messages import Masked
 from fallow.core.refusal import RunHalted
 from fallow.core.types import Answer, SiteId
@@ -34,17 +34,21 @@ class SecureSum:
 
     bound: float | None = None  # if an algorithm declares none
 
-    def check(self, sites: Sequence[SiteId], verb: str) -> None:
+    def check(self, sites: Sequence[SiteId], function: str) -> None:
         """Raise Halted if too few sites are left."""
         if len(sites) < SMALLEST:
             raise RunHalted(
-                f"the aggregation of {verb!r} has {len(sites)} sites left "
+                f"the aggregation of {function!r} has {len(sites)} sites left "
                 f"({', '.join(sites)}) but needs {SMALLEST}; nothing was unmasked: "
                 "run again with --resume when more sites are connected"
             )
 
     def total(
-        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
+        self,
+        answers: Mapping[SiteId, Answer],
+        owner: str,
+        function: str,
+        bound: float | None,
     ) -> Answer:
         """Return the unmasked aggregates in float64 and the number of contributing sites.
 
@@ -52,25 +56,25 @@ class SecureSum:
         """
         largest = bound or self.bound
         totals: Answer = {}
-        for name, total in add_masked(answers, verb).items():
+        for name, total in add_masked(answers, function).items():
             totals[name] = decode(total, largest, len(answers))
         totals["sites"] = torch.tensor(float(len(answers)), dtype=torch.float64)
         return totals
 
 
-def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]:
+def add_masked(answers: Mapping[SiteId, Answer], function: str) -> dict[str, Tensor]:
     """Return the sum of all masked contributions under common masks: int64 in fixed point.
 
     Raises Halted if the masks do not cancel.
     """
-    parts = align_answers(answers, verb, torch.int64)
+    parts = align_answers(answers, function, torch.int64)
     names = list(next(iter(parts.values()), {}))
     sums = {
         name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names
     }
     if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
         raise RunHalted(
-            f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a "
+            f"the masks of {function!r} over {', '.join(parts)} do not cancel: a "
             "contribution is missing, damaged or of another exchange; nothing was "
             "unmasked: run again with --resume"
         )
@@ -82,7 +86,7 @@ def mask_answer(
     *,
     site: SiteId,
     secret: bytes,
-    verb: str,
+    function: str,
     cohort: Masked,
     bound: float | None,
 ) -> Answer:
@@ -103,13 +107,13 @@ def mask_answer(
     for name in sorted(answer):
         value = torch.as_tensor(answer[name])
         if cohort.bound is None:
-            fields[name] = encode(site, verb, name, value, bound, sites)
+            fields[name] = encode(site, function, name, value, bound, sites)
         else:
-            check_addend(site, verb, name, value, None)
+            check_contribution(site, function, name, value, None)
             fields[name] = encode_any(value, cohort.bound, sites)
     fields[CHECK] = torch.tensor(1)
     publics = {other: bytes(key.tolist()) for other, key in cohort.keys.items()}
-    purpose = f"fallow secure sum|{cohort.exchange}|{cohort.attempt}|{verb}"
+    purpose = f"fallow secure sum|{cohort.exchange}|{cohort.attempt}|{function}"
     length = sum(value.numel() for value in fields.values())
     cover = mask(site, secret, publics, purpose, length)  # (length,) int64
     part: Answer = {}

@@ -139,7 +139,7 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
             f"{name.partition(':')[0]}:{contract.delta_field}=1e-5, to add noise to "
             "them, or leave privacy.epsilon out"
         )
-    output = "; ".join(dict.fromkeys(contract.verbs.values()))
+    output = "; ".join(dict.fromkeys(contract.disclosures.values()))
     return (
         f"{name} does not support local privacy (privacy.epsilon), because noise "
         f"would change or miss the content of its replies: {output}; choose another "
@@ -151,7 +151,7 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
     """Return why an algorithm does not support secure aggregation; None if it does."""
     if contract.secure_sum:
         return None
-    aggregates = "; ".join(dict.fromkeys(contract.verbs.values()))
+    aggregates = "; ".join(dict.fromkeys(contract.disclosures.values()))
     return (
         f"{name} does not support secure aggregation (privacy.secure_sum), because "
         f"its server side reads replies of single sites: {aggregates}; choose "

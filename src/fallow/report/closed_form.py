@@ -145,7 +145,7 @@ def find_at_end(study: StudyRecords) -> Mapping[str, PenaltiesAtEnd]:
 def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
     """Return whether a strategy's training, or that of the study, sets λ."""
     fields: Mapping[str, object] = {}
-    usual = study.study.recipe.get("training")
+    usual = study.study.config.get("training")
     if isinstance(usual, Mapping):
         fields = usual.get("fields") or {}
     for setting in ParsedStrategy.parse(strategy).settings:

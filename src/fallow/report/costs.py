@@ -35,7 +35,7 @@ from fallow.report.blocks import (
 )
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
-from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from, contract_of_training
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.storage.plain import one_line
@@ -98,7 +98,7 @@ class Exchange:
 
     strategy: str
     kind: str
-    verb: str
+    function: str
     what: str
     sites: int
     exchanges: float
@@ -120,19 +120,19 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
         by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
             for entry in cell.last.get("revealed") or ():
-                name = (entry["kind"], entry["verb"], entry["what"])
+                name = (entry["kind"], entry["function"], entry["what"])
                 by_name.setdefault(name, []).append(entry)
         of_strategy = []
-        for (kind, verb, what), entries in by_name.items():
+        for (kind, function, what), entries in by_name.items():
             exchange = Exchange(
                 strategy=strategy,
                 kind=kind,
-                verb=verb,
+                function=function,
                 what=what,
                 sites=max(entry["sites"] for entry in entries),
                 exchanges=sum(entry["exchanges"] for entry in entries) / len(cells),
                 amount=sum(entry["bytes"] for entry in entries) / len(cells),
-                group=groups.get((kind, verb), UNDECLARED.get(kind, "status")),
+                group=groups.get((kind, function), UNDECLARED.get(kind, "status")),
                 epsilon=max(entry.get("epsilon", 0.0) for entry in entries),
                 masked=any(entry.get("masked") for entry in entries),
             )
@@ -147,15 +147,15 @@ def find_groups(study: StudyRecords, strategy: str) -> dict[tuple[str, str], Gro
     They follow from the declared fields of the built-in algorithms that the study names. User code
     is not imported.
     """
-    recipe = find_recipe(study, strategy)
+    config = find_config(study, strategy)
     algorithms: list[object] = [*PROTOCOL]
-    if recipe is not None:
+    if config is not None:
         with suppress(ValueError):
-            algorithms += methods_by_owner(methods_of(recipe, policy=BUILT_IN)).values()
-        if recipe.encoder is not None:
+            algorithms += methods_by_owner(methods_of(config, policy=BUILT_IN)).values()
+        if config.encoder is not None:
             with suppress(ValueError):
-                name = recipe.encoder.name
-                algorithms.append(build(encoders, name, BUILT_IN, **recipe.encoder.fields))
+                name = config.encoder.name
+                algorithms.append(build(encoders, name, BUILT_IN, **config.encoder.fields))
     groups: dict[tuple[str, str], Group] = {}
     for algorithm in algorithms:
         for item in declared(algorithm).values():
@@ -182,7 +182,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
                 heading(study.study): label_of(exchange.strategy, study.study),
                 "Data": exchange.group,
                 "Kind": exchange.kind,
-                "Client function": exchange.verb,
+                "Client function": exchange.function,
                 "Disclosed": exchange.what,
                 "Visible to": seen_by,
                 "Sites": str(exchange.sites),
@@ -216,12 +216,12 @@ def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | 
     n_former = 0
     whose = "at a site"
     for cell in study.cells:
-        recipe = find_recipe(study, cell.strategy)
-        if recipe is None or recipe.privacy.waits_for > 1 or not _has_waiting(recipe):
+        config = find_config(study, cell.strategy)
+        if config is None or config.privacy.waits_for > 1 or not _has_waiting(config):
             continue
-        if recipe.privacy.secure_sum:
+        if config.privacy.secure_sum:
             whose = "of all sites together"
-        for is_former in _compare_phases(cell, least, together=recipe.privacy.secure_sum):
+        for is_former in _compare_phases(cell, least, together=config.privacy.secure_sum):
             n_phases += 1
             n_former += is_former
     if not n_phases:
@@ -235,29 +235,29 @@ def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | 
     )
 
 
-def find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
+def find_config(study: StudyRecords, strategy: str) -> ExperimentConfig | None:
     """Return the settings of a strategy, or None if they cannot be read, as for an upper
     bound.
     """
     try:
-        return variant(recipe_from(dict(study.study.recipe)), strategy)
+        return variant(config_from(dict(study.study.config)), strategy)
     except (ValueError, TypeError):
         return None
 
 
-def _has_waiting(recipe: Recipe) -> bool:
+def _has_waiting(config: ExperimentConfig) -> bool:
     """Return whether exact statistics of labeled examples leave sites, without importing
     user code.
     """
-    if recipe.privacy.epsilon is not None:
+    if config.privacy.epsilon is not None:
         return False
-    training = contract_of_training(recipe.training.name)
+    training = contract_of_training(config.training.name)
     if training is not None and training.waits:
         return True
-    if recipe.head == "exact" and ExactHead.contract.waits:
+    if config.head == "exact" and ExactHead.contract.waits:
         return True
     try:
-        return bool(find(strategies, recipe.strategy.name, BUILT_IN).contract.waits)
+        return bool(find(strategies, config.strategy.name, BUILT_IN).contract.waits)
     except ValueError:
         return False
 
@@ -349,7 +349,7 @@ def _settings(study: StudyRecords) -> Table:
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     rows = [[name, text or NOTHING] for name, text in facts.items()]
-    for key, value in study.study.recipe.items():
+    for key, value in study.study.config.items():
         rows += [[name, text] for name, text in set_words(key, value)]
     return Table("Settings, in the form of --set", ["Name", "Value"], rows, words=2)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from fallow.configs.papers import Paper, paper_results_of
 from fallow.core.optional import import_optional
-from fallow.recipes.papers import Paper, paper_results_of
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.files import write_whole

@@ -201,11 +201,11 @@ class FinalTable:
 def label_of(strategy: str, study: StudyManifest) -> str:
     """Return the display name of a strategy."""
     printed = (study.published or {}).get("names") or {}
-    nothing_is_chosen = study.recipe.get("cycles") == 0  # all labels are bought
+    nothing_is_chosen = study.config.get("cycles") == 0  # all labels are bought
     result = names.labels(
         dict.fromkeys((*study.strategies, strategy)),
         printed,
-        names.training_of_recipe(study),
+        names.training_of_config(study),
         known=study.known,
         by_training=nothing_is_chosen,
     )

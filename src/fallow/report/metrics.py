@@ -49,7 +49,7 @@ NUMBERS = (
 
 def has_metrics(study: StudyRecords) -> bool:
     """Return whether the study has additional metrics."""
-    return bool(study.study.recipe.get("metrics"))
+    return bool(study.study.config.get("metrics"))
 
 
 def metrics(study: StudyRecords, key: str) -> Blocks:
@@ -59,7 +59,7 @@ def metrics(study: StudyRecords, key: str) -> Blocks:
         cells: dict[str, str | None] = {
             heading(study.study): label_of(strategy, study.study)
         }
-        for name in study.study.recipe["metrics"]:
+        for name in study.study.config["metrics"]:
             seeds = read_metric(study, strategy, name)
             cells[find_metric(name).title] = describe_metric(seeds)
         rows.append(cells)

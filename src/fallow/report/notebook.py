@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fallow.recipes.papers import Paper, paper_results_of
+from fallow.configs.papers import Paper, paper_results_of
 from fallow.report.final_table import final_table
 from fallow.report.sentences import summary
 from fallow.report.side_by_side import names_of
@@ -84,7 +84,7 @@ def _describe_study(study: StudyRecords, name: str, out: Path) -> list[Cell]:
     if not any(run.records for run in study.cells):
         raise ValueError(f"{study.path} has no records yet; run the study first")
     folder = os.path.relpath(study.path, out.parent)
-    title = str(study.study.recipe.get("title") or "")
+    title = str(study.study.config.get("title") or "")
     words = [f"# {name}", title, summary(study, final_table(study))]
     lines = [one_line(text) for text in words if text]
     cells = [

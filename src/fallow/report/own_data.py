@@ -50,10 +50,10 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
 
 def summarize_data(facts: DataFacts) -> str:
     """Describe the numbers of rows that were read, kept and excluded, and duplicates."""
-    verb = "holds"
+    function = "holds"
     if " and " in facts["source"]:  # two files
-        verb = "hold"
-    parts = [f"{facts['source']} {verb} {facts['read']:,} rows"]
+        function = "hold"
+    parts = [f"{facts['source']} {function} {facts['read']:,} rows"]
     parts.append(f"{facts['kept']:,} of them are in this study")
     for item in facts["left_out"]:
         n = sum(item["rows"].values())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fallow.recipes.papers import Paper, paper_results_of
+from fallow.configs.papers import Paper, paper_results_of
 from fallow.report import (
     closed_form,
     comparisons,
@@ -94,7 +94,7 @@ def study_article(
     return Article(
         id=key,
         name=name,
-        title=str(described.recipe.get("title") or ""),
+        title=str(described.config.get("title") or ""),
         lead=summary(study, final_table(study)),
         facts=lines,
         warnings=regression.warnings(study),

@@ -53,7 +53,7 @@ def has_sites(study: StudyRecords) -> bool:
 
     A global model has one score on test examples that all sites share.
     """
-    has_own_rows = study.study.recipe.get("test") == "own"
+    has_own_rows = study.study.config.get("test") == "own"
     for cell in study.cells:
         row = scores_row(cell)
         if row is not None and (has_own_rows or row.get("variance")):
@@ -67,7 +67,7 @@ def left_out(study: StudyRecords) -> list[str]:
     These are the sites with flipped labels or, if no labels are flipped, those without a
     score.
     """
-    is_flipped = bool(study.study.recipe.get("flip"))
+    is_flipped = bool(study.study.config.get("flip"))
     lacking: list[list[str]] = []
     for cell in study.cells:
         row = scores_row(cell)
@@ -283,7 +283,7 @@ def sites(study: StudyRecords, key: str) -> Blocks:
         "in a whole run, mean over sites; most: the site with the most."
     )
     absent = left_out(study)
-    if absent and not study.study.recipe.get("flip"):
+    if absent and not study.study.config.get("flip"):
         text += f" The last scores exclude {join_some(absent)}, which reported none."
     elif len(absent) == 1:
         text += " One site with flipped labels is excluded from all scores."

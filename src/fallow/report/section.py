@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from fallow.recipes.papers import Paper
+from fallow.configs.papers import Paper
 from fallow.report.blocks import Blocks
 from fallow.report.live import read_live
 from fallow.study.records import StudyRecords
@@ -51,7 +51,7 @@ def chooses(study: StudyRecords) -> bool:
     If all labels are bought before the first round, strategies differ only in their
     training.
     """
-    return study.study.recipe.get("cycles") != 0
+    return study.study.config.get("cycles") != 0
 
 
 def tells_classes(study: StudyRecords) -> bool:

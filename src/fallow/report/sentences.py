@@ -130,7 +130,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         _describe_best(table, top, top.score),
     ]
     absent = left_out(study)
-    if absent and not study.study.recipe.get("flip"):
+    if absent and not study.study.config.get("flip"):
         sentences.append(
             f"The last scores exclude {join_some(absent)}, which reported none."
         )

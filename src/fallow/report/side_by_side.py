@@ -13,7 +13,7 @@ from fallow.report.final_table import FinalTable, Row, final_table, with_interva
 from fallow.report.regression import excess_across
 from fallow.report.render import Article, parts_of
 from fallow.report.section import Across
-from fallow.settings.recipe import OUTSIDE
+from fallow.settings.config import OUTSIDE
 from fallow.study.records import Measure, StudyManifest, StudyRecords
 
 MOST = 2
@@ -60,7 +60,7 @@ def _differing_settings(study: StudyManifest, alike: Sequence[StudyManifest]) ->
 def _settings(study: StudyManifest) -> dict[str, str]:
     """Return the settings of a run as text. A class and each of its fields are separate."""
     words: dict[str, str] = {}
-    for key, value in study.recipe.items():
+    for key, value in study.config.items():
         if key in OUTSIDE:
             continue
         if isinstance(value, Mapping) and value.keys() == {"name", "fields"}:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fallow.core.wording import count_noun, join_some
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.listing import meaning_of
-from fallow.settings.recipe import Recipe
 
 Value = str | int | float | bool | Sequence[str]
 WIDTH = 38
@@ -58,7 +58,7 @@ class DataSummary:
 
 def configuration_text(facts: DataSummary, file: Path) -> str:
     """Return the text of the file; paths are relative to the folder of ``file``."""
-    usual = Recipe("")
+    usual = ExperimentConfig("")
     details = {"data": _relative(facts.data, file)}
     if facts.label:
         details["label"] = facts.label
@@ -92,7 +92,7 @@ def configuration_text(facts: DataSummary, file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _choose_partition(facts: DataSummary, usual: Recipe) -> dict[str, Value]:
+def _choose_partition(facts: DataSummary, usual: ExperimentConfig) -> dict[str, Value]:
     """Use the sites in the data if a column names them, and distribute the examples otherwise."""
     if facts.sites:
         return {"partition": "natural", "sites": 0}

@@ -22,13 +22,13 @@ from fallow.settings.classes import (
     fields_of,
     first_line,
 )
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.listing import (
     Setting,
     describe_value,
     find_settings,
     list_settings,
 )
-from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
 GIVEN = "must be given"
@@ -131,18 +131,18 @@ SECOND = "local_training_config."
 """
 
 
-def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
+def expand(config: ExperimentConfig, settings: Mapping[str, str]) -> dict[str, str]:
     """Replace short names of settings by full names, in the same order.
 
     Parameters of a component that ``settings`` name are recognized too.  Raises ValueError if a short
     name is ambiguous.
 
-    >>> expand(Recipe("a"), {"lr": "0.1", "alpha": "1.0"})
+    >>> expand(ExperimentConfig("a"), {"lr": "0.1", "alpha": "1.0"})
     {'training_config.optimizer.lr': '0.1', 'partition.alpha': '1.0'}
     """
     named = {}
     for part in PARTS:
-        spec: Spec | None = getattr(recipe, part)
+        spec: Spec | None = getattr(config, part)
         if spec is not None:
             named[part] = spec.name
     full: dict[str, str] = {}

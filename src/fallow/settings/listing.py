@@ -17,8 +17,8 @@ from pydantic import Field
 from fallow.core.kinds import describe_kind
 from fallow.core.limits import SCHEMA
 from fallow.core.training_config import KEYWORDS
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.descriptions import MEANINGS, PARTS
-from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 from fallow.storage.validation import JsonSchema, build_schema
 
@@ -31,7 +31,7 @@ DEFAULTS = {
     "training_config.batch_size": "by model family",
     "training_config.optimizer.lr": "by model family",
 }
-"""Defaults of functions, files and commands that differ from those of `Recipe`."""
+"""Defaults of functions, files and commands that differ from those of `ExperimentConfig`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Setting:
 
 def list_settings() -> list[Setting]:
     """Return all settings in the order of declaration, nested settings included."""
-    return list(_walk(Recipe(""), prefix=""))
+    return list(_walk(ExperimentConfig(""), prefix=""))
 
 
 def find_settings(name: str) -> list[Setting]:
@@ -147,7 +147,7 @@ BASE = {"type": "string", "description": "Experiment configuration that this one
 
 def configuration_schema() -> JsonSchema:
     """Return the JSON schema of a file."""
-    schema = build_schema(Recipe)
+    schema = build_schema(ExperimentConfig)
     definitions = schema["$defs"]
     definitions["Spec"] = COMPONENT
     schema["description"] = "Experiment configuration, as in a .toml file."

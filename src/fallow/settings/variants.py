@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fallow.privacy import Privacy
 from fallow.settings.budgets import LabelBudget
-from fallow.settings.recipe import OF_FILES, Recipe, with_settings
+from fallow.settings.config import OF_FILES, ExperimentConfig, with_settings
 from fallow.settings.spec import Spec
 
 BOUND = "bound:"
@@ -59,21 +59,21 @@ def _spell(text: str) -> str:
     return f"{name.lower().replace('_', '-')}{colon}{fields}{at}{rest}"
 
 
-def bounds_of(recipe: Recipe) -> tuple[str, ...]:
+def bounds_of(config: ExperimentConfig) -> tuple[str, ...]:
     """Return the upper bounds of a configuration, as names of runs.
 
-    >>> bounds_of(Recipe("a", bounds=("pooled",)))
+    >>> bounds_of(ExperimentConfig("a", bounds=("pooled",)))
     ('bound:pooled',)
     """
-    return tuple(BOUND + name for name in recipe.bounds)
+    return tuple(BOUND + name for name in config.bounds)
 
 
-def variant(recipe: Recipe, strategy: str) -> Recipe:
+def variant(config: ExperimentConfig, strategy: str) -> ExperimentConfig:
     """Return the configuration with another query strategy, or of an upper bound.
 
     Parameters
     ----------
-    recipe : Recipe
+    config : ExperimentConfig
         Experiment configuration.
     strategy : str
         Query strategy.  ``strategy@key=value`` overrides a setting, and ``strategy@trainer=10x25``
@@ -81,7 +81,7 @@ def variant(recipe: Recipe, strategy: str) -> Recipe:
         ``bound:pooled`` is entropy sampling on pooled data with the same label budget.  Upper
         bounds have no privacy settings.
 
-    >>> variant(Recipe("a"), "ksas@training=fedprox:mu=0.1").training
+    >>> variant(ExperimentConfig("a"), "ksas@training=fedprox:mu=0.1").training
     Spec(name='fedprox', fields={'mu': 0.1})
     """
     name, *settings = strategy.split("@")
@@ -100,18 +100,18 @@ def variant(recipe: Recipe, strategy: str) -> Recipe:
                 f"{strategy!r} changes {key}, which all strategies of a study share; change it with "
                 f"--set {key}={changed[key]}"
             )
-    own = recipe
+    own = config
     if changed:  # mostly there are none, and a run asks nine times
-        own = with_settings(recipe, changed)
+        own = with_settings(config, changed)
     if name.startswith(BOUND):
         return _turn_into_bound(own, name)
     return replace(own, strategy=Spec.parse(name))
 
 
-def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
+def _turn_into_bound(config: ExperimentConfig, name: str) -> ExperimentConfig:
     """Return the configuration of an upper bound: ``bound:all-labels`` or ``bound:pooled``."""
-    recipe = replace(
-        recipe,
+    config = replace(
+        config,
         protocol="cycles",
         initial_by="random",
         privacy=Privacy(),
@@ -119,25 +119,25 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         stop=None,
     )
     if name == "bound:all-labels":
-        return replace(recipe, strategy=Spec("random"), initial=1.0, cycles=0)
+        return replace(config, strategy=Spec("random"), initial=1.0, cycles=0)
     if name != "bound:pooled":
         raise ValueError(
             f"{name!r} is not an upper bound; use bound:all-labels or bound:pooled"
         )
-    later = recipe.budget
+    later = config.budget
     if isinstance(later, tuple):
-        later = tuple(_pool_share(share, recipe.sites) for share in later)
+        later = tuple(_pool_share(share, config.sites) for share in later)
     else:
-        later = _pool_share(later, recipe.sites)
+        later = _pool_share(later, config.sites)
     return replace(
-        recipe,
+        config,
         strategy=Spec("entropy"),
         sites=1,
         flip=0,
         test="common",
         partition=Spec("iid"),
         participation=1.0,
-        initial=_pool_share(recipe.initial, recipe.sites),
+        initial=_pool_share(config.initial, config.sites),
         budget=later,
     )
 

@@ -82,9 +82,9 @@ def check_replies(
         if step.kind not in ("sum", "each", "relay") or step.masked is not None:
             continue
         site = members[name]
-        function = (request.owner, step.verb)
+        function = (request.owner, step.function)
         if function not in known:
-            known[function] = declared(site.method(request.owner)).get(step.verb)
+            known[function] = declared(site.method(request.owner)).get(step.function)
         declaration = known[function]
         if declaration is None or declaration.returns is None:
             continue
@@ -94,7 +94,7 @@ def check_replies(
             why = find_not_finite(declaration.returns, answers[name], sizes)
         if why is not None:
             method = type(site.method(request.owner)).__name__
-            raise ValueError(f"{method}.{step.verb} at site {name}: {why}")
+            raise ValueError(f"{method}.{step.function} at site {name}: {why}")
 
 
 def is_relay(requests: Mapping[SiteId, Request]) -> bool:
@@ -114,9 +114,11 @@ def find_largest_cost(
 ) -> float:
     """Return the largest privacy budget that one site spent between two states."""
     largest = 0.0
-    for site, book in after.items():
-        new = book.keys() - before[site].keys()
-        added = math.fsum(book[key] for key in new)  # exact, so the order does not matter
+    for site, releases in after.items():
+        new = releases.keys() - before[site].keys()
+        added = math.fsum(
+            releases[key] for key in new
+        )  # exact, so the order does not matter
         largest = max(largest, added)
     return largest
 
@@ -142,7 +144,7 @@ def perform(
                 continue
             training_config = site.accept_fit(step, request)
             if training_config is not None:
-                fits.setdefault((step.verb, training_config), []).append(site)
+                fits.setdefault((step.function, training_config), []).append(site)
         for (_, training_config), group in fits.items():
             _train(executor, training_config, group, requests=requests, position=position)
     return answers
@@ -180,10 +182,12 @@ def deliver(
     for sender in n_receivers:
         state = {name: torch.as_tensor(v) for name, v in answers[sender].items()}
         messages[sender] = PeerMessage(state)
-    verbs = {requests[sender].steps[-1].verb for sender in n_receivers}  # exactly one
-    for verb in verbs:
+    functions = {
+        requests[sender].steps[-1].function for sender in n_receivers
+    }  # exactly one
+    for function in functions:
         for to, senders in routes.items():
-            members[to].receive(verb, {sender: messages[sender] for sender in senders})
+            members[to].receive(function, {sender: messages[sender] for sender in senders})
     sizes: dict[SiteId, Answer] = {}
     for sender, answer in answers.items():
         sizes[sender] = {"bytes": payload(answer) * n_receivers[sender]}

@@ -28,12 +28,14 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
     method = site.method(request.owner)
-    why = method.contract.refusal(step.verb, step.kind)
+    why = method.contract.refusal(step.function, step.kind)
     if why:
-        raise Refusal(f"site {site.id} does not answer {step.verb!r} by {step.kind}: {why}")
+        raise Refusal(
+            f"site {site.id} does not answer {step.function!r} by {step.kind}: {why}"
+        )
     wanted = None
     if step.kind == "keep":
-        counts = list_label_counts(method, step.verb, step.kind, step.args)
+        counts = list_label_counts(method, step.function, step.kind, step.args)
         wanted = next(iter(counts), None)
     if wanted is not None and len(site.pool) == 0:
         return {"count": 0}  # an empty pool: no strategy can select
@@ -43,18 +45,18 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
         seen = site.as_contributed()
     view = SiteView(seen, request.cycle, method.contract.simulator_only)
     try:
-        run = partial(site_function(method, step.verb), view, **step.args)
+        run = partial(site_function(method, step.function), view, **step.args)
         if site.parts.selection is None:
             result = run()
         else:
             result = site.parts.selection.run(run)
     except Exception as error:
         raise RuntimeError(
-            f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "
+            f"{type(method).__name__}.{step.function} failed at site {site.id} in cycle "
             f"{request.cycle}, round {request.round}: {_describe(error)}"
         ) from error
     is_selection = wanted is not None
-    with explain_errors(f"{type(method).__name__}.{step.verb} at site {site.id}: "):
+    with explain_errors(f"{type(method).__name__}.{step.function} at site {site.id}: "):
         if is_selection and isinstance(result, list | tuple | np.ndarray | torch.Tensor):
             result = SelectedExamples(result)  # type: ignore[arg-type] # it converts to a tensor
         if isinstance(result, SelectedExamples):
@@ -67,18 +69,18 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
                 "SelectedExamples(positions)"
             )
         raise TypeError(
-            f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "
+            f"{type(method).__name__}.{step.function} returned a {type(result).__name__}; return "
             f"{expected}"
         )
     if step.kind != "keep":
         return site.guard.protect(step, request, result)
     if isinstance(result, Release):
         result = result.post(result.counts)
-    if step.verb == CONTRIBUTE:
+    if step.function == CONTRIBUTE:
         site.contribute(request.key.step_name, int(result["new"]))  # type: ignore[arg-type]
         return {"count": 1}
     state = {name: torch.as_tensor(value) for name, value in result.items()}
-    site.remember(step.verb, state)
+    site.remember(step.function, state)
     return {"count": len(state)}
 
 
@@ -90,7 +92,7 @@ def reads_contribution(
     This is the case if its statistics are exact and the study has a minimum number of new labels.
     """
     privacy = site.parts.privacy
-    if privacy.waits_for == 1 or step.verb not in method.contract.waits:
+    if privacy.waits_for == 1 or step.function not in method.contract.waits:
         return False
     is_noisy = request.owner == "query" or method.contract.always_noisy
     return privacy.epsilon is None or not is_noisy
@@ -108,31 +110,31 @@ def _describe(error: Exception) -> str:
 
 
 def _keep_picks(
-    site: LocalSite, step: Step, picks: SelectedExamples, wanted: int | None
+    site: LocalSite, step: Step, selected: SelectedExamples, wanted: int | None
 ) -> Answer:
     if step.kind != "keep":
         raise ValueError(
-            f"{step.verb!r} selects examples, so it must be called with ask.keep"
+            f"{step.function!r} selects examples, so it must be called with ask.keep"
         )
     if wanted is None:
-        wanted = len(picks.rows)
+        wanted = len(selected.rows)
     pool = site.pool
-    before = site.memory.get("picks")
-    if not picks.is_beside:
+    before = site.memory.get("selected")
+    if not selected.is_beside:
         before = None
     taken = 0
     if before is not None:
         taken = len(before["rows"])
-    picks.check(len(pool), min(wanted, len(pool) - taken))
-    state = {"rows": pool[picks.rows]}
+    selected.check(len(pool), min(wanted, len(pool) - taken))
+    state = {"rows": pool[selected.rows]}
     for name in SAID:
-        values = getattr(picks, name)
+        values = getattr(selected, name)
         if values is not None:
             state[name] = values
-    if picks.is_beside:
+    if selected.is_beside:
         state = _join_picks(before, state)
-    site.remember("picks", state)
-    return {"count": len(picks.rows)}
+    site.remember("selected", state)
+    return {"count": len(selected.rows)}
 
 
 def _join_picks(before: State | None, more: State) -> State:
@@ -150,10 +152,10 @@ def _join_picks(before: State | None, more: State) -> State:
         if name not in before and name not in more:
             continue
         parts = []
-        for picks in (before, more):
+        for selected in (before, more):
             unsaid = UNSAID.get(name, float("nan"))
-            usual = torch.full((len(picks["rows"]),), unsaid, dtype=torch.float64)
-            parts.append(picks.get(name, usual).double())
+            usual = torch.full((len(selected["rows"]),), unsaid, dtype=torch.float64)
+            parts.append(selected.get(name, usual).double())
         joined[name] = torch.cat(parts)
     joined["beside"] = torch.arange(len(joined["rows"])) >= len(before["rows"])
     return joined

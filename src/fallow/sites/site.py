@@ -50,7 +50,7 @@ def named_stream(
 
 def is_main(step: Step, request: Request) -> bool:
     """Return whether a fit trains the main model of the training algorithm."""
-    return request.owner == "training" and step.verb == "local"
+    return request.owner == "training" and step.function == "local"
 
 
 EMPTY = -1.0
@@ -296,13 +296,13 @@ class LocalSite:
             self._seen = None
             self._gathered.clear()
 
-    def receive(self, verb: str, messages: PeerMessages) -> None:
+    def receive(self, function: str, messages: PeerMessages) -> None:
         """Store relayed messages and delete earlier ones of the same client function."""
-        for name in names_from_relay(verb, self.memory):
+        for name in names_from_relay(function, self.memory):
             del self.memory[name]
-        for sender, letter in messages.items():
-            self.memory[f"{verb}/{sender}"] = letter.state
-        self.store.receive(self.id, verb, messages)
+        for sender, peer_message in messages.items():
+            self.memory[f"{function}/{sender}"] = peer_message.state
+        self.store.receive(self.id, function, messages)
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
         """End a cycle: delete all states except scales and names that start with one of ``keep``."""
@@ -323,7 +323,7 @@ class LocalSite:
         If training does not start from the received model, that model becomes the teacher.
         """
         rows = self.labeled
-        name = (step.verb, request.cycle, request.round)
+        name = (step.function, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
         training_config = step.training_config or TrainingConfig()
 
@@ -395,7 +395,7 @@ class LocalSite:
 
     def remember_fit(self, step: Step, request: Request, result: Fitted) -> None:
         """Store the result of a fit."""
-        self.remember(step.verb, result.sent)
+        self.remember(step.function, result.sent)
         if is_main(step, request):
             for name, own in result.own.items():
                 self.remember(f"own/{name}", own._asdict())
@@ -426,7 +426,7 @@ class LocalSite:
                     f"training algorithm {training.contract.title} has no local step"
                 )
             return training
-        is_beside = request.owner == "query" and step.verb != "local"
+        is_beside = request.owner == "query" and step.function != "local"
         if is_beside and isinstance(method, LocalTraining):
             return method
         return self.parts.methods["plain"]
@@ -448,7 +448,7 @@ class LocalSite:
             is_beside = request.owner == "training" and not is_main(step, request)
             if not is_beside:
                 model = self._deploy(model)
-            self.remember(step.verb, model)
+            self.remember(step.function, model)
         return step.training_config
 
     def _deploy(self, state: State) -> State:

@@ -71,8 +71,8 @@ class Store(ReleaseLedger, Protocol):
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         """Store a state under a name; None deletes it."""
 
-    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
-        """Store relayed messages under ``verb/sender``, and delete earlier ones of the function."""
+    def receive(self, site: SiteId, function: str, messages: PeerMessages) -> None:
+        """Store relayed messages under ``function/sender``, and delete earlier ones of the function."""
 
     def load_states(self, site: SiteId) -> dict[str, State]:
         """Return all states of a site by name, as a new dictionary."""
@@ -99,7 +99,7 @@ class MemoryStore:
 
     states: dict[SiteId, dict[str, State]] = field(default_factory=dict)
     labels: dict[SiteId, list[Label]] = field(default_factory=dict)
-    book: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
+    releases: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
     secrets: dict[SiteId, SumKey] = field(default_factory=dict)
     contributions: dict[SiteId, Contribution] = field(default_factory=dict)
 
@@ -110,13 +110,13 @@ class MemoryStore:
         else:
             self.states.setdefault(site, {})[name] = state
 
-    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
+    def receive(self, site: SiteId, function: str, messages: PeerMessages) -> None:
         """Store relayed messages and delete earlier ones of the same client function."""
         states = self.states.setdefault(site, {})
-        for name in names_from_relay(verb, states):
+        for name in names_from_relay(function, states):
             del states[name]
-        for sender, letter in messages.items():
-            states[f"{verb}/{sender}"] = letter.state
+        for sender, peer_message in messages.items():
+            states[f"{function}/{sender}"] = peer_message.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:
         """Return all states of a site by name."""
@@ -140,11 +140,11 @@ class MemoryStore:
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         """Record a release and its privacy cost."""
-        self.book.setdefault(site, {})[key] = released
+        self.releases.setdefault(site, {})[key] = released
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
         """Return the releases of a site by key, in the order of spending."""
-        return dict(self.book.get(site, {}))
+        return dict(self.releases.get(site, {}))
 
     def hide(self, site: SiteId, secret: SumKey) -> None:
         """Store a secret of a site, which replaces the previous one."""
@@ -155,9 +155,9 @@ class MemoryStore:
         return self.secrets.get(site)
 
 
-def names_from_relay(verb: str, memory: Mapping[str, State]) -> list[str]:
+def names_from_relay(function: str, memory: Mapping[str, State]) -> list[str]:
     """Return the names in a memory under which relays of a client function stored messages."""
-    return [name for name in memory if name.startswith(f"{verb}/")]
+    return [name for name in memory if name.startswith(f"{function}/")]
 
 
 class StoredFeatures(Protocol):

@@ -17,7 +17,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import (
@@ -90,7 +90,7 @@ class ACSFW:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -98,7 +98,9 @@ class ACSFW:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)
         posterior = rows.posterior(self.sigma)
-        return rows.picks(frank_wolfe(rows.pool, posterior.pool, n, view.stream("ties")), n)
+        return rows.selected(
+            frank_wolfe(rows.pool, posterior.pool, n, view.stream("ties")), n
+        )
 
 
 def frank_wolfe(
@@ -120,7 +122,7 @@ def frank_wolfe(
     s = 0.0
     t = 0.0
     order = order_ties(len(length), ties)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
         f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf), order, TIED)
         a = total / float(length[f])  # weight of example f if it were selected alone
@@ -136,6 +138,6 @@ def frank_wolfe(
         along_z = (z_there @ z_there[f]).cpu()
         v = (1 - step) * v + step * a * along_x * along_z
         is_free[f] = False
-        picks.append(f)
+        selected.append(f)
     rest = (length == 0).nonzero()[:, 0]
-    return torch.cat([torch.tensor(picks, dtype=torch.int64), rest])[:n]
+    return torch.cat([torch.tensor(selected, dtype=torch.int64), rest])[:n]

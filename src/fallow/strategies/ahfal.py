@@ -21,7 +21,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import fill, rank_rows
@@ -127,7 +127,7 @@ class AHFAL:
         total = ask.sum(self.share)  # step 1: aggregates suffice
         mean, spread = moments(total["share"], total["square"], total["one"])
         low = self.low(mean, spread, total)
-        ask.keep(self.select, to=orders(budget), low=low, mean=mean)  # steps 2 and 3
+        ask.keep(self.select, to=label_counts(budget), low=low, mean=mean)  # steps 2 and 3
         notes = {
             "sigma": (100 * spread).tolist(),
             "low": low.tolist(),

@@ -15,7 +15,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import (
@@ -85,7 +85,7 @@ class BADGE:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -105,4 +105,4 @@ class BADGE:
         rows = LastLayer.of(view, self.model).posterior(self.sigma)
         draw = view.stream("select")
         first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))
-        return rows.picks(k_means_pp(FeatureVectors.of(rows.pool), n, draw, first), n)
+        return rows.selected(k_means_pp(FeatureVectors.of(rows.pool), n, draw, first), n)

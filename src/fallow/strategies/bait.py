@@ -18,7 +18,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import (
@@ -99,7 +99,7 @@ class BAIT:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -112,7 +112,7 @@ class BAIT:
         chosen = forward_backward(
             Reduction.of(rows, self.sigma), n, more, view.stream("ties")
         )
-        return rows.picks(chosen, n)
+        return rows.selected(chosen, n)
 
 
 def forward_backward(
@@ -122,7 +122,7 @@ def forward_backward(
     forward = Forward(rows, ties)
     for _ in range(min(more, len(rows.phi))):
         forward.take(forward.find_best())
-    kept = torch.tensor(forward.picks, dtype=torch.int64)
+    kept = torch.tensor(forward.selected, dtype=torch.int64)
     rows = forward.read_rows(kept)
     while len(kept) > n:
         loss = rows.loss()
@@ -149,7 +149,7 @@ class Forward:
 
     def __init__(self, rows: Reduction, ties: torch.Generator | None = None) -> None:
         m, k = rows.phi.shape
-        self.picks: list[int] = []
+        self.selected: list[int] = []
         self.order = order_ties(m, ties)
         self.is_taken = torch.zeros(m, dtype=torch.bool)
         self.phi = _copy_by_columns(rows.phi)  # (m, k), and so the next two
@@ -202,7 +202,7 @@ class Forward:
         self.m_phi_picked[self.pending] = m_phi
         self.r_m_phi_picked[self.pending] = r_m_phi
         self.pending += 1
-        self.picks.append(j)
+        self.selected.append(j)
         self.is_taken[j] = True
         if self.pending == PENDING:
             self.catch_up()

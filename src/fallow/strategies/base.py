@@ -8,10 +8,10 @@ from fallow.core.messages import To
 from fallow.core.methods import Budget, Memo
 from fallow.core.values import Kind, LabelCount
 
-__all__ = ["Budget", "Memo", "check_fields", "orders", "selects", "stores"]
+__all__ = ["Budget", "Memo", "check_fields", "label_counts", "selects", "stores"]
 
 
-def orders(budget: Budget) -> To:
+def label_counts(budget: Budget) -> To:
     """Return the number of selected examples of each site, as ``to`` of an exchange.
 
     Sites without label budget are not included.

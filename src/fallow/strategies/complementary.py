@@ -21,7 +21,7 @@ from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import (
@@ -52,7 +52,7 @@ def draw_by_softmax(
     good = scores.isfinite()
     if len(scores):
         require_finite(good, SCORES)
-    picks = []
+    selected = []
     chances = []
     for _ in range(min(n, len(scores))):
         among = left & good
@@ -62,10 +62,10 @@ def draw_by_softmax(
         p = (1 - EVEN) * sharp.softmax(0) + EVEN * among / among.sum()
         j = int(torch.multinomial(p, 1, generator=generator))
         left[j] = False
-        picks.append(j)
+        selected.append(j)
         chances.append(min(float(p[j]), 1.0))  # the last row's may be above by rounding
     chance = torch.tensor(chances, dtype=torch.float64)
-    return torch.tensor(picks, dtype=torch.int64), chance
+    return torch.tensor(selected, dtype=torch.int64), chance
 
 
 def level_weights(chance: Tensor, pool: int) -> Tensor:
@@ -160,7 +160,7 @@ class Complementary:
             object.__setattr__(self, "contract", contract)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -174,8 +174,8 @@ class Complementary:
         order = rank_rows(score, view.stream("ties"))
         best = order[score[order].isfinite()][: CANDIDATES * n]
         z, _ = view.look(personal_model(view), view.rows()[best])
-        picks = best[k_center(FeatureVectors.of(z), n, first=0)]
-        return SelectedExamples(torch.cat([picks, order[len(best) :]])[:n])
+        selected = best[k_center(FeatureVectors.of(z), n, first=0)]
+        return SelectedExamples(torch.cat([selected, order[len(best) :]])[:n])
 
     def scores(self, view: View) -> Tensor:
         """Return A of every example of the pool, (m,) float64."""

@@ -13,7 +13,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import LastLayer, k_center, pick_by_cover
@@ -70,7 +70,7 @@ class CoreSet:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -91,4 +91,4 @@ class CoreSet:
         rows = LastLayer.of(view, self.model)
         ties = view.stream("ties")
         pool, labeled, start = rows.points(ties)
-        return rows.picks(k_center(pool, n, pool.nearest(labeled), start, ties), n)
+        return rows.selected(k_center(pool, n, pool.nearest(labeled), start, ties), n)

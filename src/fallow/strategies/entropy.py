@@ -19,7 +19,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import logits, top
@@ -80,7 +80,7 @@ class Entropy:
         if self.model == "average":
             total = ask.sum(self.upload)
             mean = {k: total[k] / total["n"].clamp_min(1) for k in ("w", "stats")}
-        ask.keep(self.select, to=orders(budget), **mean)
+        ask.keep(self.select, to=label_counts(budget), **mean)
         return memo
 
     @client.sum(

@@ -26,7 +26,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import (
@@ -121,7 +121,7 @@ class FairFAL:
             total = ask.sum(self.imbalance, bound=1.0)
             if float(total["one"]) > 0:
                 memo = {**memo, "gamma": float(total["gamma"] / total["one"])}
-        ask.keep(self.select, to=orders(budget), gamma=memo.get("gamma", 0.0))
+        ask.keep(self.select, to=label_counts(budget), gamma=memo.get("gamma", 0.0))
         return {**memo, "notes": self.notes(memo.get("gamma"))}
 
     def notes(self, gamma: float | None) -> Memo:
@@ -158,12 +158,12 @@ class FairFAL:
         scored = order[h[order].isfinite()]
         label = self.pseudo_labels(view, model)[scored]
         quota = quotas(n, torch.bincount(label, minlength=view.classes))
-        picks = []
+        selected = []
         for c, q in enumerate(quota.tolist()):
             if q > 0:
-                picks.append(self.two_stage(view, scored[label == c], c, q, gamma))
+                selected.append(self.two_stage(view, scored[label == c], c, q, gamma))
         # An example without a score has no class and is ranked last.
-        return SelectedExamples(torch.cat([*picks, order[len(scored) :]])[:n])
+        return SelectedExamples(torch.cat([*selected, order[len(scored) :]])[:n])
 
     def choose_model(self, view: View, gamma: float) -> str:
         """Return the model that scores: global iff s = 1 - (d + γ) / 2 > δ."""

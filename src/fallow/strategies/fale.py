@@ -32,7 +32,7 @@ from fallow.core.values import (
 )
 from fallow.core.view import SelectedExamples, View
 from fallow.models.orthogonal import haar, mix, unmix
-from fallow.strategies.base import Budget, Memo, check_fields, orders
+from fallow.strategies.base import Budget, Memo, check_fields, label_counts
 from fallow.strategies.parts import leverage
 from fallow.strategies.parts.clocks import (
     BINS,
@@ -200,7 +200,7 @@ class FALE:
         warnings += leverage.describe_doubts(n, result)
         notes: Memo = {"rank": result.rank, "mass": mass, "warnings": warnings}
         if self.allot == "site":
-            ask.keep(self.select, to=orders(budget), **common)
+            ask.keep(self.select, to=label_counts(budget), **common)
         elif n > 0:
             end = torch.inf  # all of them are selected: each has weight 1
             draws = reachable
@@ -445,11 +445,11 @@ class FALE:
         order = clocks.order[:n]
         chance = clocks.rate / clocks.rate.sum().clamp_min(1e-300)  # (m,) in one draw
         if n >= clocks.reachable:  # all of them: each has weight 1
-            return self.picks(order, torch.ones_like(chance), chance)
+            return self.selected(order, torch.ones_like(chance), chance)
         end = float(clocks.first[order[-1]].log())
         times = clocks.strikes(end, view.stream("strikes"))  # (m,) number of draws
         expected = times.sum() * chance
-        return self.picks(order, times / expected, chance)
+        return self.selected(order, times / expected, chance)
 
     @client.keep(
         "number of selected examples",
@@ -464,12 +464,12 @@ class FALE:
         is_drawn = clocks.is_drawn(end)  # (m,)
         order = clocks.order[is_drawn[clocks.order]]
         if end == torch.inf:
-            return self.picks(order, torch.ones_like(clocks.rate), clocks.rate)
+            return self.selected(order, torch.ones_like(clocks.rate), clocks.rate)
         times = clocks.strikes(end, view.stream("strikes"))  # (m,) number of draws
         expected = draws * clocks.rate
-        return self.picks(order, times / expected, clocks.rate)
+        return self.selected(order, times / expected, clocks.rate)
 
-    def picks(self, order: Tensor, weight: Tensor, chance: Tensor) -> SelectedExamples:
+    def selected(self, order: Tensor, weight: Tensor, chance: Tensor) -> SelectedExamples:
         """Return examples in this order, with the weight and the probability of each in a draw."""
         if self.weights == "none":
             return SelectedExamples(order, None, chance[order])

@@ -18,7 +18,7 @@ from fallow.models.scores import aleatoric, alpha, dirichlet_entropy
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import rank_rows, similar_blocks
@@ -99,7 +99,7 @@ class FEAL:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()

@@ -21,7 +21,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import cluster_rows, most_similar, rank_rows
@@ -128,7 +128,7 @@ class IFAL:
         )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        to = orders(budget)
+        to = label_counts(budget)
         # No model is sent: the teacher is the global model, which sites have.
         ask.fit(self.training_config, "kd", {site: {} for site in to})
         ask.keep(self.select, to=to)

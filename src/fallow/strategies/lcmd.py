@@ -17,7 +17,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import TIED, FeatureVectors, LastLayer, first_best, order_ties
@@ -76,7 +76,7 @@ class LCMD:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -84,7 +84,7 @@ class LCMD:
         rows = LastLayer.of(view, self.model)
         ties = view.stream("ties")
         pool, labeled, start = rows.points(ties)
-        return rows.picks(pick_by_cluster(pool, labeled, start, n, ties), n)
+        return rows.selected(pick_by_cluster(pool, labeled, start, n, ties), n)
 
 
 def pick_by_cluster(
@@ -98,9 +98,9 @@ def pick_by_cluster(
     left, center = nearest(pool, labeled)
     order = order_ties(len(left), ties)
     is_free = torch.ones(len(left), dtype=torch.bool)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(min(n, len(left))):
-        if start is not None and not picks:
+        if start is not None and not selected:
             j = start
         else:
             size = torch.bincount(center, left)  # (centers,) sums of squared distances
@@ -108,12 +108,12 @@ def pick_by_cluster(
             j = first_best(left.masked_fill(~is_open, -1), order, TIED)
         to_j = pool.to(j)
         is_closer = to_j < left  # ties keep the older center
-        center = center.masked_fill(is_closer, len(labeled.half) + len(picks))
+        center = center.masked_fill(is_closer, len(labeled.half) + len(selected))
         left = left.minimum(to_j)
         is_free[j] = False
         left[j] = 0
-        picks.append(j)
-    return torch.tensor(picks, dtype=torch.int64)
+        selected.append(j)
+    return torch.tensor(selected, dtype=torch.int64)
 
 
 def nearest(pool: FeatureVectors, centers: FeatureVectors) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import SIGMA, LastLayer, Reduction, cluster_rows, rank_rows
@@ -70,7 +70,7 @@ class LoGo:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()

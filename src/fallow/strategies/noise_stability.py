@@ -18,7 +18,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import FeatureVectors, k_center, rank_rows
@@ -61,10 +61,10 @@ class NoiseStability:
     >>> model = torch.nn.Sequential(
     ...     torch.nn.Linear(1, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
     ... )
-    >>> picks = fl.select(
+    >>> selected = fl.select(
     ...     [[0.0], [1.0], [9.0]], fl.NoiseStability(draws=5), model=model, n=1
     ... )
-    >>> picks.shape
+    >>> selected.shape
     (1,)
     """
 
@@ -88,7 +88,7 @@ class NoiseStability:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()

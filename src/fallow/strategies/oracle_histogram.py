@@ -15,7 +15,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.values import Count, LabelCount, Share
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, check_fields, orders
+from fallow.strategies.base import Budget, Memo, check_fields, label_counts
 from fallow.strategies.parts import fill, rank_rows, typicality
 
 
@@ -69,7 +69,9 @@ class OracleHistogram:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         total = ask.sum(self.histogram)["counts"].clamp_min(0)
         ask.keep(
-            self.select, to=orders(budget), share=total / total.sum().clamp_min(1e-300)
+            self.select,
+            to=label_counts(budget),
+            share=total / total.sum().clamp_min(1e-300),
         )
         return memo
 

@@ -35,7 +35,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     stores,
 )
 from fallow.strategies.parts import leverage
@@ -125,8 +125,8 @@ class Pivotal:
     --------
     >>> import fallow as fl
     >>> pool = [[0.1 * k] for k in range(20)]
-    >>> picks = fl.select({"a": fl.Site(pool), "b": fl.Site(pool)}, fl.Pivotal(), n=5)
-    >>> len(picks["a"]) + len(picks["b"])
+    >>> selected = fl.select({"a": fl.Site(pool), "b": fl.Site(pool)}, fl.Pivotal(), n=5)
+    >>> len(selected["a"]) + len(selected["b"])
     10
     """
 
@@ -162,7 +162,7 @@ class Pivotal:
         notes: Memo = {"mass": mass}
         n = min(sum(budget.values()), columns.rows)
         if self.allot == "site":
-            ask.keep(self.select, to=orders(budget), **scale)
+            ask.keep(self.select, to=label_counts(budget), **scale)
         elif n > 0:
             notes["factor"] = self.take_anywhere(ask, n, scale)
         return {**memo, "notes": notes}
@@ -363,9 +363,9 @@ class Pivotal:
         if met.last >= 0:  # 0 or 1, up to rounding
             taken[met.last] = met.left > 0.5
         damaged = (size == 0).nonzero().squeeze(1)
-        picks = torch.cat([order[taken], damaged])[:n]
-        chance = torch.where(size > 0, chance, 1.0)[picks]
-        return SelectedExamples(picks, 1 / chance, chance)
+        selected = torch.cat([order[taken], damaged])[:n]
+        chance = torch.where(size > 0, chance, 1.0)[selected]
+        return SelectedExamples(selected, 1 / chance, chance)
 
     def meet_neighbors(self, view: View, chance: Tensor) -> tuple[Round, Tensor]:
         """Return the outcome of the duels between neighbors, and their order, (r,)."""

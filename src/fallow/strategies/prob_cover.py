@@ -17,7 +17,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
@@ -82,7 +82,7 @@ class ProbCover:
         refuse_unused(self, "purity", switch="radius", used_with=(None,))
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()

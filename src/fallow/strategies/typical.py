@@ -24,7 +24,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
     stores,
 )
@@ -107,8 +107,8 @@ class Typical:
     >>> import fallow as fl
     >>> near, far = [[0.0, 0.1 * k] for k in range(8)], [[9.0, 0.1 * k] for k in range(8)]
     >>> sites = {"north": fl.Site(near + far), "south": fl.Site(near[:6])}
-    >>> picks = fl.select(sites, fl.Typical(neighbors=3), n=1)
-    >>> picks["north"] >= 8, picks["south"] < 6  # one row of each cluster
+    >>> selected = fl.select(sites, fl.Typical(neighbors=3), n=1)
+    >>> selected["north"] >= 8, selected["south"] < 6  # one row of each cluster
     (array([ True]), array([ True]))
     """
 
@@ -146,7 +146,7 @@ class Typical:
         labels = outcome["labels"][
             order
         ].round()  # (K,); masked sums are integers up to rounding
-        ask.keep(self.group, to=orders(budget), centers=centers[order])
+        ask.keep(self.group, to=label_counts(budget), centers=centers[order])
 
         # in each turn, the site with the most typical example of a cluster labels it
         winners = torch.empty(0, len(order), dtype=torch.int64)  # (turns, K) highest bids
@@ -160,7 +160,7 @@ class Typical:
             taken = sum_of_all(ask, self.taken, winners=winners)["taken"].round()
 
         covered = labels + taken
-        ask.keep(self.select, to=orders(budget), winners=winners, covered=covered)
+        ask.keep(self.select, to=label_counts(budget), winners=winners, covered=covered)
         notes = {"clusters": len(order), "covered": int((covered > 0).sum())}
         return {**memo, "notes": notes}
 

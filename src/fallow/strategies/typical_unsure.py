@@ -25,7 +25,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
     stores,
 )
@@ -109,10 +109,10 @@ class TypicalUnsure:
     >>> pool = [[0.0, 0.1 * k] for k in range(8)] + [[9.0, 0.1 * k] for k in range(6)]
     >>> labeled = ([[0.0, 0.3], [9.0, 0.3]], [0, 1])
     >>> sure = [[0.99, 0.01]] * 8 + [[0.4, 0.6]] * 6
-    >>> picks = fl.select(
+    >>> selected = fl.select(
     ...     pool, fl.TypicalUnsure(), outputs=sure, labeled=labeled, classes=2, n=1
     ... )
-    >>> picks >= 8  # there are fewer of them, but the model is unsure about these
+    >>> selected >= 8  # there are fewer of them, but the model is unsure about these
     array([ True])
     """
 
@@ -153,7 +153,7 @@ class TypicalUnsure:
             wanted = share_labels(masses, labels, rows=rows, n=sum(budget.values()))
         ask.keep(
             self.group,
-            to=orders(budget),
+            to=label_counts(budget),
             centers=centers,
             is_trained=is_trained,
             masses=masses,
@@ -170,7 +170,7 @@ class TypicalUnsure:
             taken = sum_of_all(ask, self.taken, bars=bars)["taken"].round()
 
         covered = labels + taken
-        ask.keep(self.select, to=orders(budget), bars=bars, covered=covered)
+        ask.keep(self.select, to=label_counts(budget), bars=bars, covered=covered)
         notes = {"clusters": len(wanted), "covered": int((covered > 0).sum())}
         return {**memo, "notes": notes}
 

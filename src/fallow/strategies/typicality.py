@@ -17,7 +17,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typicality
@@ -79,7 +79,7 @@ class Typicality:
         check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -97,8 +97,8 @@ class Typicality:
         score = torch.empty(len(x), dtype=x.dtype)
         for rows in members(cluster):
             score[rows] = typicality(x[rows], self.neighbors)
-        picks = good[cover(cluster, score[: len(good)], n)]
-        return SelectedExamples(torch.cat([picks, mixed[len(good) :]])[:n])
+        selected = good[cover(cluster, score[: len(good)], n)]
+        return SelectedExamples(torch.cat([selected, mixed[len(good) :]])[:n])
 
     def read_labeled(self, view: View) -> Tensor:
         """Return the finite features of labeled examples: (l, d)."""

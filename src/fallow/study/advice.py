@@ -161,7 +161,7 @@ class AdviceTable:
     """
 
     scores: pd.DataFrame
-    worlds: Mapping[str, SimulationFacts]
+    simulations: Mapping[str, SimulationFacts]
 
     @cached_property
     def curves(self) -> Mapping[str, Curves]:
@@ -179,7 +179,7 @@ class AdviceTable:
 
     def without(self, task: str) -> AdviceTable:
         """Return the table without one task."""
-        left = {name: facts for name, facts in self.worlds.items() if name != task}
+        left = {name: facts for name, facts in self.simulations.items() if name != task}
         return AdviceTable(self.scores[self.scores["task"] != task], left)
 
 
@@ -354,9 +354,9 @@ def advise(
     weights = {}
     by_strategy: dict[str, dict[str, float]] = {}  # mean gain over seeds, by task
     for task, curves in table.curves.items():
-        world = table.worlds[task]
-        weights[task] = math.exp(-facts.distance(world) / 2)
-        span = (start * world.classes, end * world.classes)
+        simulation = table.simulations[task]
+        weights[task] = math.exp(-facts.distance(simulation) / 2)
+        span = (start * simulation.classes, end * simulation.classes)
         for strategy in curves:
             of_seeds = gains(curves, strategy, rules.reference, *span)
             if of_seeds and weights[task] > LEAST_WEIGHT:

@@ -25,7 +25,7 @@ from fallow.core.kinds import LARGEST
 from fallow.core.methods import Method
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.loaders.table import read_cells
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
 from fallow.storage.plain import cell_text, csv_content
 from fallow.storage.validation import STRICT, Count, Rule, adapter_of
@@ -148,7 +148,7 @@ def not_worse(d: Sequence[float], margin: float = MARGIN) -> float:
     return float(special.stdtr(len(x) - 1, -t))
 
 
-def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
+def read_scores(studies: Sequence[tuple[ExperimentConfig, Path]]) -> pd.DataFrame:
     """Return one row for each task, strategy, seed and label budget.
 
     ``studies`` contains tasks with the folders of their studies.  The columns are `COLUMNS`.

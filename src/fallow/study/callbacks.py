@@ -13,7 +13,7 @@ from typing import Protocol, Self, final
 from fallow.core.events import Event, EventHandler, name_run
 from fallow.core.extensions import load_extension
 from fallow.core.names import OWN, ClassKind
-from fallow.settings.recipe import OUTSIDE, Recipe
+from fallow.settings.config import OUTSIDE, ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.storage.errors import sentence
@@ -152,7 +152,7 @@ class CallbackList:
     """
 
     callbacks: Sequence[Callback]
-    recipe: Recipe
+    config: ExperimentConfig
     runs: Sequence[StudyRun]
     warn: Callable[[str], None]
     study: str = ""
@@ -231,13 +231,13 @@ class CallbackList:
         known = self._begun.get((strategy, seed))
         if known is not None:
             return known
-        recipe = variant(self.recipe, strategy)
+        config = variant(self.config, strategy)
         run = TrackedRun(
-            study=self.study or recipe.name,
+            study=self.study or config.name,
             strategy=strategy,
             seed=seed,
             is_alone=len(self.runs) == 1,
-            parameters={**list_parameters(recipe), "strategy": strategy, "seed": seed},
+            parameters={**list_parameters(config), "strategy": strategy, "seed": seed},
         )
         self._begun[strategy, seed] = run
         self._tell(lambda callback: callback.begin_run(run))
@@ -277,10 +277,10 @@ def read_scores(event: Event) -> dict[str, float]:
     return scores
 
 
-def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
+def list_parameters(config: ExperimentConfig) -> dict[str, Parameter]:
     """Return the settings that affect the results of a run, by name, without None values.
 
-    >>> values = list_parameters(Recipe("mine"))
+    >>> values = list_parameters(ExperimentConfig("mine"))
     >>> (
     ...     values["training"],
     ...     values["training_config.batch_size"],
@@ -289,10 +289,10 @@ def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
     ('fedavg', 16, False)
     """
     parameters: dict[str, Parameter] = {}
-    for item in fields(recipe):
+    for item in fields(config):
         if item.name not in OUTSIDE:
-            parameters |= _flatten(item.name, getattr(recipe, item.name))
-    path = Path(recipe.data)
+            parameters |= _flatten(item.name, getattr(config, item.name))
+    path = Path(config.data)
     if path.exists():  # the name of a folder may identify a person
         parameters["data"] = path.name
     return parameters

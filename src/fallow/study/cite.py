@@ -17,7 +17,7 @@ from fallow.encoders.base import Shape
 from fallow.experiment.encoding import encoder_of
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import methods_of
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.storage.plain import one_line
@@ -29,7 +29,7 @@ RELEASED = "2026"
 
 
 def cite_strategies(
-    recipe: Recipe,
+    config: ExperimentConfig,
     strategies: Iterable[str],
     shape: Shape | None = None,
     policy: NamePolicy = BUILT_IN,
@@ -38,7 +38,7 @@ def cite_strategies(
 
     Parameters
     ----------
-    recipe : Recipe
+    config : ExperimentConfig
         Experiment configuration.
     strategies : iterable of str
         Query strategies, which may have settings of their own.
@@ -48,7 +48,7 @@ def cite_strategies(
         Names that may be resolved.  Custom algorithms, and names that are not resolved, become
         comments.
 
-    >>> print(cite_strategies(Recipe("a"), ["badge"]).splitlines()[0])
+    >>> print(cite_strategies(ExperimentConfig("a"), ["badge"]).splitlines()[0])
     @software{fallow,
     """
     title = f"{{{TITLE}}}"
@@ -64,7 +64,7 @@ def cite_strategies(
     comments: dict[str, None] = {}
     for strategy in strategies:
         try:
-            algorithms = list(_find_algorithms(variant(recipe, strategy), shape, policy))
+            algorithms = list(_find_algorithms(variant(config, strategy), shape, policy))
         except ValueError as error:
             comments[f"% {one_line(strategy)} is not cited: {one_line(str(error))}"] = None
             continue
@@ -91,33 +91,33 @@ def cite_strategies(
 def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
     """Return `cite_strategies` for all query strategies of the study in ``folder``."""
     study = read_study(folder).study
-    recipe = recipe_from(dict(study.recipe))
+    config = config_from(dict(study.config))
     shape = None
     for path in sorted(folder.rglob("model.safetensors")):
         saved: TrainedModel = load_tree(path, path.parent)
         shape = tuple(saved["example_spec"]["shape"])
         break
-    return cite_strategies(recipe, study.strategies, shape, policy)
+    return cite_strategies(config, study.strategies, shape, policy)
 
 
 def _find_algorithms(
-    recipe: Recipe, shape: Shape | None, policy: NamePolicy
+    config: ExperimentConfig, shape: Shape | None, policy: NamePolicy
 ) -> Iterator[tuple[str, Contract]]:
     """Yield module and disclosure declaration of each algorithm that may have a paper."""
-    methods = methods_of(recipe, policy=policy)
+    methods = methods_of(config, policy=policy)
     algorithms: list[Method] = [methods["query"], methods["training"]]
     if "initial" in methods:
         algorithms.append(methods["initial"])
     if "head" in methods:
         algorithms.append(methods["head"])
     if shape is not None:
-        encoder = encoder_of(recipe, shape, policy)
+        encoder = encoder_of(config, shape, policy)
         if encoder is not None:
             algorithms.append(encoder)
     for algorithm in algorithms:
         yield type(algorithm).__module__, algorithm.contract
-    if recipe.encoder is not None and shape is None:
-        cls = find((encoders,), recipe.encoder.name, policy)
+    if config.encoder is not None and shape is None:
+        cls = find((encoders,), config.encoder.name, policy)
         yield cls.__module__, cls.contract
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from fallow.core.events import Event, EventHandler, ignore_event
 from fallow.core.optional import import_optional
 from fallow.experiment.methods import versions
-from fallow.settings.recipe import recipe_from
+from fallow.settings.config import config_from
 from fallow.storage.errors import sentence
 from fallow.study.study import assign_runs, is_from_python, limit_threads, run_all
 from fallow.study.study_run import Failure, Setup, StudyRun
@@ -132,7 +132,7 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
     """Serialize runs and their settings as text for `run_task`."""
     data_dir = setup.data_dir and str(setup.data_dir.absolute())
     task = {
-        "recipe": setup.recipe.to_dict(),
+        "config": setup.config.to_dict(),
         "folder": str(Path.cwd()),
         "out": str(setup.out.absolute()),
         "data_dir": data_dir,
@@ -147,7 +147,7 @@ def run_task(text: str) -> Report:
     """Execute the runs of a task at a worker, without those that are finished."""
     spec: dict[str, Any] = json.loads(text)  # Any: values of JSON
     setup = Setup(
-        recipe_from(spec["recipe"]),
+        config_from(spec["config"]),
         Path(spec["out"]),
         spec["data_dir"] and Path(spec["data_dir"]),
         spec["threads"],

@@ -28,7 +28,7 @@ from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.budgets import LabelBudget
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.view import SiteView
@@ -98,7 +98,7 @@ class Pace:
     per_try: float  # a model averaged and seen with one row, beyond per_look
     pool: int  # training examples of all sites
     model: int  # bytes
-    world: SimulatedEnvironment  # that was timed
+    simulation: SimulatedEnvironment  # that was timed
 
 
 class Crossing(NamedTuple):
@@ -131,13 +131,13 @@ class PaceGroup(NamedTuple):
     is_pooled: bool  # pooled data cannot be trained in parallel
 
     @staticmethod
-    def of(recipe: Recipe, cell: StudyRun) -> PaceGroup:
+    def of(config: ExperimentConfig, cell: StudyRun) -> PaceGroup:
         """Return the group of a run."""
         return PaceGroup(
-            model=str(recipe.model),
-            encoder=str(recipe.encoder),
-            head=recipe.head,
-            dtype=recipe.dtype,
+            model=str(config.model),
+            encoder=str(config.encoder),
+            head=config.head,
+            dtype=config.dtype,
             is_pooled=cell.strategy == f"{BOUND}pooled",
         )
 
@@ -161,34 +161,34 @@ def add_up(
     relayed = 0
     started: set[str] = set()  # initial trainings that another run has performed
     for cell in cells:
-        recipe = variant(setup.recipe, cell.strategy)
-        group = PaceGroup.of(recipe, cell)
+        config = variant(setup.config, cell.strategy)
+        group = PaceGroup.of(config, cell)
         pace = measured.paces[group]
-        phases = count_labels_by_phase(recipe, pace.pool)  # labeled examples
+        phases = count_labels_by_phase(config, pace.pool)  # labeled examples
         is_shared = not cell.strategy.startswith(BOUND)
-        if is_one_pass(recipe):  # nothing is trained before examples are selected
+        if is_one_pass(config):  # nothing is trained before examples are selected
             phases = phases[1:]
             is_shared = False
-        first_phase = _name_first_phase(recipe, cell.seed)
+        first_phase = _name_first_phase(config, cell.seed)
         is_done = is_shared and first_phase in started
         if is_shared:
             started.add(first_phase)
 
-        crossing = measured.crossings[group, str(recipe.training)]
-        bytes_of_phase = crossing.first + (recipe.rounds - 1) * crossing.later
+        crossing = measured.crossings[group, str(config.training)]
+        bytes_of_phase = crossing.first + (config.rounds - 1) * crossing.later
         queries = phases[:-1]  # one after every phase but the last
-        crossed += len(phases) * bytes_of_phase * recipe.participation
-        crossed += len(queries) * recipe.sites * pace.model  # before a query, to each site
-        seconds += pace.start + sum(_estimate_strategy(recipe, pace, n) for n in queries)
+        crossed += len(phases) * bytes_of_phase * config.participation
+        crossed += len(queries) * config.sites * pace.model  # before a query, to each site
+        seconds += pace.start + sum(_estimate_strategy(config, pace, n) for n in queries)
         for cycle, n in enumerate(phases):
-            load = _choosing_load(recipe, cycle)
+            load = _choosing_load(config, cycle)
             relayed += load.models * pace.model
             if is_done and cycle == 0:
                 continue
             tried += load.evaluations
-            rows += n * recipe.rounds * recipe.completed_training.epochs
-            seconds += _estimate_phase(recipe, pace, n)
-            seconds += load.evaluations * _estimate_try(recipe, pace, n)
+            rows += n * config.rounds * config.completed_training.epochs
+            seconds += _estimate_phase(config, pace, n)
+            seconds += load.evaluations * _estimate_try(config, pace, n)
     jobs = min(jobs, len(cells))
     return Estimate(
         runs=len(cells),
@@ -201,17 +201,17 @@ def add_up(
     )
 
 
-def _name_first_phase(recipe: Recipe, seed: int) -> str:
+def _name_first_phase(config: ExperimentConfig, seed: int) -> str:
     """Return an identifier of the initial training, equal for runs that share it.
 
     Settings that all strategies of a study have in common are ignored.
     """
-    training = describe_training(recipe)
+    training = describe_training(config)
     training["seed"] = seed
-    training["executor"] = recipe.executor
-    training["initial"] = recipe.initial
+    training["executor"] = config.executor
+    training["initial"] = config.initial
     # the budget allocation applies to the initial labeled set, too
-    training["budget_allocation"] = recipe.budget_allocation
+    training["budget_allocation"] = config.budget_allocation
     return json.dumps(training, sort_keys=True, default=str)
 
 
@@ -223,44 +223,46 @@ def measure(
     crossings: dict[tuple[PaceGroup, str], Crossing] = {}
     started = time.perf_counter()
     if dataset is None:
-        dataset = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
+        dataset = open_data(setup.config, cells[0].seed, setup.data_dir, setup.dataset)
     reading = time.perf_counter() - started
     if dataset.missing is not None:  # empty cells cost nothing
         x = dataset.x.nan_to_num(nan=0.0)
         x_test = dataset.x_test.nan_to_num(nan=0.0)
         dataset = replace(dataset, x=x, x_test=x_test, missing=None)
     for cell in cells:
-        recipe = variant(setup.recipe, cell.strategy)
-        group = PaceGroup.of(recipe, cell)
+        config = variant(setup.config, cell.strategy)
+        group = PaceGroup.of(config, cell)
         if group not in paces:
-            pace = _measure_pace(recipe, cell.seed, dataset)
+            pace = _measure_pace(config, cell.seed, dataset)
             paces[group] = replace(pace, start=pace.start + reading)
-        way = (group, str(recipe.training))
+        way = (group, str(config.training))
         if way not in crossings:
-            crossings[way] = _measure_crossing(recipe, paces[group])
+            crossings[way] = _measure_crossing(config, paces[group])
     return Measured(paces, crossings)
 
 
-def _choosing_load(recipe: Recipe, cycle: int) -> Load:
+def _choosing_load(config: ExperimentConfig, cycle: int) -> Load:
     """Return the cost of choosing collaborators in a training phase, if any."""
-    method = methods_of(recipe)["training"]
+    method = methods_of(config)["training"]
     if not isinstance(method, CollaboratorSelection):
         return Load(0, 0)
-    is_continued = recipe.restart == "continue" and cycle > 0
-    return method.load(recipe.sites, recipe.rounds, is_continued)
+    is_continued = config.restart == "continue" and cycle > 0
+    return method.load(config.sites, config.rounds, is_continued)
 
 
-def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
+def count_labels_by_phase(config: ExperimentConfig, pool: int) -> list[int]:
     """Return the number of labeled examples in each training phase.
 
-    >>> count_labels_by_phase(Recipe("a", initial=0.1, budget=0.05, cycles=2), pool=200)
+    >>> count_labels_by_phase(
+    ...     ExperimentConfig("a", initial=0.1, budget=0.05, cycles=2), pool=200
+    ... )
     [20, 30, 40]
     """
-    first = _count_labels(recipe.initial, recipe.sites, pool)
+    first = _count_labels(config.initial, config.sites, pool)
     labels = [first]
-    for cycle in range(recipe.cycles):
+    for cycle in range(config.cycles):
         labels.append(
-            labels[-1] + _count_labels(recipe.budget_of(cycle), recipe.sites, pool)
+            labels[-1] + _count_labels(config.budget_of(cycle), config.sites, pool)
         )
     return labels
 
@@ -272,30 +274,30 @@ def _count_labels(share: LabelBudget, sites: int, pool: int) -> int:
     return round(share * pool)
 
 
-def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
+def _estimate_phase(config: ExperimentConfig, pace: Pace, n: int) -> float:
     """Return the seconds of training on ``n`` labeled examples, without choosing collaborators."""
-    steps = n * recipe.completed_training.epochs * _gradients_per_batch(recipe)
+    steps = n * config.completed_training.epochs * _gradients_per_batch(config)
     one_round = pace.base + pace.per_row * steps
-    scored = min(recipe.rounds, recipe.score_rounds)
-    return recipe.rounds * recipe.participation * one_round + scored * pace.scoring
+    scored = min(config.rounds, config.score_rounds)
+    return config.rounds * config.participation * one_round + scored * pace.scoring
 
 
-def _estimate_strategy(recipe: Recipe, pace: Pace, n: int) -> float:
+def _estimate_strategy(config: ExperimentConfig, pace: Pace, n: int) -> float:
     """Return the seconds of a query after ``n`` labels, training of a local model included."""
     looks = 2 * (pace.pool - n) * pace.per_look
-    if local_training_config(recipe, methods_of(recipe)["query"]) is None:
+    if local_training_config(config, methods_of(config)["query"]) is None:
         return looks
-    return looks + n * recipe.local_training_config.epochs * pace.per_row
+    return looks + n * config.local_training_config.epochs * pace.per_row
 
 
-def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
+def _estimate_try(config: ExperimentConfig, pace: Pace, n: int) -> float:
     """Return the seconds of evaluating a model on the validation examples of a site."""
-    return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
+    return pace.per_try + config.validation * n / config.sites * pace.per_look
 
 
-def _gradients_per_batch(recipe: Recipe) -> int:
+def _gradients_per_batch(config: ExperimentConfig) -> int:
     """Return the number of gradients per batch, 1 for FedAvg."""
-    return methods_of(recipe)["training"].contract.gradients_per_batch
+    return methods_of(config)["training"].contract.gradients_per_batch
 
 
 @dataclass(frozen=True)
@@ -307,15 +309,15 @@ class _TimedRound:
     pace: Pace  # the other parts of the run; base and per_row are unknown after one round
 
 
-def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
+def _measure_pace(config: ExperimentConfig, seed: int, dataset: Dataset) -> Pace:
     """Measure the pace of a run from two rounds of one epoch over few examples.
 
     Rounds of different size yield the cost of a round and of an example.  Training algorithms that
     choose collaborators are timed as FedAvg.
     """
-    short = _shorten(recipe)
+    short = _shorten(config)
     n_tests = len(dataset.x_test)
-    phases = count_labels_by_phase(recipe, len(dataset.x))
+    phases = count_labels_by_phase(config, len(dataset.x))
     first = next((n for n in phases if n), 1)
 
     def time_rows(n: int) -> _TimedRound:
@@ -327,7 +329,7 @@ def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
 
     # each site has some; with very many sites each has two, so that an equal label budget is
     # at least one
-    enough = max(WARM, min(WARM_EACH * recipe.sites, ENOUGH), 2 * recipe.sites)
+    enough = max(WARM, min(WARM_EACH * config.sites, ENOUGH), 2 * config.sites)
     least = min(first, enough)
     warm = time_rows(least)
     few = min(first, max(least, count_rows_to_time(warm.seconds / warm.rows)))
@@ -345,7 +347,7 @@ def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
         per_row=per_row / _gradients_per_batch(short),
         scoring=more.pace.per_look * n_tests,
         per_look=more.pace.per_look,
-        world=warm.pace.world,  # whose few labels are enough to count bytes
+        simulation=warm.pace.simulation,  # whose few labels are enough to count bytes
     )
 
 
@@ -362,13 +364,13 @@ def count_rows_to_time(per_row: float) -> int:
     return min(ENOUGH, math.ceil(in_time))
 
 
-def _shorten(recipe: Recipe) -> Recipe:
+def _shorten(config: ExperimentConfig) -> ExperimentConfig:
     """Return a configuration of one round of one epoch, without choosing collaborators."""
-    training = recipe.training
-    if _choosing_load(recipe, 0).models > 0:
+    training = config.training
+    if _choosing_load(config, 0).models > 0:
         training = Spec("fedavg")
     return replace(
-        recipe,
+        config,
         protocol="cycles",
         initial_by="random",
         cycles=0,
@@ -376,18 +378,18 @@ def _shorten(recipe: Recipe) -> Recipe:
         fresh_first=False,
         participation=1.0,
         training=training,
-        training_config=replace(recipe.completed_training, stages=(TrainingStage(1),)),
+        training_config=replace(config.completed_training, stages=(TrainingStage(1),)),
     )
 
 
-def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
+def _time_round(config: ExperimentConfig, seed: int, dataset: Dataset) -> _TimedRound:
     """Time one round of a short configuration, and the other parts of the run."""
-    journal = EventLog()
+    event_log = EventLog()
     started = time.perf_counter()
-    run = ExperimentRun(environment_of(recipe, seed, dataset, journal), journal)
+    run = ExperimentRun(environment_of(config, seed, dataset, event_log), event_log)
     run.initial()
     # The dataset changes when examples are encoded and scaled, and is still a simulation.
-    world = cast(SimulatedEnvironment, run.world)
+    simulation = cast(SimulatedEnvironment, run.simulation)
     start = time.perf_counter() - started
 
     started = time.perf_counter()
@@ -395,7 +397,7 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     spent = time.perf_counter() - started
 
     started = time.perf_counter()
-    evaluate(world, done["state"])
+    evaluate(simulation, done["state"])
     scoring = time.perf_counter() - started
 
     state = done["state"]
@@ -405,18 +407,18 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
         scoring=scoring,
         start=start,
         per_look=scoring / len(dataset.x_test),
-        per_try=_time_try(world, state),
-        pool=sum(world.sizes.values()),
+        per_try=_time_try(simulation, state),
+        pool=sum(simulation.sizes.values()),
         model=payload({"w": state["w"], "stats": state["stats"]}),
-        world=world,
+        simulation=simulation,
     )
-    rows = sum(len(site.labeled) for site in world.members.values())
+    rows = sum(len(site.labeled) for site in simulation.members.values())
     return _TimedRound(rows, max(spent - scoring, 1e-6), pace)  # one evaluation
 
 
-def _time_try(world: SimulatedEnvironment, state: State) -> float:
+def _time_try(simulation: SimulatedEnvironment, state: State) -> float:
     """Return the median seconds of averaging in one more model and evaluating it."""
-    site = next(iter(world.members.values()))
+    site = next(iter(simulation.members.values()))
     view = SiteView(site, 0)
     w = state["w"].double()
     spent: list[float] = []
@@ -428,26 +430,30 @@ def _time_try(world: SimulatedEnvironment, state: State) -> float:
     return median(spent)
 
 
-def _measure_crossing(recipe: Recipe, pace: Pace) -> Crossing:
+def _measure_crossing(config: ExperimentConfig, pace: Pace) -> Crossing:
     """Count the bytes in the rounds of a training algorithm.
 
     If sites choose collaborators, only the initial model is counted.
     """
-    world = pace.world
-    if _choosing_load(recipe, 0).models:
-        return Crossing(first=len(world.members) * pace.model, later=0)
-    one = _count_bytes(recipe, world, rounds=1)
-    two = _count_bytes(recipe, world, rounds=2)
+    simulation = pace.simulation
+    if _choosing_load(config, 0).models:
+        return Crossing(first=len(simulation.members) * pace.model, later=0)
+    one = _count_bytes(config, simulation, rounds=1)
+    two = _count_bytes(config, simulation, rounds=2)
     return Crossing(first=one, later=two - one)
 
 
-def _count_bytes(recipe: Recipe, world: SimulatedEnvironment, rounds: int) -> int:
+def _count_bytes(
+    config: ExperimentConfig, simulation: SimulatedEnvironment, rounds: int
+) -> int:
     """Count the bytes of some rounds in both directions."""
-    short = replace(world.recipe, training=recipe.training, rounds=rounds, score_rounds=1)
+    short = replace(
+        simulation.config, training=config.training, rounds=rounds, score_rounds=1
+    )
     methods = methods_of(short)
-    for site in world.members.values():
+    for site in simulation.members.values():
         site.parts = replace(site.parts, methods=methods)
         site.forget()
-    run = ExperimentRun(replace(world, recipe=short, methods=methods), EventLog())
+    run = ExperimentRun(replace(simulation, config=short, methods=methods), EventLog())
     shown = Disclosure.of(run.train(0, None)["revealed"])
     return shown.bytes_up + shown.bytes_down

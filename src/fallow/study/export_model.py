@@ -97,21 +97,21 @@ def build_whole_model(
     With ``with_encoder=False``, the input is the output of the encoder.  Raises ValueError for an
     encoder that cannot be exported.
     """
-    recipe = model.recipe
+    config = model.config
     details = model.saved["example_spec"]
     shape = tuple(details["shape"])
-    seen = shape_seen(recipe, shape, model.policy)
-    maker = ModelMaker(recipe, seen, len(details["classes"]) or 1, model.policy)
+    seen = shape_seen(config, shape, model.policy)
+    maker = ModelMaker(config, seen, len(details["classes"]) or 1, model.policy)
     network = maker.build(stream(0, "template"))  # its weights are replaced
     Layout.of(network).load(network, model.state)
 
-    encoder = encoder_of(recipe, shape, model.policy)
+    encoder = encoder_of(config, shape, model.policy)
     part = None
     fill = None
     if encoder is not None and with_encoder:
         state = dict(model.saved["encoder"]["state"])
         fill = state.pop(EMPTY_CELLS, None)
-        part = _export_encoder(encoder, shape, state, str(recipe.encoder))
+        part = _export_encoder(encoder, shape, state, str(config.encoder))
     if part is None:
         shape = seen
     scale = None

@@ -29,7 +29,7 @@ def heading(study: StudyManifest) -> str:
     """
     chosen = {strategy.selection for strategy in _parse_strategies(study)}
     is_of_training = len(chosen) == 1 and trainings_differ(study)
-    if study.recipe.get("cycles") == 0 or is_of_training:
+    if study.config.get("cycles") == 0 or is_of_training:
         return "Method"
     return "Strategy"
 
@@ -149,12 +149,12 @@ def training_of(study: StudyManifest, strategy: str) -> str:
     for setting in ParsedStrategy.parse(strategy).settings:
         if setting.startswith("training="):
             return setting.partition("=")[2].partition(":")[0]
-    return training_of_recipe(study)
+    return training_of_config(study)
 
 
-def training_of_recipe(study: StudyManifest) -> str:
+def training_of_config(study: StudyManifest) -> str:
     """Return the name of the training algorithm of the study, as written."""
-    spec = study.recipe.get("training")
+    spec = study.config.get("training")
     if isinstance(spec, Mapping):
         return str(spec["name"])
     return "fedavg"
@@ -162,7 +162,7 @@ def training_of_recipe(study: StudyManifest) -> str:
 
 def usual_training(study: StudyManifest) -> str:
     """Return the display name of the training algorithm of the study."""
-    return trainer_label("random", {}, training_of_recipe(study), known=study.known)
+    return trainer_label("random", {}, training_of_config(study), known=study.known)
 
 
 def training_tags(study: StudyManifest, strategy: str) -> tuple[Tag, ...]:

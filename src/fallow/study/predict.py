@@ -27,7 +27,7 @@ from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import write_whole
 from fallow.storage.plain import csv_content
 from fallow.study.trained import Trained, read_trained
@@ -109,7 +109,7 @@ def predict_with(
         ids=example_spec.get("ids", "id"),
     )
     x = rows.x[rows.whole]
-    outputs = outputs_of(model.recipe, model.saved, model.state, x, model.policy)
+    outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)
     columns = _columns(outputs, example_spec["classes"])
     sets = model.saved.get("sets")
     no_sets = explain_no_sets(sets) if sets is not None else None
@@ -134,7 +134,7 @@ def predict_with(
 
 
 def outputs_of(
-    recipe: Recipe,
+    config: ExperimentConfig,
     saved: TrainedModel,
     state: State,
     x: Tensor,
@@ -154,28 +154,28 @@ def outputs_of(
     ValueError
         If the weights do not fit the network of the configuration.
     """
-    shape = shape_seen(recipe, tuple(saved["example_spec"]["shape"]), policy)
+    shape = shape_seen(config, tuple(saved["example_spec"]["shape"]), policy)
     outputs = len(saved["example_spec"]["classes"]) or 1
-    maker = ModelMaker(recipe, shape, outputs, policy)
-    _check_weights(recipe, maker, state)  # before anything of its size is allocated
+    maker = ModelMaker(config, shape, outputs, policy)
+    _check_weights(config, maker, state)  # before anything of its size is allocated
     model = maker.build(stream(0, "template"))  # its weights are replaced
-    y = predict(model, Layout.of(model), state, features_of(recipe, saved, x, policy))
+    y = predict(model, Layout.of(model), state, features_of(config, saved, x, policy))
     return in_units(y, saved["targets"])
 
 
 def features_of(
-    recipe: Recipe, saved: TrainedModel, x: Tensor, policy: NamePolicy = BUILT_IN
+    config: ExperimentConfig, saved: TrainedModel, x: Tensor, policy: NamePolicy = BUILT_IN
 ) -> Tensor:
     """Return raw examples (n, *shape) as the network reads them: encoded and standardized."""
-    x = encode_as_trained(recipe, saved, x, policy)
+    x = encode_as_trained(config, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
-    return x.to(DTYPES[recipe.dtype])
+    return x.to(DTYPES[config.dtype])
 
 
-def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
+def _check_weights(config: ExperimentConfig, maker: ModelMaker, state: State) -> None:
     """Raise ValueError unless the number of weights fits, before a huge network is built."""
-    if len(str(recipe.model)) > LONGEST:
+    if len(str(config.model)) > LONGEST:
         raise ValueError(
             f"the settings of the model have more than {LONGEST} characters, so it is "
             "not built"
@@ -187,7 +187,7 @@ def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
     there = (state["w"].numel(), state["stats"].numel())
     if needed != there:
         raise ValueError(
-            f"the study has {there[0]:,} weights, and its model {recipe.model} needs "
+            f"the study has {there[0]:,} weights, and its model {config.model} needs "
             f"{needed[0]:,}: they are from different runs"
         )
 

@@ -29,11 +29,11 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.classes import classes_of
-from fallow.settings.recipe import (
+from fallow.settings.config import (
     OUTSIDE,
-    Recipe,
+    ExperimentConfig,
+    config_from,
     named_classes,
-    recipe_from,
     with_settings,
 )
 from fallow.settings.training_defaults import REGRESSION, complete_from
@@ -62,7 +62,7 @@ FITTED = 256
 """Number of images in an outline if an encoder is fitted to them."""
 
 
-Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
+Suited = Callable[[Sequence[str], ExperimentConfig, Dataset], tuple[str, ...]]
 """Function that selects the strategies that support the data with a configuration."""
 
 
@@ -119,62 +119,62 @@ def prepare_study(
         which suffices for an estimate.
     suited : callable, optional
         Function that chooses default strategies that support the data, stored in
-        ``setup.recipe.strategies``.
+        ``setup.config.strategies``.
     notify : callable
         See `open_data`.
     at_sites : mapping, optional
         Settings that apply if the data name the site of each example.
     """
     check_distinct(strategies)
-    placement_of(setup.recipe)  # a device that is missing is reported before data are read
+    placement_of(setup.config)  # a device that is missing is reported before data are read
     pictures: int | None = None  # all of them
     if outline:
         pictures = 1
-        for item in (variant(setup.recipe, strategy) for strategy in strategies):
+        for item in (variant(setup.config, strategy) for strategy in strategies):
             if item.encoder is not None or item.features is not None:
                 pictures = FITTED  # a component is fitted to them
     data = open_data(
-        setup.recipe,
+        setup.config,
         seed,
         setup.data_dir,
         setup.dataset,
         outline=pictures,
         notify=notify,
     )
-    recipe = setup.recipe
+    config = setup.config
     if at_sites and data.groups is not None:
-        recipe = with_settings(recipe, at_sites)
-    recipe = settle_recipe(recipe, data)
+        config = with_settings(config, at_sites)
+    config = settle_config(config, data)
     if suited is not None:
-        others = suited(strategies, recipe, data)
-        reference = recipe.reference
+        others = suited(strategies, config, data)
+        reference = config.reference
         if len(strategies) == len(others):
             renamed = dict(zip(strategies, others, strict=True))
             reference = renamed.get(reference or "", reference)
-        recipe = replace(recipe, strategies=others, reference=reference)
+        config = replace(config, strategies=others, reference=reference)
         strategies = others
     for strategy in strategies:
-        check_task(variant(recipe, strategy), data)
-        is_one_pass(variant(recipe, strategy))  # raises if the protocol does not support it
-    check_options(recipe, strategies)
-    world = environment_of(variant(recipe, strategies[0]), seed, data, MemoryStore())
-    return replace(setup, recipe=recipe), world
+        check_task(variant(config, strategy), data)
+        is_one_pass(variant(config, strategy))  # raises if the protocol does not support it
+    check_options(config, strategies)
+    simulation = environment_of(variant(config, strategies[0]), seed, data, MemoryStore())
+    return replace(setup, config=config), simulation
 
 
 def describe_prepared(
-    setup: Setup, world: SimulatedEnvironment, cells: Sequence[StudyRun]
+    setup: Setup, simulation: SimulatedEnvironment, cells: Sequence[StudyRun]
 ) -> str:
     """Describe strategies, seeds, sites, training algorithms, model and encoder in one line."""
-    recipe = setup.recipe
-    shape = tuple(world.dataset.x.shape[1:])
+    config = setup.config
+    shape = tuple(simulation.dataset.x.shape[1:])
 
     def width(strategy: str) -> int:
-        return math.prod(shape_seen(variant(recipe, strategy), shape))
+        return math.prod(shape_seen(variant(config, strategy), shape))
 
     strategies = dict.fromkeys(cell.strategy for cell in cells)
     chosen = [name for name in strategies if not name.startswith(BOUND)]
     trained = describe_trainers(
-        recipe, chosen, width, is_regression=world.dataset.task == "regression"
+        config, chosen, width, is_regression=simulation.dataset.task == "regression"
     )
     seeds = dict.fromkeys(str(cell.seed) for cell in cells)
     which = "strategies"
@@ -182,77 +182,79 @@ def describe_prepared(
         which = "strategy"
     return (
         f"{len(chosen)} {which} ({join_some(chosen)}), {count_noun(len(seeds), 'seed')} "
-        f"({join_some(list(seeds))}), {count_noun(recipe.sites, 'site')}; trained by {trained}"
+        f"({join_some(list(seeds))}), {count_noun(config.sites, 'site')}; trained by {trained}"
     )
 
 
-def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> None:
+def check_task(
+    config: ExperimentConfig, dataset: Dataset, policy: NamePolicy = OWN
+) -> None:
     """Raise ValueError if an algorithm does not support the task or the model.
 
     ``policy`` determines which names are resolved.
     """
-    methods = methods_of(recipe, policy=policy)
+    methods = methods_of(config, policy=policy)
     strategy: Contract = methods["query"].contract
     trainer: Contract = methods["training"].contract
     if dataset.task == "regression":
-        has = f"{recipe.data} is a regression task"
+        has = f"{config.data} is a regression task"
         if not works_on(strategy, dataset.task):
             raise ValueError(
-                f"{recipe.strategy} requires classes and {has}; use "
+                f"{config.strategy} requires classes and {has}; use "
                 f"{strategies_for(dataset.task)}"
             )
         if trainer.regression is False:
-            raise ValueError(f"{recipe.training} requires classes and {has}; use fedavg")
+            raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
     else:
-        has = f"regression and {recipe.data} has classes"
+        has = f"regression and {config.data} has classes"
         if not strategy.classes:
             raise ValueError(
-                f"{recipe.strategy} is for {has}; use {strategies_for(*TASKS)}"
+                f"{config.strategy} is for {has}; use {strategies_for(*TASKS)}"
             )
         if not trainer.classes:
-            raise ValueError(f"{recipe.training} is for {has}; use fedavg")
+            raise ValueError(f"{config.training} is for {has}; use fedavg")
         refuse_for_classes(methods["query"])
-    check_metrics(recipe.metrics, dataset.task)
-    shape = shape_seen(recipe, tuple(dataset.x.shape[1:]), policy)
+    check_metrics(config.metrics, dataset.task)
+    shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
     width = math.prod(shape)
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(
-            f"{recipe.training} solves for a linear model of {width:,} features. More "
+            f"{config.training} solves for a linear model of {width:,} features. More "
             f"than {MOST_SOLVED:,} need too much memory ({8 * width**2 / 2**30:.1f} GB at "
             "each site for their products); use an encoder with fewer features, such as "
             "fourier:features=4096, or a training algorithm with gradient steps"
         )
     if trainer.no_batch_norm:
-        maker = ModelMaker(recipe, shape, dataset.n_classes or 1, policy)
+        maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
         layout = Layout.of(maker.build(stream(0, "template")))
         if sum(layout.buffer_sizes) > 0:  # running statistics
             raise ValueError(
-                f"{recipe.training} does not support batch norm, which {recipe.model} has: "
+                f"{config.training} does not support batch norm, which {config.model} has: "
                 f"{trainer.no_batch_norm}"
             )
-    model = recipe.model.name
+    model = config.model.name
     is_linear = model.lower() == "linear" or ":" in model  # an explicit choice is accepted
     if trainer.linear and not is_linear:
         raise ValueError(
-            f"{recipe.training} solves for a linear model, and the model is "
-            f"{recipe.model}; set model=linear, or use a training algorithm with gradient "
+            f"{config.training} solves for a linear model, and the model is "
+            f"{config.model}; set model=linear, or use a training algorithm with gradient "
             "steps, such as training=fedavg"
         )
 
 
-def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
+def check_options(config: ExperimentConfig, strategies: Sequence[str]) -> None:
     """Raise ValueError if a setting applies to certain algorithms only, and none of them is used."""
-    usual = Recipe(recipe.name)
+    usual = ExperimentConfig(config.name)
     used = set()
     for strategy in strategies:
-        trainer = methods_of(variant(recipe, strategy))["training"]
+        trainer = methods_of(variant(config, strategy))["training"]
         used |= set(trainer.contract.options)
     algorithms: dict[str, list[str]] = {}  # by setting
     for cls in names((training, personal)).values():
         for option in cls.contract.options:
             algorithms.setdefault(option, []).append(spell_class(cls))
     for option, makers in algorithms.items():
-        is_on = getattr(recipe, option) != getattr(usual, option)
+        is_on = getattr(config, option) != getattr(usual, option)
         if is_on and option not in used:
             raise ValueError(
                 f"{option} is a setting of {join_words(makers, last='or')}, which no "
@@ -261,25 +263,25 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
             )
 
 
-def settle_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
+def settle_config(config: ExperimentConfig, dataset: Dataset) -> ExperimentConfig:
     """Return the configuration completed from its data."""
-    if recipe.features is None:
-        encoder = encoder_for_texts(recipe.encoder, dataset.columns)
-        recipe = replace(recipe, encoder=encoder)
-    if recipe.sites == 0:
+    if config.features is None:
+        encoder = encoder_for_texts(config.encoder, dataset.columns)
+        config = replace(config, encoder=encoder)
+    if config.sites == 0:
         if dataset.groups is None:
             raise ValueError(
-                f"{recipe.data} names no sites; give their column with --site, or use "
+                f"{config.data} names no sites; give their column with --site, or use "
                 "another partition such as iid"
             )
-        recipe = replace(recipe, sites=len(np.unique(dataset.groups.numpy())))
+        config = replace(config, sites=len(np.unique(dataset.groups.numpy())))
     if dataset.task == "regression":
-        config = complete_from(recipe.training_config, REGRESSION)
-        recipe = replace(recipe, training_config=config)
+        training_config = complete_from(config.training_config, REGRESSION)
+        config = replace(config, training_config=training_config)
         # pooled active learning uses entropy
-        others = [bound for bound in recipe.bounds if bound != "pooled"]
-        recipe = replace(recipe, bounds=tuple(others))
-    return recipe
+        others = [bound for bound in config.bounds if bound != "pooled"]
+        config = replace(config, bounds=tuple(others))
+    return config
 
 
 def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:
@@ -288,32 +290,32 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
     Raises ValueError if the folder has a study and ``resume`` is off, or a different study.
     """
     path = setup.out / "study.json"
-    recipe = setup.recipe
+    config = setup.config
     with only_one(setup.out / "study.lock"):
         begun: StartedRuns = {"strategies": [], "seeds": []}
         if path.exists():
             for beside in setup.out.iterdir():
                 check_no_link(beside)
             check_no_links_below(setup.out / "cells")  # runs are written there
-            begun = check_same(path, recipe, resume)
+            begun = check_same(path, config, resume)
         of_cells = [cell.strategy for cell in cells]
         strategies = list(dict.fromkeys(begun["strategies"] + of_cells))
         strategies.sort(key=lambda strategy: strategy.startswith(BOUND))
         seeds = {cell.seed for cell in cells} | set(begun["seeds"])
-        references = [q for q in (recipe.reference, "random") if q in strategies]
+        references = [q for q in (config.reference, "random") if q in strategies]
         write_json(
             path,
             {
-                "name": recipe.name,
-                "title": recipe.title,
-                "recipe": recipe.to_dict(),
-                "digest": recipe.digest,
+                "name": config.name,
+                "title": config.title,
+                "config": config.to_dict(),
+                "digest": config.digest,
                 "reference": next(iter(references), None),
                 "strategies": strategies,
                 "seeds": sorted(seeds),
                 "command": command,
                 "versions": versions(),
-                "published": recipe.to_dict()["published"],
+                "published": config.to_dict()["published"],
             },
         )
 
@@ -326,8 +328,8 @@ def keep_facts(folder: Path, dataset: Dataset) -> DataFacts | None:
     return facts
 
 
-def check_same(path: Path, recipe: Recipe, resume: bool) -> StartedRuns:
-    """Return the runs of the study at ``path`` if ``recipe`` may resume it.
+def check_same(path: Path, config: ExperimentConfig, resume: bool) -> StartedRuns:
+    """Return the runs of the study at ``path`` if ``config`` may resume it.
 
     Raises ValueError if ``resume`` is off or settings differ, and Failed for a damaged file.
     """
@@ -343,15 +345,15 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> StartedRuns:
         to=StorageError,
     ):
         old: Any = parse_json(read_regular(path))  # Any: checked below
-        before = recipe_from(old["recipe"])
+        before = config_from(old["config"])
         same: StartedRuns = {
             "strategies": list(old["strategies"]),
             "seeds": list(old["seeds"]),
         }
     # a module that only this file names is not imported
-    has_other_names = named_classes(before) != named_classes(recipe)
-    if has_other_names or not before.is_digested_as(recipe.digest):
-        now = recipe.to_dict()
+    has_other_names = named_classes(before) != named_classes(config)
+    if has_other_names or not before.is_digested_as(config.digest):
+        now = config.to_dict()
         then = before.to_dict()
         changed = [name for name in now if now[name] != then[name] and name not in OUTSIDE]
         raise ValueError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fallow.core.events import Event
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
 from fallow.study.study_run import StudyRun
 
@@ -22,7 +22,7 @@ class StudyProgress:
     by run, including the completed fraction of the current one.
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     cells: Sequence[StudyRun]
     done: dict[tuple[str, int], float] = field(default_factory=dict)
     ended: int = 0  # runs
@@ -31,8 +31,8 @@ class StudyProgress:
 
     def __post_init__(self) -> None:
         # a strategy may have its own number of cycles and of rounds
-        self._recipes = {
-            cell.strategy: variant(self.recipe, cell.strategy) for cell in self.cells
+        self._configs = {
+            cell.strategy: variant(self.config, cell.strategy) for cell in self.cells
         }
 
     @property
@@ -52,7 +52,7 @@ class StudyProgress:
 
     def count_rounds(self, strategy: str) -> int:
         """Return the number of rounds in one phase of a strategy."""
-        return self._recipes[strategy].rounds
+        return self._configs[strategy].rounds
 
     def take(self, event: Event) -> None:
         """Update the counts with an event of `fallow.study.study.run_study`."""
@@ -84,4 +84,4 @@ class StudyProgress:
         return (time.monotonic() - self.started) * rest / ran
 
     def _count_phases(self, strategy: str) -> int:
-        return self._recipes[strategy].cycles + 1
+        return self._configs[strategy].cycles + 1

@@ -1,6 +1,6 @@
 """Reading of a study directory, the source of tables, figures and pages.
 
-    study.json                              name, recipe, reference, strategies, seeds, command ...
+    study.json                              name, config, reference, strategies, seeds, command ...
     cells/<query>/seed-<k>/records.jsonl    one evaluation per line
     cells/<query>/seed-<k>/partition.json   sites x classes, written once
 
@@ -170,13 +170,13 @@ def _study(path: Path, known: PaperResults) -> StudyManifest:
         wrong = find_error_in_json(StudyFile, raw)
         if wrong is not None:
             raise ValueError(wrong)
-        recipe = raw.get("recipe") or {}
-        check_settings(recipe, "recipe")
+        config = raw.get("config") or {}
+        check_settings(config, "config")
         if len(raw["strategies"]) * len(raw["seeds"]) > MOST_RUNS:
             raise ValueError(f"strategies and seeds: more than {MOST_RUNS:,} runs")
     return StudyManifest(
         name=raw["name"],
-        recipe=recipe,
+        config=config,
         reference=raw.get("reference"),
         strategies=tuple(raw["strategies"]),
         seeds=tuple(raw["seeds"]),

@@ -188,7 +188,7 @@ class StudyManifest:
     """
 
     name: str
-    recipe: Mapping[str, Any]
+    config: Mapping[str, Any]
     reference: str | None
     strategies: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -216,7 +216,7 @@ class StudyRecords:
     def __post_init__(self) -> None:
         if self.metric is None:
             return
-        recorded = self.study.recipe.get("metrics") or ()
+        recorded = self.study.config.get("metrics") or ()
         if self.metric not in recorded:
             known = join_words([repr(name) for name in recorded]) or "none"
             raise ValueError(

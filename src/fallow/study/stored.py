@@ -9,7 +9,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from fallow.core.kinds import show_name, show_value
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Published
 from fallow.storage.plain import one_line
 from fallow.storage.validation import STRICT, Count, Number, Rule, is_usable
@@ -24,10 +24,10 @@ def is_name(text: str) -> bool:
 
 
 if TYPE_CHECKING:
-    RecipeSettings = dict[str, Any]
+    ConfigSettings = dict[str, Any]
 else:
-    RecipeSettings = with_config({"extra": "allow"})(
-        TypedDict("RecipeSettings", get_type_hints(Recipe), total=False)
+    ConfigSettings = with_config({"extra": "allow"})(
+        TypedDict("ConfigSettings", get_type_hints(ExperimentConfig), total=False)
     )
 """Settings of an experiment configuration, possibly of another version."""
 
@@ -38,9 +38,9 @@ class StudyFile(TypedDict):
 
     name: Annotated[str, Field(description="name of the study")]
     title: NotRequired[Annotated[str, Field(description="title of the study")]]
-    recipe: NotRequired[
+    config: NotRequired[
         Annotated[
-            RecipeSettings | None,
+            ConfigSettings | None,
             Field(description="settings of the experiment configuration"),
         ]
     ]

@@ -35,7 +35,7 @@ from fallow.experiment.row_cache import DeviceCache
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of, partition_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import bounds_of, variant
 from fallow.storage.errors import sentence
 from fallow.storage.features import FeatureStore
@@ -76,10 +76,10 @@ FEATURES = "features"
 
 
 def list_runs(
-    recipe: Recipe, strategies: Sequence[str], seeds: Sequence[int]
+    config: ExperimentConfig, strategies: Sequence[str], seeds: Sequence[int]
 ) -> list[StudyRun]:
     """Return all runs of a study, upper bounds included, grouped by seed."""
-    wanted = dict.fromkeys((*strategies, *bounds_of(recipe)))
+    wanted = dict.fromkeys((*strategies, *bounds_of(config)))
     return [
         StudyRun(strategy, seed) for seed in dict.fromkeys(seeds) for strategy in wanted
     ]
@@ -96,7 +96,7 @@ def run_study(
     ``jobs`` processes with ``setup.threads`` threads each do not affect the results.  On a GPU, the
     number of parallel runs is limited by its memory.
     """
-    if setup.recipe.device == "cuda" and jobs > 1 and cells:
+    if setup.config.device == "cuda" and jobs > 1 and cells:
         free, _ = torch.cuda.mem_get_info()
         fitting = count_fitting(jobs, free)
         if fitting < jobs:
@@ -298,11 +298,11 @@ def _run_unfinished(
     setup: Setup, cell: StudyRun, notify: EventHandler, shared: Shared
 ) -> None:
     folder = cell.folder(setup.out)
-    recipe = variant(setup.recipe, cell.strategy)
+    config = variant(setup.config, cell.strategy)
     if cell.seed not in shared.of_seed:
         shared.of_seed.clear()
         shared.of_seed[cell.seed] = open_data(
-            recipe,
+            config,
             cell.seed,
             setup.data_dir,
             setup.dataset,
@@ -311,14 +311,14 @@ def _run_unfinished(
         )
 
     def open_run(path: Path) -> AbstractContextManager[ExperimentRun]:
-        return _open_run(setup, cell, recipe, path, notify, shared)
+        return _open_run(setup, cell, config, path, notify, shared)
 
     def budget(path: Path, cycle: int) -> None:
         with open_run(path) as run:
             run.one_pass(cycle)
 
-    if is_one_pass(recipe):
-        each_budget(recipe, folder, budget)
+    if is_one_pass(config):
+        each_budget(config, folder, budget)
         return
     with open_run(folder) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
@@ -330,15 +330,15 @@ def _run_unfinished(
 def _open_run(
     setup: Setup,
     cell: StudyRun,
-    recipe: Recipe,
+    config: ExperimentConfig,
     folder: Path,
     notify: EventHandler,
     shared: Shared,
 ) -> Iterator[ExperimentRun]:
     """Open a run with its event log in ``folder``, and check that both match."""
-    journal = EventLog(folder / "journal.sqlite")
+    event_log = EventLog(folder / "event_log.sqlite")
     try:
-        if not recipe.is_digested_as(journal.note_once("digest", recipe.digest)):
+        if not config.is_digested_as(event_log.note_once("digest", config.digest)):
             raise ValueError(
                 f"{folder} was started with other settings, or by a version of Fallow "
                 "with other defaults; resume with those, or choose another folder with "
@@ -347,15 +347,17 @@ def _open_run(
         kept = shared.features
         kept.notify = notify
         dataset = shared.of_seed[cell.seed]
-        world = environment_of(
-            recipe, cell.seed, dataset, journal, setup.runtime, kept, notify
+        simulation = environment_of(
+            config, cell.seed, dataset, event_log, setup.runtime, kept, notify
         )
-        if journal.note_once("data", world.fingerprint) != world.fingerprint:
+        if event_log.note_once("data", simulation.fingerprint) != simulation.fingerprint:
             raise ValueError(
-                f"{recipe.data} has changed since {folder} was started; restore it, or choose "
+                f"{config.data} has changed since {folder} was started; restore it, or choose "
                 "another folder with --out"
             )
-        write_json(cell.folder(setup.out) / "partition.json", partition_of(world))
-        yield ExperimentRun(world, journal, Phases(setup.out / "phases"), folder, notify)
+        write_json(cell.folder(setup.out) / "partition.json", partition_of(simulation))
+        yield ExperimentRun(
+            simulation, event_log, Phases(setup.out / "phases"), folder, notify
+        )
     finally:
-        journal.close()
+        event_log.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from fallow.core.names import Classes
 from fallow.data.dataset import Dataset
 from fallow.experiment.simulation import Runtime
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Failure:
 class Setup:
     """Settings that every process of a study needs."""
 
-    recipe: Recipe
+    config: ExperimentConfig
     out: Path
     data_dir: Path | None = None
     threads: int = 1

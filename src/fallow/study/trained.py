@@ -13,7 +13,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import methods_of
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.reading import read_study
@@ -27,7 +27,7 @@ class Trained:
 
     Attributes
     ----------
-    recipe
+    config
         Its settings.
     saved
         The content of the model file.
@@ -37,7 +37,7 @@ class Trained:
         Names in the configuration that may be resolved.
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     saved: TrainedModel
     state: State
     policy: NamePolicy = BUILT_IN
@@ -75,13 +75,13 @@ def read_trained(
             f"strategies are {', '.join(study.strategies)}, its seeds {seeds}"
         )
     saved = load_tree(path, path.parent)
-    recipe = variant(recipe_from(dict(study.recipe)), cell.strategy)
-    return choose_state(saved, recipe, folder, site, policy)
+    config = variant(config_from(dict(study.config)), cell.strategy)
+    return choose_state(saved, config, folder, site, policy)
 
 
 def choose_state(
     saved: TrainedModel,
-    recipe: Recipe,
+    config: ExperimentConfig,
     folder: Path,
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
@@ -94,14 +94,14 @@ def choose_state(
     state = saved["state"]
     if site is not None:
         state = own.get(site)
-    if isinstance(methods_of(recipe, policy=policy)["training"], CustomPrediction):
+    if isinstance(methods_of(config, policy=policy)["training"], CustomPrediction):
         raise ValueError(
-            f"{recipe.training} predicts with the labeled examples of a site, which "
+            f"{config.training} predicts with the labeled examples of a site, which "
             f"{folder} does not store; use another training algorithm"
         )
     if state is None:
         raise ValueError(_explain_no_model(folder, list(own), site))
-    return Trained(recipe, saved, state, policy)
+    return Trained(config, saved, state, policy)
 
 
 def _explain_no_model(folder: Path, own: list[SiteId], site: SiteId | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 
 from fallow.core.wording import count_noun, join_some
-from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from, contract_of_training
 from fallow.settings.variants import variant
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, lowest_p, seeds_needed
@@ -25,20 +25,24 @@ SOURCES = {
 
 
 def describe_trainers(
-    recipe: Recipe, strategies: Iterable[str], width: Width, *, is_regression: bool
+    config: ExperimentConfig,
+    strategies: Iterable[str],
+    width: Width,
+    *,
+    is_regression: bool,
 ) -> str:
     """Return training algorithm, model or encoder, and last layer of the strategies,
     without duplicates.
 
     >>> from fallow.settings.spec import Spec
-    >>> recipe = Recipe("a", rounds=3, model=Spec("mlp"))
+    >>> config = ExperimentConfig("a", rounds=3, model=Spec("mlp"))
     >>> strategies = ["random", "random@training=fedprox"]
-    >>> describe_trainers(recipe, strategies, lambda _: None, is_regression=False)
+    >>> describe_trainers(config, strategies, lambda _: None, is_regression=False)
     'fedavg and fedprox of mlp (3 rounds of 2 epochs, sgd with lr 0.01, batch size 16)'
     """
     trainers: dict[str, list[str]] = {}  # by training algorithm
     for strategy in strategies:
-        changed = variant(recipe, strategy)
+        changed = variant(config, strategy)
         what = _describe_model(changed, width(strategy), is_regression)
         name = str(changed.training)
         same = trainers.setdefault(what, [])
@@ -47,32 +51,35 @@ def describe_trainers(
     return "; ".join(f"{join_some(same)} {what}" for what, same in trainers.items())
 
 
-def _describe_model(recipe: Recipe, features: int | None, is_regression: bool) -> str:
+def _describe_model(
+    config: ExperimentConfig, features: int | None, is_regression: bool
+) -> str:
     """Return model or encoder, training configuration and last layer."""
-    contract = contract_of_training(recipe.training.name)
+    contract = contract_of_training(config.training.name)
     if contract is not None and "least-squares" in contract.tags:
         kind = "classifier"
         if is_regression:
             kind = "regressor"
-        encoder = str(recipe.encoder or "none")
+        encoder = str(config.encoder or "none")
         count = ""
         if features is not None and encoder != "none":
             count = f"{features:,} "
         source = SOURCES.get(encoder, f"features of encoder {encoder}")
         return f"(ridge) {kind} on {count}{source}"
     inputs = ""
-    if recipe.features is not None:
-        inputs = f" on features of {recipe.features}"
-    elif recipe.encoder is not None:
-        inputs = f" on features of encoder {recipe.encoder}"
+    if config.features is not None:
+        inputs = f" on features of {config.features}"
+    elif config.encoder is not None:
+        inputs = f" on features of encoder {config.encoder}"
     head = ""
-    if recipe.head == "exact":
+    if config.head == "exact":
         head = ", last layer in closed form"
-    config = recipe.completed_training
+    training_config = config.completed_training
     return (
-        f"of {recipe.model}{inputs} ({count_noun(recipe.rounds, 'round')} of "
-        f"{count_noun(config.epochs, 'epoch')}, {config.optimizer.name} with lr "
-        f"{config.optimizer.learning_rate:g}, batch size {config.examples_per_step}{head})"
+        f"of {config.model}{inputs} ({count_noun(config.rounds, 'round')} of "
+        f"{count_noun(training_config.epochs, 'epoch')}, {training_config.optimizer.name} with lr "
+        f"{training_config.optimizer.learning_rate:g}, batch size "
+        f"{training_config.examples_per_step}{head})"
     )
 
 
@@ -80,17 +87,17 @@ def describe_trained(study: StudyRecords) -> str:
     """Return `describe_trainers` for a stored study, or "" if its settings are of another
     version.
     """
-    known = {field.name for field in fields(Recipe)}
-    settings = {k: value for k, value in study.study.recipe.items() if k in known}
+    known = {field.name for field in fields(ExperimentConfig)}
+    settings = {k: value for k, value in study.study.config.items() if k in known}
     widths = {}
     for cell in study.cells:
         for record in cell.records:
             if "features" in record:
                 widths[cell.strategy] = record["features"]
     try:
-        recipe = recipe_from({"name": study.study.name, **settings})
+        config = config_from({"name": study.study.name, **settings})
         return describe_trainers(
-            recipe,
+            config,
             study.strategies or study.study.strategies,
             widths.get,
             is_regression=study.is_regression,

@@ -25,7 +25,7 @@ def sends_statistics(training: object) -> bool:
 
 
 def model_fields(training: object) -> dict[str, Kind]:
-    """Return the fields of `addend`: batch-norm statistics may stay at the sites."""
+    """Return the fields of `contribution`: batch-norm statistics may stay at the sites."""
     fields: dict[str, Kind] = {"n": Count(of="labels"), "w": Model()}
     if sends_statistics(training):
         fields["stats"] = Statistics()
@@ -37,10 +37,10 @@ uploads = client.sum(
     returns=model_fields,
     takes={},
 )
-"""Declaration of a client function that returns the result of `addend`."""
+"""Declaration of a client function that returns the result of `contribution`."""
 
 
-def addend(view: View, name: str, bn: str) -> Answer:
+def contribution(view: View, name: str, bn: str) -> Answer:
     """Return the contribution of a site: n_i w_i (d,), n_i and batch-norm statistics n_i s_i (s,).
 
     name: key of the model in the memory of the site.  With ``bn="local"`` statistics stay at the

@@ -15,8 +15,8 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
-    addend,
     average,
+    contribution,
     model_at_site,
     own_statistics,
     uploads,
@@ -68,7 +68,7 @@ class FedAvg(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view, "local", self.bn)
+        return contribution(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return model_at_site(state, memory)

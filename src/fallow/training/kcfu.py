@@ -18,9 +18,9 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
-    addend,
     average,
     class_counts,
+    contribution,
     model_at_site,
     own_statistics,
     uploads,
@@ -93,7 +93,7 @@ class KCFU(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view, "local", self.bn)
+        return contribution(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return model_at_site(state, memory)

@@ -1,6 +1,6 @@
 """Validation of received messages before they are used.
 
-`ResponseCheck` validates replies at the coordinator. `check_order` validates instructions at a
+`ResponseCheck` validates replies at the coordinator. `check_instruction` validates instructions at a
 site.
 """
 
@@ -128,9 +128,9 @@ class ResponseCheck:
     longest: LongestRows | None = None
     missing: Missing | None = None
 
-    def find_declaration(self, owner: str, verb: str) -> Declaration | None:
+    def find_declaration(self, owner: str, function: str) -> Declaration | None:
         """Return the declaration of a client function, or None if its fields are not declared."""
-        declaration = self.declared.get(owner, {}).get(verb)
+        declaration = self.declared.get(owner, {}).get(function)
         if declaration is None or declaration.returns is None:
             return None
         return declaration
@@ -206,7 +206,7 @@ class ResponseCheck:
             return {}
         if step.kind == "keep":
             return self._check_kept(site, answer)
-        declaration = self.find_declaration(request.owner, step.verb)
+        declaration = self.find_declaration(request.owner, step.function)
         if step.masked:
             checked = _check_masked(step, answer)
             if step.kind == "sum" and declaration is not None and declaration.returns:
@@ -252,7 +252,7 @@ class ResponseCheck:
     def find_common(self, requests: Mapping[SiteId, Request]) -> Declaration | None:
         """Return the declaration of the client function of an exchange."""
         for request in requests.values():
-            return self.find_declaration(request.owner, request.steps[-1].verb)
+            return self.find_declaration(request.owner, request.steps[-1].function)
         return None
 
 
@@ -328,7 +328,7 @@ def _check_names(answer: Received, expected: set[str]) -> None:
 # -- at a site ----------------------------------------------------------------------------------
 
 
-def check_order(request: Request, parts: RunComponents) -> None:
+def check_instruction(request: Request, parts: RunComponents) -> None:
     """Raise ValueError for a request that no coordinator of this version makes.
 
     A site only runs client functions of the agreed algorithms as their declarations specify, with
@@ -355,12 +355,12 @@ def sizes_of_models(layout: Layout) -> dict[str, int]:
 
 def _check_asked(request: Request, step: Step, parts: RunComponents, is_last: bool) -> None:
     """Raise unless the step is used as its algorithm specifies, or requests a mask key."""
-    asks = f"instruction {request.key} requests {step.verb!r} by {step.kind}"
+    asks = f"instruction {request.key} requests {step.function!r} by {step.kind}"
     if not is_last:
         raise Refusal(f"{asks}, which is not its last step")
-    if step.verb == KEYS and step.kind == "each" and step.masked is not None:
+    if step.function == KEYS and step.kind == "each" and step.masked is not None:
         return
-    if why := parts.asked[request.owner].contract.refusal(step.verb, step.kind):
+    if why := parts.asked[request.owner].contract.refusal(step.function, step.kind):
         raise Refusal(f"{asks}: {why}")
 
 

@@ -91,7 +91,7 @@ class Form:
     rest: str
 
 
-ORDER = Form(
+INSTRUCTION = Form(
     kind=Instruction,
     adapter=TypeAdapter(Instruction),
     head=(
@@ -125,7 +125,7 @@ def sign_message(secret: bytes, content: Instruction | Reply) -> bytes:
 
 def open_instruction(public: bytes, blob: bytes) -> Instruction:
     """Return the instruction in a coordinator's message. Raises ValueError otherwise."""
-    fields = _open_message(ORDER, public, blob, "the coordinator")
+    fields = _open_message(INSTRUCTION, public, blob, "the coordinator")
     return Instruction(**fields)
 
 

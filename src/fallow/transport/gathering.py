@@ -89,7 +89,7 @@ class ReplySource(Protocol):
     @property
     def waits(self) -> Waiting: ...
     @property
-    def border(self) -> ResponseCheck: ...
+    def response_check(self) -> ResponseCheck: ...
     @property
     def clock(self) -> Callable[[], float]: ...
     @property
@@ -105,7 +105,7 @@ class ReplyCollector:
     """
 
     remote: ReplySource
-    orders: Mapping[SiteId, Instruction]
+    instructions: Mapping[SiteId, Instruction]
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float
@@ -128,7 +128,7 @@ class ReplyCollector:
     @property
     def missing(self) -> set[SiteId]:
         """Return the sites without a reply or an error."""
-        return set(self.orders) - self.accepted.keys() - self.refused.keys()
+        return set(self.instructions) - self.accepted.keys() - self.refused.keys()
 
     def gather(self) -> ReplyCollector:
         """Send the instructions and wait for the replies.
@@ -138,7 +138,7 @@ class ReplyCollector:
         remote = self.remote
         begin = remote.clock()
         is_late = False
-        for site in sorted(self.orders.keys() & set(remote.revoked)):
+        for site in sorted(self.instructions.keys() & set(remote.revoked)):
             self._refuse(site, REVOKED)
         self._send(self.missing)
         while not self._is_over(waited := remote.clock() - begin):
@@ -175,13 +175,13 @@ class ReplyCollector:
         output = "; ".join(reasons)
         if len(self.accepted) + len(self.missing) < self.need:
             raise RunHalted(
-                f"{self.key} needs replies from {self.need} of {len(self.orders)} "
+                f"{self.key} needs replies from {self.need} of {len(self.instructions)} "
                 f"sites, but {len(self.refused)} replies are rejections or invalid: "
                 f"{output}; fix the cause and start again to resume the run"
             )
         if waited >= self.remote.waits.patience:
             raise RunHalted(
-                f"{len(self.accepted)} of {len(self.orders)} sites replied to "
+                f"{len(self.accepted)} of {len(self.instructions)} sites replied to "
                 f"{self.key} in {waited:.0f} seconds, but {self.need} are necessary; "
                 f"missing: {', '.join(sorted(self.missing))}; rejected: "
                 f"{output or 'none'}; start again when the sites are "
@@ -192,7 +192,9 @@ class ReplyCollector:
 
     def _send(self, sites: set[SiteId]) -> None:
         secret = self.remote.keys.secret
-        messages = {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
+        messages = {
+            site: sign_message(secret, self.instructions[site]) for site in sorted(sites)
+        }
         self.remote.transport.send(messages)
 
     def _receive(self, seconds: float) -> None:
@@ -207,15 +209,15 @@ class ReplyCollector:
         the site.
         """
         remote = self.remote
-        order = self.orders[site]
+        instruction = self.instructions[site]
         try:
-            remote.border.check_size(site, blob)
+            remote.response_check.check_size(site, blob)
             reply = open_reply(remote.keys.sites[site], blob, site)
         except ValueError as error:
             self._ask_again(site, str(error))
             return
-        if (reply.run, reply.key) == (order.run, order.key):
-            is_of_this_life = reply.life == order.life  # not of an earlier process
+        if (reply.run, reply.key) == (instruction.run, instruction.key):
+            is_of_this_life = reply.life == instruction.life  # not of an earlier process
             if reply.refused is None or is_of_this_life:
                 self._enter(site, reply, len(blob))
             return
@@ -304,7 +306,7 @@ class ReplyCollector:
     @property
     def key(self) -> ExchangeKey:
         """Return the key of the exchange at the sites."""
-        return next(iter(self.orders.values())).key
+        return next(iter(self.instructions.values())).key
 
     def _notify(self, kind: str, **details: object) -> None:
         """Report an event of this exchange."""
@@ -317,7 +319,7 @@ class ReplyCollector:
             "waiting",
             sites=sorted(self.missing),
             needed=self.need,
-            asked=len(self.orders),
+            asked=len(self.instructions),
             waited=waited,
             left=max(self.remote.waits.patience - waited, 0.0),
         )

@@ -29,7 +29,7 @@ from fallow.storage.plain import plain
 from fallow.transport.envelope import Instruction
 from fallow.transport.wire import pack_request, unpack_request
 
-LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
+PEER_MESSAGE = "message/"  # prefix of the receiver's name, a field of a sender's reply
 BYTES = "bytes"  # field with the size before encryption
 PROOFS = "proofs"
 """Field of an instruction with public keys of other sites: identity key and signature of each."""
@@ -47,7 +47,7 @@ class Delivery(NamedTuple):
     the weight of its model, or None.
     """
 
-    verb: str
+    function: str
     messages: dict[SiteId, PeerMessage]
     refused: dict[SiteId, str]
     cycle: int
@@ -88,24 +88,26 @@ def request_body(
     return body
 
 
-def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
+def read_request(instruction: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
     """Return the request in an instruction, and the public keys of receivers.
 
     Raises ValueError for any other instruction.
     """
     names = {"request", "to"}
-    if isinstance(order.body, dict) and PROOFS in order.body:
+    if isinstance(instruction.body, dict) and PROOFS in instruction.body:
         names.add(PROOFS)
-    body = _read_fields(order, names)
-    with explain_errors(f"instruction {order.key}: ", to=Refusal):
+    body = _read_fields(instruction, names)
+    with explain_errors(f"instruction {instruction.key}: ", to=Refusal):
         request = unpack_request(
             tensor_to_bytes(body["request"], "the request of an order")
         )
-    if request.key != order.key.request:
-        raise Refusal(f"instruction {order.key} contains the request {request.key}")
+    if request.key != instruction.key.request:
+        raise Refusal(f"instruction {instruction.key} contains the request {request.key}")
     if not isinstance(body["to"], dict):
-        raise Refusal(f"instruction {order.key} does not name the receivers of its relay")
-    with explain_errors(f"instruction {order.key}: ", to=Refusal):
+        raise Refusal(
+            f"instruction {instruction.key} does not name the receivers of its relay"
+        )
+    with explain_errors(f"instruction {instruction.key}: ", to=Refusal):
         to = {
             site: tensor_to_bytes(key, f"the encryption key of site {site}")
             for site, key in body["to"].items()
@@ -113,24 +115,26 @@ def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
     return request, to
 
 
-def seal_letters(order: Instruction, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
+def seal_peer_messages(
+    instruction: Instruction, answer: Answer, to: Mapping[SiteId, bytes]
+) -> Answer:
     """Return a sender's reply: an encrypted message for each receiver, and the original size."""
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
     messages: Answer = {}
     for site in sorted(to):
-        letter = _name_letter(order, order.site, site)
-        sealed = encrypt_for(to[site], content, letter)
-        messages[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
+        peer_message = _name_peer_message(instruction, instruction.site, site)
+        sealed = encrypt_for(to[site], content, peer_message)
+        messages[f"{PEER_MESSAGE}{site}"] = bytes_to_tensor(sealed)
     return {**messages, BYTES: payload(answer) * len(to)}
 
 
-def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
+def check_peer_messages(answer: Answer, to: set[SiteId]) -> Answer:
     """Validate the reply of a sender at the coordinator.
 
     Raises ValueError unless there is exactly one sealed message for each of ``to``.
     """
-    messages = [f"{LETTER}{site}" for site in sorted(to)]
+    messages = [f"{PEER_MESSAGE}{site}" for site in sorted(to)]
     if answer.keys() != {*messages, BYTES}:
         raise ValueError(
             f"it must reply with encrypted messages to {', '.join(sorted(to))}"
@@ -151,14 +155,14 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 
 
 def delivery_body(
-    verb: str, messages: Mapping[SiteId, Value], cycle: int = 0
+    function: str, messages: Mapping[SiteId, Value], cycle: int = 0
 ) -> InstructionBody:
     """Return the body of an instruction that delivers peer messages, by sender."""
-    return {"verb": verb, "letters": dict(messages), "cycle": cycle}
+    return {"function": function, "messages": dict(messages), "cycle": cycle}
 
 
 def read_delivery(
-    order: Instruction, secret: bytes, algorithm: Method, known: SenderFacts
+    instruction: Instruction, secret: bytes, algorithm: Method, known: SenderFacts
 ) -> Delivery:
     """Return the peer messages for the site with the private key ``secret``.
 
@@ -167,28 +171,28 @@ def read_delivery(
     rejected with the name of its sender, and the site proceeds with the others. Raises ValueError
     for another client function, and if no message can be read.
     """
-    body = _read_fields(order, {"verb", "letters", "cycle"})
-    types = {"verb": str, "letters": dict, "cycle": int}
+    body = _read_fields(instruction, {"function", "messages", "cycle"})
+    types = {"function": str, "messages": dict, "cycle": int}
     if {name: type(value) for name, value in body.items()} != types:
-        raise Refusal(f"instruction {order.key} contains no peer messages")
+        raise Refusal(f"instruction {instruction.key} contains no peer messages")
     relays = list_relays(algorithm)
-    declaration = relays.get(body["verb"])
+    declaration = relays.get(body["function"])
     if declaration is None or declaration.returns is None:
         raise Refusal(
-            f"instruction {order.key} delivers messages of {body['verb']!r:.80}, but "
+            f"instruction {instruction.key} delivers messages of {body['function']!r:.80}, but "
             f"{algorithm.contract.title} declares relays of {', '.join(relays) or 'nothing'} only"
         )
     kinds = declaration.returns.fields(known.sizes)
     opened: dict[SiteId, State | None] = {}  # None if it cannot be read
     refused: dict[SiteId, str] = {}
-    for sender, letter in body["letters"].items():
+    for sender, peer_message in body["messages"].items():
         opened[sender] = None
         try:
-            opened[sender] = _open_letter(order, sender, letter, secret)
-            _check_letter(declaration, opened[sender] or {}, known)
+            opened[sender] = _open_peer_message(instruction, sender, peer_message, secret)
+            _check_peer_message(declaration, opened[sender] or {}, known)
         except Refusal as error:
-            details = f"site {order.site} rejects the message of site {sender} for"
-            refused[sender] = plain(f"{details} {body['verb']!r}: {error}")
+            details = f"site {instruction.site} rejects the message of site {sender} for"
+            refused[sender] = plain(f"{details} {body['function']!r}: {error}")
 
     readable = [state for state in opened.values() if state is not None]
     if refused and not readable:
@@ -199,16 +203,16 @@ def read_delivery(
         if sender in refused:
             state = _make_blank(kinds, known, delivery or readable[0])
         messages[sender] = PeerMessage(state)
-    return Delivery(body["verb"], messages, refused, body["cycle"], declaration.weight)
+    return Delivery(body["function"], messages, refused, body["cycle"], declaration.weight)
 
 
-def _open_letter(
-    order: Instruction, sender: SiteId, letter: object, secret: bytes
+def _open_peer_message(
+    instruction: Instruction, sender: SiteId, peer_message: object, secret: bytes
 ) -> State:
     """Decrypt the state in a peer message. Raises Refusal without quoting its content."""
-    details = _name_letter(order, sender, order.site)
+    details = _name_peer_message(instruction, sender, instruction.site)
     try:
-        content = decrypt(secret, tensor_to_bytes(letter, "its letter"), details)
+        content = decrypt(secret, tensor_to_bytes(peer_message, "its letter"), details)
     except ValueError as error:
         raise Refusal(
             "it cannot be decrypted: it was changed in transit, or is for another "
@@ -225,7 +229,7 @@ def _open_letter(
     return result
 
 
-def _check_letter(declaration: Declaration, state: State, known: SenderFacts) -> None:
+def _check_peer_message(declaration: Declaration, state: State, known: SenderFacts) -> None:
     """Raise Refusal for a message that its declaration excludes.
 
     Names of other fields are not quoted, because they are content of the message.
@@ -250,8 +254,8 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     if weight is None:
         return brought
     claims: dict[SiteId, float] = {}
-    for sender, letter in brought.messages.items():
-        claim = letter.state.get(weight)
+    for sender, peer_message in brought.messages.items():
+        claim = peer_message.state.get(weight)
         if claim is not None and claim.ndim == 0:
             claims[sender] = float(claim)
     limit = ratio * max(float(own), lower_median(claims.values()))
@@ -284,15 +288,16 @@ def _find_floating(value: Tensor) -> torch.dtype:
     return value.dtype if value.is_floating_point() else torch.float32
 
 
-def _name_letter(order: Instruction, sender: SiteId, receiver: SiteId) -> str:
+def _name_peer_message(instruction: Instruction, sender: SiteId, receiver: SiteId) -> str:
     """Return the context that binds a peer message to its sender, receiver and exchange."""
-    return repr((order.run, str(replace(order.key, is_delivery=False)), sender, receiver))
+    exchange = str(replace(instruction.key, is_delivery=False))
+    return repr((instruction.run, exchange, sender, receiver))
 
 
-def _read_fields(order: Instruction, names: set[str]) -> InstructionBody:
-    if not isinstance(order.body, dict) or order.body.keys() != names:
+def _read_fields(instruction: Instruction, names: set[str]) -> InstructionBody:
+    if not isinstance(instruction.body, dict) or instruction.body.keys() != names:
         raise Refusal(
-            f"instruction {order.key} ({order.purpose}) does not have the fields "
+            f"instruction {instruction.key} ({instruction.purpose}) does not have the fields "
             f"{sorted(names)}"
         )
-    return order.body
+    return instruction.body

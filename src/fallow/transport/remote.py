@@ -32,9 +32,9 @@ from fallow.transport.gathering import (
 )
 from fallow.transport.peer_messages import (
     BYTES,
-    LETTER,
+    PEER_MESSAGE,
     InstructionBody,
-    check_letters,
+    check_peer_messages,
     delivery_body,
     request_body,
     tensor_to_bytes,
@@ -61,7 +61,7 @@ class NoteStore(Protocol):
 class Weights(Protocol):
     """Comparison of the replies of an exchange, and limits on the weight of a site."""
 
-    def note_sent(self, requests: Iterable[Request], book: NoteStore) -> None:
+    def note_sent(self, requests: Iterable[Request], event_log: NoteStore) -> None:
         """Store what later replies are compared with."""
 
     def find_outliers(
@@ -91,8 +91,8 @@ class RemoteChannel:
     notify
         Receives the events ``answered``, ``refused`` and ``version`` (with site and key, or reason),
         and ``waiting`` and ``missing`` (with sites and key).
-    border
-        Validates replies. The coordinator's program sets ``border.rows`` and ``border.sizes``.
+    response_check
+        Validates replies. The coordinator's program sets its ``rows`` and ``sizes``.
     weights
         Compares replies with each other, and limits the weight of a site.
     told
@@ -108,13 +108,13 @@ class RemoteChannel:
     """
 
     transport: Transport
-    book: NoteStore
+    event_log: NoteStore
     keys: Keys
     study: str
     run: str
     waits: Waiting
     notify: EventHandler
-    border: ResponseCheck
+    response_check: ResponseCheck
     weights: Weights
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
@@ -132,7 +132,7 @@ class RemoteChannel:
 
     def wire_key(self, key: ExchangeKey) -> ExchangeKey:
         """Return the key of an exchange at the sites, which includes the retries of its phase."""
-        times = self.book.read_note(f"{AGAIN}{key.phase_name}")
+        times = self.event_log.read_note(f"{AGAIN}{key.phase_name}")
         return replace(key, retry=int(times or 0))
 
     def exchange(
@@ -146,7 +146,7 @@ class RemoteChannel:
         self.asking = None
         if requests:
             self.asking = next(iter(requests.values())).key
-        self.weights.note_sent(requests.values(), self.book)
+        self.weights.note_sent(requests.values(), self.event_log)
         down = sum(payload_of(request) for request in requests.values())
         if routes is not None:
             result = self._relay(requests, routes, down)
@@ -167,9 +167,9 @@ class RemoteChannel:
         def accept(site: SiteId, answer: Answer) -> Answer:
             shown = find_shown(requests[site])
             if shown is None:
-                return self.border.check(site, requests[site], answer)
+                return self.response_check.check(site, requests[site], answer)
             signature = answer.pop(SIGNED, None)
-            checked = self.border.check(site, requests[site], answer)
+            checked = self.response_check.check(site, requests[site], answer)
             signatures[site] = self._check_signature(site, shown, checked, signature)
             return checked
 
@@ -186,7 +186,7 @@ class RemoteChannel:
         )
         if signatures:
             counted = {site: signatures[site] for site in result.answers}
-            self.book.note(SIGNATURES, json.dumps(counted))
+            self.event_log.note(SIGNATURES, json.dumps(counted))
         up = sum(payload(answer) for answer in result.answers.values())
         answers, cut = self.weights.limit(requests, result.answers)
         for site, why in cut.items():
@@ -241,20 +241,21 @@ class RemoteChannel:
         details = request.steps[-1].masked
         if details is None or not details.keys:
             return {}
-        noted = json.loads(self.book.read_note(SIGNATURES) or "{}")
+        noted = json.loads(self.event_log.read_note(SIGNATURES) or "{}")
         signatures = {site: noted[site] for site in details.keys if site in noted}
         return join_proofs(self.keys.sites, signatures)
 
     def progress(self) -> dict[SiteId, Answer]:
         """Return the labeling progress of the sites that reply quickly. Nothing is stored."""
         key = _name_progress()
-        orders = {
-            site: self._make_order(site, key, body=None, further=0) for site in self.sites
+        instructions = {
+            site: self._make_instruction(site, key, body=None, further=0)
+            for site in self.sites
         }
         collector = ReplyCollector(
             remote=self,
-            orders=orders,
-            accept=self.border.check_progress,
+            instructions=instructions,
+            accept=self.response_check.check_progress,
             need=0,
             timeout=min(GLANCE, self.waits.timeout),
         )
@@ -281,8 +282,8 @@ class RemoteChannel:
 
         def accept(site: SiteId, answer: Answer) -> Answer:
             if site in receivers:
-                return check_letters(answer, receivers[site])
-            return self.border.check(site, requests[site], answer)
+                return check_peer_messages(answer, receivers[site])
+            return self.response_check.check(site, requests[site], answer)
 
         result = self._gather(
             keys=self._wire_keys(requests), bodies=bodies, accept=accept, needs_all=True
@@ -299,12 +300,14 @@ class RemoteChannel:
         self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
     ) -> None:
         """Deliver the messages of the senders to their receivers."""
-        verb = request.steps[-1].verb
+        function = request.steps[-1].function
         bodies: dict[SiteId, InstructionBody] = {}
         for to, senders in routes.items():
             if senders:
-                messages = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
-                bodies[to] = delivery_body(verb, messages, request.cycle)
+                messages = {
+                    sender: answers[sender][f"{PEER_MESSAGE}{to}"] for sender in senders
+                }
+                bodies[to] = delivery_body(function, messages, request.cycle)
         key = replace(self.wire_key(request.key), is_delivery=True)
         self._gather(
             keys=dict.fromkeys(bodies, key),
@@ -352,38 +355,41 @@ class RemoteChannel:
 
         ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
         """
-        orders = {
-            site: self._make_order(site, keys[site], body) for site, body in bodies.items()
+        instructions = {
+            site: self._make_instruction(site, keys[site], body)
+            for site, body in bodies.items()
         }
-        need = len(orders)
+        need = len(instructions)
         if not needs_all:
-            able = len(orders.keys() - self.revoked)
-            need = min(self._find_quorum(len(orders)), able)
+            able = len(instructions.keys() - self.revoked)
+            need = min(self._find_quorum(len(instructions)), able)
         collector = ReplyCollector(
             remote=self,
-            orders=orders,
+            instructions=instructions,
             accept=accept,
             need=need,
             timeout=self.waits.timeout,
             find_inconsistent=find_inconsistent,
         )
         result = collector.gather()
-        self.book.note("place", str(self._find_place() + 1))
+        self.event_log.note("place", str(self._find_place() + 1))
         is_request = not any(key.is_delivery for key in keys.values())
         if is_request:
             self._note_before(result.answers)
         for site in result.answers:
-            self.book.note(f"counted/{site}", str(keys[site]))
+            self.event_log.note(f"counted/{site}", str(keys[site]))
         return result
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """Store which exchanges counted before an exchange, so that it can be rolled back."""
         counted: dict[SiteId, str] = {}
         for site in sites:
-            key = self.book.read_note(f"counted/{site}")
+            key = self.event_log.read_note(f"counted/{site}")
             if key is not None:
                 counted[site] = key
-        self.book.note(BEFORE, json.dumps({"key": str(self.asking), "counted": counted}))
+        self.event_log.note(
+            BEFORE, json.dumps({"key": str(self.asking), "counted": counted})
+        )
 
     def _find_quorum(self, asked: int) -> int:
         """Return the required number of replies. The quorum limits the missing sites of all."""
@@ -394,9 +400,9 @@ class RemoteChannel:
         return min(max(asked - may_be_missing, 1), asked)
 
     def _find_place(self) -> int:
-        return int(self.book.read_note("place") or 0)
+        return int(self.event_log.read_note("place") or 0)
 
-    def _make_order(
+    def _make_instruction(
         self,
         site: SiteId,
         key: ExchangeKey,
@@ -413,7 +419,7 @@ class RemoteChannel:
             site=site,
             key=key,
             number=self._find_place() + further,
-            counted=self.book.read_note(f"counted/{site}"),
+            counted=self.event_log.read_note(f"counted/{site}"),
             body=body,
             life=self.life,
         )

@@ -30,16 +30,16 @@ IDENTITY = 32  # size in bytes
 def find_shown(request: Request) -> Masked | None:
     """Return the aggregation for which a site is asked for its public key, or None."""
     step = request.steps[-1]
-    if step.verb == KEYS and step.kind == "each":
+    if step.function == KEYS and step.kind == "each":
         return step.masked
     return None
 
 
 def sign_sum_key(
-    secret: bytes, order: Instruction, site: SiteId, masked: Masked, key: object
+    secret: bytes, instruction: Instruction, site: SiteId, masked: Masked, key: object
 ) -> Tensor:
     """Return the signature, (64,) uint8, of ``site``'s public key for an aggregation."""
-    statement = _state(order.study, order.run, site, masked, key)
+    statement = _state(instruction.study, instruction.run, site, masked, key)
     return bytes_to_tensor(sign(secret, statement)[:SIGNATURE])
 
 
@@ -80,7 +80,7 @@ def join_proofs(
     return proofs
 
 
-def check_proofs(order: Instruction, masked: Masked) -> dict[SiteId, bytes]:
+def check_proofs(instruction: Instruction, masked: Masked) -> dict[SiteId, bytes]:
     """Return the identity keys of the other sites of an aggregation after verifying their
     signatures.
 
@@ -88,20 +88,20 @@ def check_proofs(order: Instruction, masked: Masked) -> dict[SiteId, bytes]:
     """
     identities: dict[SiteId, bytes] = {}
     for site, key in sorted(masked.keys.items()):
-        if site == order.site:
+        if site == instruction.site:
             continue
-        proof = _read_proof(order, site)
+        proof = _read_proof(instruction, site)
         if proof is None:
             raise Refusal(
-                f"instruction {order.key} has a public key of site {site} without a "
+                f"instruction {instruction.key} has a public key of site {site} without a "
                 "signature: the coordinator could remove masks made with it"
             )
         identities[site] = proof.identity
         check_sum_key(
             proof.identity,
             proof.signature,
-            study=order.study,
-            run=order.run,
+            study=instruction.study,
+            run=instruction.run,
             site=site,
             masked=masked,
             key=key,
@@ -125,7 +125,7 @@ def is_seal_signed(
 
 
 def check_seal_proofs(
-    order: Instruction, to: Mapping[SiteId, bytes], own: bytes
+    instruction: Instruction, to: Mapping[SiteId, bytes], own: bytes
 ) -> dict[SiteId, bytes]:
     """Return the identity keys of the receivers of peer messages after verifying their encryption
     keys.
@@ -136,23 +136,23 @@ def check_seal_proofs(
     """
     identities: dict[SiteId, bytes] = {}
     for site, key in sorted(to.items()):
-        if site == order.site:
+        if site == instruction.site:
             is_its_own = key == own
         else:
-            proof = _read_proof(order, site)
+            proof = _read_proof(instruction, site)
             if proof is None:
                 raise Refusal(
-                    f"instruction {order.key} has an encryption key of site {site} "
+                    f"instruction {instruction.key} has an encryption key of site {site} "
                     "without a signature: the coordinator could read messages "
                     "encrypted with it"
                 )
             identities[site] = proof.identity
             is_its_own = is_seal_signed(
-                proof.identity, proof.signature, order.study, site, key
+                proof.identity, proof.signature, instruction.study, site, key
             )
         if not is_its_own:
             raise Refusal(
-                f"the encryption key of site {site} in instruction {order.key} is "
+                f"the encryption key of site {site} in instruction {instruction.key} is "
                 "not signed by that site: it was replaced, or belongs to another "
                 "study"
             )
@@ -166,9 +166,9 @@ class _Proof(NamedTuple):
     signature: bytes
 
 
-def _read_proof(order: Instruction, site: SiteId) -> _Proof | None:
+def _read_proof(instruction: Instruction, site: SiteId) -> _Proof | None:
     """Return the proof in an instruction for a public key of a site, or None."""
-    proofs = order.body.get(PROOFS)
+    proofs = instruction.body.get(PROOFS)
     if not isinstance(proofs, dict) or site not in proofs:
         return None
     proof = tensor_to_bytes(proofs[site], f"the proof of site {site}")

@@ -40,7 +40,7 @@ def _write_step(step: Step) -> dict[str, object]:
     """Return a step as a tree, with fields for masks in secure aggregation only."""
     fields: dict[str, object] = {
         "kind": step.kind,
-        "verb": step.verb,
+        "function": step.function,
         "args": step.args,
         "training_config": None,
     }
@@ -84,7 +84,7 @@ def _read_step(fields: Tree) -> Step:
         masked = _read_masked(fields["masked"])
     return Step(
         kind=kind,
-        verb=_require(str, fields["verb"]),
+        function=_require(str, fields["function"]),
         args={name: _require(Value, value) for name, value in args.items()},
         training_config=training_config,
         masked=masked,

@@ -1,4 +1,4 @@
-"""The wheel contains the recipes and published tables, and each entry point has recipes."""
+"""The wheel has the configurations and published tables of each entry point."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from fallow.configs.find import configs_of
 from fallow.core.extensions import OFFICIAL
-from fallow.recipes.find import recipes_of
 from fallow_papers.datasets.catalog import ENTRIES
 from tests.test_wheel import build
 
@@ -33,7 +33,7 @@ def test_the_wheel_has_published_results_and_an_entry_point_for_every_prefix(
         assert {path.relative_to(ROOT / "src").as_posix() for path in own} <= files
     for prefix, target in entries["fallow.papers"].items():
         paper = EntryPoint(prefix, target, "fallow.papers").load()
-        assert {name.partition("/")[0] for name in recipes_of([paper])} == {prefix}
+        assert {name.partition("/")[0] for name in configs_of([paper])} == {prefix}
     names = set(ENTRIES)
     assert set(entries["fallow.datasets"]) == names == set(OFFICIAL["fallow.datasets"])
     assert set(entries["fallow.datasets"].values()) == {

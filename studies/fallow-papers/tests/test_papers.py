@@ -8,10 +8,10 @@ from pathlib import Path
 
 import fallow_papers.ahfal.codes
 from fallow import strategies
+from fallow.configs.find import configs_of
+from fallow.configs.papers import load_paper_results, load_papers
 from fallow.core.build import find
 from fallow.core.names import OWN
-from fallow.recipes.find import recipes_of
-from fallow.recipes.papers import load_paper_results, load_papers
 from fallow_papers.ahfal.codes import RatioAHFAL
 from tests.report.conftest import write_study
 from tests.report.reading import read_study, write_report
@@ -39,7 +39,7 @@ def test_every_public_code_that_a_paper_lists_can_be_loaded() -> None:
 def test_a_recipe_loads_its_own_paper_only() -> None:
     code = """
 import sys
-from fallow.recipes.find import find_recipe
+from fallow.configs.find import find_recipe
 assert find_recipe("fale/protein-mini").name == "fale/protein-mini"
 print(sorted({name.split(".")[1] for name in sys.modules if name.startswith("fallow_papers.")}))
 """
@@ -70,7 +70,7 @@ def test_a_study_read_without_papers_says_the_name_of_the_class(tmp_path: Path) 
 def test_who_only_lists_recipes_draws_nothing() -> None:
     code = """
 import sys
-from fallow.recipes.find import load_recipes
+from fallow.configs.find import load_recipes
 load_recipes()
 print({"matplotlib", "pandas"} & set(sys.modules))
 """
@@ -82,5 +82,5 @@ print({"matplotlib", "pandas"} & set(sys.modules))
 
 def test_every_paper_says_who_wrote_it_and_its_tables_are_there() -> None:
     for paper in load_papers():
-        assert paper.title and recipes_of([paper])
+        assert paper.title and configs_of([paper])
     assert len(load_paper_results().published.names()) == 19

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fallow.recipes.papers import load_paper_results
+from fallow.configs.papers import load_paper_results
 from fallow.study.published import PublishedCounts
 
 TABLES = load_paper_results().published

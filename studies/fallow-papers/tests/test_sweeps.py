@@ -18,8 +18,8 @@ MakeStudy = Callable[..., StudyRecords]
 STRATEGIES = ("random", "entropy", "margin", "logo", "entropy:model=global")
 
 
-def recipe(alpha: float | None, rho: float | None = None, **more: Any) -> dict[str, Any]:
-    """Return a recipe with Dirichlet sites, and a long tail if rho is given."""
+def config(alpha: float | None, rho: float | None = None, **more: Any) -> dict[str, Any]:
+    """Return a configuration with Dirichlet sites, and a long tail if rho is given."""
     partition: dict[str, Any] = {"name": "exact-dirichlet", "fields": {"alpha": alpha}}
     if rho:
         inner = {"inner": partition["name"], "inner_fields": partition["fields"]}
@@ -31,7 +31,7 @@ def recipe(alpha: float | None, rho: float | None = None, **more: Any) -> dict[s
 def study(tmp_path: Path) -> MakeStudy:
     def make(folder: str, *cut: float | None, **more: Any) -> StudyRecords:
         root = write_study(
-            tmp_path / folder, STRATEGIES, 3, 2, "random", recipe=recipe(*cut, **more)
+            tmp_path / folder, STRATEGIES, 3, 2, "random", config=config(*cut, **more)
         )
         return read_study(root)
 

@@ -30,7 +30,7 @@ from fallow.strategies.parts.bundles import (
     tie_bundles,
     total_bundles,
 )
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def test_centers_are_those_of_all_bundles_in_one_place() -> None:
     sites = {
         name: Table(rows_of(60, k), rows_of(60, k + 9)) for k, name in enumerate("abc")
     }
-    federation = world(sites, Clustering(wanted=3, least=3))
+    federation = simulation(sites, Clustering(wanted=3, least=3))
     centers = federation.query(1)["centers"]
     kept = [site.memory["bundle"] for site in federation.members.values()]
     means = torch.cat([item["means"] for item in kept])
@@ -143,14 +143,14 @@ def test_places_that_are_far_apart_are_clusters_wherever_their_rows_are() -> Non
             [places[(2 * k + j) % 8] + rows_of(12, 5 * k + j, 8) for j in range(4)]
         )
         sites[name] = Table(x[:, :4], x[:, 4:])
-    outcome = world(sites, Clustering(wanted=8, least=3)).query(1)["centers"]
+    outcome = simulation(sites, Clustering(wanted=8, least=3)).query(1)["centers"]
     assert len(outcome) == 8
     assert torch.cdist(outcome, places).amin(1).max() < 3
 
 
 def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
     strategy = Clustering(wanted=30, least=4)
-    federation = world(tables(rows=40), strategy)
+    federation = simulation(tables(rows=40), strategy)
     centers = federation.query(1)["centers"]
     assert len(centers) > 10
     for site in federation.members.values():
@@ -162,7 +162,7 @@ def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
 
 def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> None:
     """Check a malicious request: one center at a guessed example, others far."""
-    federation = world(tables(rows=40), Clustering(least=5))
+    federation = simulation(tables(rows=40), Clustering(least=5))
     federation.query(1)
     site = federation.members["a"]
     row = site.seen[:][3]
@@ -217,7 +217,7 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
 
 
 def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
-    federation = world(tables(), Coverage())
+    federation = simulation(tables(), Coverage())
     landmarks = torch.zeros(626, 4, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="a query has at most 625"):
         federation.ask().sum(Coverage().reach, landmarks=landmarks, sigma=1.0)
@@ -237,7 +237,7 @@ def test_centers_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool
 
 def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:
     """Check that complete bundles move between clusters from one exchange to the next."""
-    federation = world(tables(rows=40), Clustering(wanted=12, least=4))
+    federation = simulation(tables(rows=40), Clustering(wanted=12, least=4))
     federation.query(1)
     kept: Answer = {**federation.members["b"].memory["bundle"]}
     before = torch.as_tensor(total_bundles(kept, rows_of(12, 7, 6))["rows"])
@@ -258,21 +258,21 @@ def test_sites_with_too_few_rows_show_none_and_rows_that_are_not_finite_are_left
     spoilt = sites["b"].local.clone()
     spoilt[:9] = torch.nan
     sites["b"] = Table(spoilt, sites["b"].common)
-    federation = world(sites, Clustering(least=5))
+    federation = simulation(sites, Clustering(least=5))
     assert bool(federation.query(1)["centers"].isfinite().all())
     assert len(federation.members["b"].memory["bundle"]["rows"]) == 0  # 3 examples are left
     assert federation.members["a"].memory["bundle"]["rows"].sum() == 12
 
 
 def test_where_no_site_can_show_anything_there_is_one_center() -> None:
-    centers = world(tables(rows=12), Clustering(least=20)).query(1)["centers"]
+    centers = simulation(tables(rows=12), Clustering(least=20)).query(1)["centers"]
     assert centers.tolist() == [[0.0] * 6]
 
 
 def test_a_large_site_leaves_rows_out_and_weighs_by_all(monkeypatch: Any) -> None:
     monkeypatch.setattr("fallow.strategies.parts.bundles.MOST_ROWS", 30)
     assert MOST_ROWS > 1000
-    federation = world(tables(rows=90), Clustering(least=5))
+    federation = simulation(tables(rows=90), Clustering(least=5))
     federation.query(1)
     kept = federation.members["a"].memory["bundle"]
     assert kept["rows"].sum() == 90
@@ -309,10 +309,10 @@ class Liar(Clustering):
 )
 def test_totals_that_cannot_be_are_named_in_a_sentence(cycle: int, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        world(tables(), Liar()).query(1, cycle)
+        simulation(tables(), Liar()).query(1, cycle)
 
 
 def test_totals_before_bundles_are_refused() -> None:
-    federation = world(tables(), Clustering())
+    federation = simulation(tables(), Clustering())
     with pytest.raises(RuntimeError, match="call 'bundle' first"):
         federation.ask().sum(Clustering().groups)

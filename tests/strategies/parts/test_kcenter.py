@@ -14,12 +14,12 @@ P = torch.rand(60, 4, generator=DRAW, dtype=torch.float64).softmax(1)
 def plain(x: Tensor, n: int, left: Tensor) -> list[int]:
     """Select by the definition, with all distances in every step."""
     left = left.clone()
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(n):
-        picks.append(int(left.argmax()))
-        left = torch.minimum(left, (x - x[picks[-1]]).square().sum(1) / 2)
-        left[picks] = -1
-    return picks
+        selected.append(int(left.argmax()))
+        left = torch.minimum(left, (x - x[selected[-1]]).square().sum(1) / 2)
+        left[selected] = -1
+    return selected
 
 
 def test_picks_are_those_of_the_definition() -> None:
@@ -33,9 +33,10 @@ def test_picks_are_those_of_the_definition() -> None:
 
 def test_the_covering_radius_never_grows() -> None:
     pool = FeatureVectors.of(X)
-    picks = k_center(pool, 30, first=0)
+    selected = k_center(pool, 30, first=0)
     radius = [
-        float(pool.nearest(FeatureVectors.of(X[picks[: k + 1]])).max()) for k in range(30)
+        float(pool.nearest(FeatureVectors.of(X[selected[: k + 1]])).max())
+        for k in range(30)
     ]
     assert radius == sorted(radius, reverse=True)
 
@@ -62,8 +63,8 @@ def test_the_norm_of_a_gradient_is_the_product_of_its_factors() -> None:
 
 
 def test_equal_rows_are_picked_once_each() -> None:
-    picks = k_center(FeatureVectors.of(torch.ones(5, 2)), 5, first=3)
-    assert sorted(picks.tolist()) == [0, 1, 2, 3, 4] and picks[0] == 3
+    selected = k_center(FeatureVectors.of(torch.ones(5, 2)), 5, first=3)
+    assert sorted(selected.tolist()) == [0, 1, 2, 3, 4] and selected[0] == 3
 
 
 def test_no_more_picks_than_rows() -> None:
@@ -124,9 +125,9 @@ def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors() -> None:
     finite = torch.tensor([0, 1, 2, 4, 5, 6, 9, 10, 11])
     for points in (FeatureVectors.of(x), Gradients.of(q, x)):
         some = points.at(finite)
-        picks = k_center(points, 12)
-        assert finite[k_center(some, 9)].tolist() == picks[:9].tolist()
-        assert sorted(picks[9:].tolist()) == [3, 7, 8]
+        selected = k_center(points, 12)
+        assert finite[k_center(some, 9)].tolist() == selected[:9].tolist()
+        assert sorted(selected[9:].tolist()) == [3, 7, 8]
         assert_close(some.nearest(points.at(torch.tensor([0, 3, 7]))), some.to(0))
 
 

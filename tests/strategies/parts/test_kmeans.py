@@ -128,13 +128,13 @@ def test_nothing_asked_or_nothing_there_is_nothing() -> None:
 def plain(x: Tensor, n: int, generator: torch.Generator) -> list[int]:
     """Draw by the definition from the cumulative squared distances of all examples."""
     square = [float(row @ row) for row in x]
-    picks = [square.index(max(square))]
-    while len(picks) < n:
-        far = [min(float((row - x[j]).square().sum()) for j in picks) for row in x]
+    selected = [square.index(max(square))]
+    while len(selected) < n:
+        far = [min(float((row - x[j]).square().sum()) for j in selected) for row in x]
         u = float(torch.rand(1, generator=generator, dtype=torch.float64)) * sum(far)
         ends = list(itertools.accumulate(far))
-        picks.append(next(i for i, end in enumerate(ends) if end > u))
-    return picks
+        selected.append(next(i for i, end in enumerate(ends) if end > u))
+    return selected
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -154,9 +154,11 @@ def test_rows_that_are_not_finite_are_drawn_last() -> None:
     x = torch.ones(8, 2)
     x[1, 0], x[4, 1], x[6, 0] = torch.nan, torch.inf, 3.0
     for seed in range(20):
-        picks = k_means_pp(FeatureVectors.of(x), 8, stream(seed, "x")).tolist()
+        selected = k_means_pp(FeatureVectors.of(x), 8, stream(seed, "x")).tolist()
         assert (
-            picks[0] == 6 and sorted(picks) == list(range(8)) and set(picks[-2:]) == {1, 4}
+            selected[0] == 6
+            and sorted(selected) == list(range(8))
+            and set(selected[-2:]) == {1, 4}
         )
 
 

@@ -27,7 +27,7 @@ from fallow.training import FedAvg
 from fallow.training.personal import DPFL
 from fallow.transport.serialized import SerializingChannel
 from tests.engine.jobs import CLASSES, linear
-from tests.worlds import Forgetful
+from tests.simulations import Forgetful
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"
 ROWS = (8, 6, 12, 5, 9)
@@ -82,8 +82,10 @@ class Federation:
     def rounds(self, *numbers: int) -> Federation:
         for r in numbers:
             key = ExchangeKey("train", "round", round=r)
-            verbs = self.method.contract.verbs
-            ask = Ask(self.watch, Forgetful(), self.shown, key, "training", reveals=verbs)
+            disclosures = self.method.contract.disclosures
+            ask = Ask(
+                self.watch, Forgetful(), self.shown, key, "training", reveals=disclosures
+            )
             self.state = self.method.round(self.state, ask)
             ask.flush()
             self.history.append(self.state)
@@ -147,6 +149,6 @@ def dpfl(**fields: Any) -> DPFL:
     return DPFL(**{"training_config": CONFIG, **fields})
 
 
-def ran(rounds: int, world: dict[str, Any] | None = None, **fields: Any) -> Federation:
+def ran(rounds: int, simulation: dict[str, Any] | None = None, **fields: Any) -> Federation:
     """Run rounds of DPFL with these fields, by default with two epochs per round."""
-    return federation(dpfl(**fields), **(world or {})).rounds(*range(rounds))
+    return federation(dpfl(**fields), **(simulation or {})).rounds(*range(rounds))

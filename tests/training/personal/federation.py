@@ -33,7 +33,7 @@ from fallow.training.personal import (
     PFedGraph,
 )
 from tests.laws.test_training_laws import ROWS, sites
-from tests.worlds import Forgetful
+from tests.simulations import Forgetful
 
 TRAINING_ANY_MODEL = tuple(
     name

@@ -21,11 +21,11 @@ from fallow.experiment.methods import methods_of
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
 from fallow.storage.files import load_tree
-from fallow.study.preparation import check_task, settle_recipe
+from fallow.study.preparation import check_task, settle_config
 from fallow.training.personal import PFedGraph
 from fallow.training.personal.base import decode_sites
 from tests.engine.jobs import mlp
@@ -41,7 +41,7 @@ from tests.training.personal.federation import federation as plain_federation
 
 # one example, one for training and one for validation, one batch, and more
 SIZES = (1, 2, 5, 14)
-RECIPE = Recipe(
+EXPERIMENT = ExperimentConfig(
     name="odd",
     data="odd",
     partition=Spec("natural"),
@@ -92,14 +92,14 @@ def enlarge_rows(site: LocalSite) -> None:
     site.seen = site.seen * 1e200
 
 
-def run_recipe(
+def run_config(
     dataset: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
 ) -> tuple[SimulatedEnvironment, EventLog, Mapping[str, Any]]:
     """Return a run's federation, event log and last record."""
-    journal = EventLog()
-    recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
-    world = environment_of(recipe, 0, dataset, journal)
-    return world, journal, ExperimentRun(world, journal).go()[-1]
+    event_log = EventLog()
+    config = replace(EXPERIMENT, training=Spec(training, fields or {}), **changes)
+    simulation = environment_of(config, 0, dataset, event_log)
+    return simulation, event_log, ExperimentRun(simulation, event_log).go()[-1]
 
 
 @pytest.mark.parametrize("training", TRAINERS)
@@ -107,11 +107,13 @@ def run_recipe(
 def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_and_scored(
     training: str, executor: Any
 ) -> None:
-    world, _, row = run_recipe(odd(), training, executor=executor)
-    validation_sizes = {name: len(site.validation) for name, site in world.members.items()}
+    simulation, _, row = run_config(odd(), training, executor=executor)
+    validation_sizes = {
+        name: len(site.validation) for name, site in simulation.members.items()
+    }
     assert validation_sizes == dict(zip(NAMES, (0, 1, 1, 3), strict=True))
     assert row["per_site"].keys() == set(NAMES)
-    for site in world.members.values():
+    for site in simulation.members.values():
         assert bool(site.memory["best"]["w"].isfinite().all())
         assert bool(site.memory["local"]["w"].isfinite().all())
 
@@ -120,9 +122,9 @@ def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_
 def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
     training: str,
 ) -> None:
-    _, _, row = run_recipe(odd(), training)
+    _, _, row = run_config(odd(), training)
     assert row["labeled_per_class"][2] == 0 and row["per_class"][2] is not None
-    _, _, row = run_recipe(odd(), training, partition=Spec("iid"))
+    _, _, row = run_config(odd(), training, partition=Spec("iid"))
     assert row["per_class"][2] is None  # with class shares, no site gets its test examples
 
 
@@ -130,7 +132,7 @@ def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
 def test_a_budget_beyond_the_sites_is_no_budget(graph: str) -> None:
     fields = {"graph": graph, "tau_init": 1}
     (one, _, a), (other, _, b) = (
-        run_recipe(odd(), "dpfl", {**fields, "budget": budget}) for budget in (99, None)
+        run_config(odd(), "dpfl", {**fields, "budget": budget}) for budget in (99, None)
     )
     for name in NAMES:
         assert torch.equal(
@@ -146,13 +148,13 @@ def test_a_budget_beyond_the_sites_is_no_budget(graph: str) -> None:
 def test_no_budget_or_no_reach_for_anybody_is_local_training(
     fields: Mapping[str, Any],
 ) -> None:
-    ours, journal, _ = run_recipe(odd(), "dpfl", {"tau_init": 0, **fields})
-    local, _, _ = run_recipe(odd(), "local")
+    ours, event_log, _ = run_config(odd(), "dpfl", {"tau_init": 0, **fields})
+    local, _, _ = run_config(odd(), "local")
     for name in NAMES:
         for model in ("local", "best"):
             w = ours.members[name].memory[model]["w"]
             assert torch.equal(w, local.members[name].memory[model]["w"])
-    done = journal.load_step("0/train")
+    done = event_log.load_step("0/train")
     assert done is not None and not done["state"]["graph"].any()
 
 
@@ -160,11 +162,11 @@ def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees
     None
 ):
     reach = [[1, 3], [0, 3], [], [0, 1]]
-    ours, journal, _ = run_recipe(odd(), "dpfl", {"tau_init": 0, "reach": reach})
-    local, _, _ = run_recipe(odd(), "local")
+    ours, event_log, _ = run_config(odd(), "dpfl", {"tau_init": 0, "reach": reach})
+    local, _, _ = run_config(odd(), "local")
     memory = ours.members["site-2"].memory
     assert torch.equal(memory["local"]["w"], local.members["site-2"].memory["local"]["w"])
-    done = journal.load_step("0/train")
+    done = event_log.load_step("0/train")
     assert done is not None
     graph = done["state"]["graph"]
     assert graph.any() and not graph[2].any() and not graph[:, 2].any()
@@ -178,7 +180,7 @@ def test_a_budget_that_is_no_number_of_models_is_named(budget: Any) -> None:
 
 def test_parts_of_epochs_are_refused() -> None:
     with pytest.raises(ValueError, match=r"tau_init is 1\.5; it must be a whole number"):
-        run_recipe(odd(), "dpfl", {"tau_init": 1.5})
+        run_config(odd(), "dpfl", {"tau_init": 1.5})
 
 
 # -- models that are not finite --------------------------------------------------------
@@ -201,10 +203,10 @@ def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on(
 
 @pytest.mark.parametrize("graph", ["static", "resampled", "full"])
 def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> None:
-    world = federation(dpfl(tau_init=0, graph=graph))
-    enlarge_rows(world.members["b"])
-    world.rounds(0, 1)
-    assert bool(world.stack_models("average")[[0, 2, 3, 4]].isfinite().all())
+    simulation = federation(dpfl(tau_init=0, graph=graph))
+    enlarge_rows(simulation.members["b"])
+    simulation.rounds(0, 1)
+    assert bool(simulation.stack_models("average")[[0, 2, 3, 4]].isfinite().all())
 
 
 def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() -> None:
@@ -243,7 +245,9 @@ def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
 
 
 AVERAGING = [
-    m for m in METHODS if "upload" in m.contract.verbs and not isinstance(m, PFedGraph)
+    m
+    for m in METHODS
+    if "upload" in m.contract.disclosures and not isinstance(m, PFedGraph)
 ]
 
 
@@ -263,11 +267,11 @@ def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
     with pytest.raises(
         ValueError, match="model of site site-2 has NaN or infinite outputs"
     ):
-        run_recipe(
+        run_config(
             odd(scale={2: 1e30}),
             "dpfl",
             {"tau_init": 0},
-            training_config=replace(RECIPE.training_config, batch_size=1),
+            training_config=replace(EXPERIMENT.training_config, batch_size=1),
         )
 
 
@@ -278,25 +282,25 @@ def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
 def test_methods_that_need_single_models_are_refused_under_secure_sums(
     training: str,
 ) -> None:
-    recipe = replace(RECIPE, training=Spec(training), privacy=Privacy(secure_sum=True))
+    config = replace(EXPERIMENT, training=Spec(training), privacy=Privacy(secure_sum=True))
     with pytest.raises(
         ValueError, match=f"{training} does not support secure aggregation .*model"
     ):
-        methods_of(recipe)
+        methods_of(config)
 
 
 @pytest.mark.parametrize("training", names(fallow.training.personal))
 def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     training: str, tmp_path: Path
 ) -> None:
-    journal = EventLog()
-    recipe = replace(RECIPE, training=Spec(training), initial=0.5, budget=0.2, cycles=1)
+    event_log = EventLog()
+    config = replace(EXPERIMENT, training=Spec(training), initial=0.5, budget=0.2, cycles=1)
     if training not in TRAINING_ANY_MODEL:
-        recipe = replace(recipe, model=Spec("linear"))
-    world = environment_of(recipe, 0, odd(), journal)
-    ExperimentRun(world, journal, folder=tmp_path).go()
+        config = replace(config, model=Spec("linear"))
+    simulation = environment_of(config, 0, odd(), event_log)
+    ExperimentRun(simulation, event_log, folder=tmp_path).go()
     state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
-    contract: Contract = world.methods["training"].contract
+    contract: Contract = simulation.methods["training"].contract
     assert state.keys() - set(contract.fit.server) <= {"w", "stats", "body"}
 
 
@@ -304,16 +308,16 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
 def test_dpfl_with_some_sites_a_round_is_refused_before_anything_starts(
     share: float, taken: int
 ) -> None:
-    recipe = replace(RECIPE, training=Spec("dpfl"), participation=share)
+    config = replace(EXPERIMENT, training=Spec("dpfl"), participation=share)
     message = rf"dpfl needs all sites in every round, and participation={share:g} takes {taken} of 4"
     with pytest.raises(ValueError, match=f"{message}; set participation=1"):
-        methods_of(recipe)
-    assert methods_of(replace(recipe, participation=0.8))  # rounded up, these are all
-    assert methods_of(replace(recipe, training=Spec("ditto")))
+        methods_of(config)
+    assert methods_of(replace(config, participation=0.8))  # rounded up, these are all
+    assert methods_of(replace(config, training=Spec("ditto")))
 
 
 def test_where_the_data_name_the_sites_they_are_counted_first() -> None:
-    recipe = replace(RECIPE, training=Spec("dpfl"), participation=0.5, sites=0)
-    assert methods_of(recipe)
+    config = replace(EXPERIMENT, training=Spec("dpfl"), participation=0.5, sites=0)
+    assert methods_of(config)
     with pytest.raises(ValueError, match="takes 2 of 4; set participation=1"):
-        check_task(settle_recipe(recipe, odd()), odd())
+        check_task(settle_config(config, odd()), odd())

@@ -81,18 +81,18 @@ def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
 
 def test_a_site_like_all_others_keeps_close_to_the_common_head() -> None:
     rows = rows_with_classes()
-    world = hospitals(rows, ClosedFormHeads(penalty=PENALTY), [OWN, OTHERS])
-    world.solve()
-    assert float(world.members["a"].memory["head"]["copies"]) <= 4
+    simulation = hospitals(rows, ClosedFormHeads(penalty=PENALTY), [OWN, OTHERS])
+    simulation.solve()
+    assert float(simulation.members["a"].memory["head"]["copies"]) <= 4
 
 
 def test_a_site_whose_labels_mean_something_else_goes_its_own_way() -> None:
     rows = rows_with_classes(120)
     turned = rows._replace(y=torch.where(torch.arange(120) < 40, 3 - rows.y, rows.y))
     method = ClosedFormHeads(penalty=PENALTY)
-    world = hospitals(turned, method, [range(40), range(40, 120)])
-    state = world.solve()
-    kept = world.members["a"].memory["head"]
+    simulation = hospitals(turned, method, [range(40), range(40, 120)])
+    state = simulation.solve()
+    kept = simulation.members["a"].memory["head"]
     assert float(kept["copies"]) >= 64
 
     z, y = turned.z[:40], turned.y[:40]
@@ -101,42 +101,54 @@ def test_a_site_whose_labels_mean_something_else_goes_its_own_way() -> None:
         weight, bias = weights_of(model)
         return float(((z @ weight + bias).argmax(1) == y).double().mean())
 
-    deployed = method.deploy(state, world.members["a"].memory)
+    deployed = method.deploy(state, simulation.members["a"].memory)
     assert accuracy(deployed) > accuracy(state) + 0.2
 
 
 def test_a_site_with_fewer_than_two_labels_has_the_common_head() -> None:
     rows = rows_with_classes()
-    world = hospitals(rows, ClosedFormHeads(), [[0], range(1, 60), []])
-    state = world.solve()
+    simulation = hospitals(rows, ClosedFormHeads(), [[0], range(1, 60), []])
+    state = simulation.solve()
     for name in ("a", "c"):
-        kept = world.members[name].memory["head"]
+        kept = simulation.members[name].memory["head"]
         assert float(kept["copies"]) == 0
         assert_close(kept["w"], state["w"], rtol=0, atol=1e-9)
 
 
 def test_numbers_have_heads_too() -> None:
     rows = rows_with_numbers()
-    world = hospitals(rows, ClosedFormHeads(), [OWN, OTHERS], is_class=False)
-    state = world.solve()
-    weight, bias = weights_of(ClosedFormHeads().deploy(state, world.members["a"].memory), 1)
+    simulation = hospitals(rows, ClosedFormHeads(), [OWN, OTHERS], is_class=False)
+    state = simulation.solve()
+    weight, bias = weights_of(
+        ClosedFormHeads().deploy(state, simulation.members["a"].memory), 1
+    )
     away = (rows.z @ weight + bias)[:, 0] - rows.y
     assert away.square().mean() < 0.5
 
 
 def test_without_a_label_anywhere_the_model_stays() -> None:
-    world = hospitals(rows_with_classes(), ClosedFormHeads(), [[], []])
-    state = world.solve()
+    simulation = hospitals(rows_with_classes(), ClosedFormHeads(), [[], []])
+    state = simulation.solve()
     assert state["w"].abs().max() == 0
-    assert ClosedFormHeads().deploy(state, world.members["a"].memory)["w"] is state["w"]
+    assert (
+        ClosedFormHeads().deploy(state, simulation.members["a"].memory)["w"] is state["w"]
+    )
 
 
 def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
-    world = hospitals(rows_with_classes(), ClosedFormHeads(), [OWN, OTHERS])
-    world.solve()
-    kept = [set(result["a"]) for verb, result in world.channel.answers if verb == "head"]
+    simulation = hospitals(rows_with_classes(), ClosedFormHeads(), [OWN, OTHERS])
+    simulation.solve()
+    kept = [
+        set(result["a"])
+        for function, result in simulation.channel.answers
+        if function == "head"
+    ]
     assert kept == [{"count"}]
-    assert {verb for verb, _ in world.channel.answers} == {"totals", "left_out", "head"}
+    assert {function for function, _ in simulation.channel.answers} == {
+        "totals",
+        "left_out",
+        "head",
+    }
 
 
 @pytest.mark.parametrize("penalty", [1e-18, 1e-6, 1.0])

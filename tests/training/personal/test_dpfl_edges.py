@@ -19,8 +19,8 @@ from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
 from fallow.transport.serialized import SerializingChannel
 from tests.engine.jobs import norm
+from tests.simulations import Forgetful
 from tests.training.personal.collaborators import N, dpfl, federation, ran
-from tests.worlds import Forgetful
 
 # -- messages --------------------------------------------------------------------------
 

@@ -20,11 +20,11 @@ GOES_ON = replace(
 )
 
 
-def next_cycle(world: Federation) -> Federation:
+def next_cycle(simulation: Federation) -> Federation:
     """Return the same sites after a query, with only the state for the next cycle."""
-    for site in world.members.values():
+    for site in simulation.members.values():
         site.forget(("own/", "average"))
-    return world
+    return simulation
 
 
 def test_alone_it_goes_on_as_local_training_does_bit_for_bit() -> None:
@@ -72,11 +72,11 @@ def test_a_random_graph_stays_and_goes_on_at_once() -> None:
     ],
 )
 def test_a_query_finds_the_models_that_are_in_the_average(fields: dict[str, Any]) -> None:
-    world = ran(4, **fields)
-    for k, site in enumerate(world.members.values()):
+    simulation = ran(4, **fields)
+    for k, site in enumerate(simulation.members.values()):
         view = SiteView(site, 0)
         committee = gather_committee(view)
-        assert len(committee.models) == 1 + int(world.state["graph"][k].sum())
+        assert len(committee.models) == 1 + int(simulation.state["graph"][k].sum())
         mixed = sum(
             b * m["w"] for b, m in zip(committee.shares, committee.models, strict=True)
         )
@@ -84,17 +84,17 @@ def test_a_query_finds_the_models_that_are_in_the_average(fields: dict[str, Any]
 
 
 def test_after_preprocessing_in_batches_no_collaborator_is_at_hand() -> None:
-    world = ran(1, budget=2)
-    for site in world.members.values():
+    simulation = ran(1, budget=2)
+    for site in simulation.members.values():
         assert len(load_models(SiteView(site, 0))) <= 2
         assert gather_committee(SiteView(site, 0)).is_alone
 
 
 def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -> None:
-    world = ran(4, budget=3, gate=0.5)  # four validation examples at each site
-    assert torch.equal(world.state["graph"], world.state["omega"])
-    assert world.state["omega"].sum(1).tolist() == [2] * 5
-    assert world.state["conflicts"].sum() == 0
+    simulation = ran(4, budget=3, gate=0.5)  # four validation examples at each site
+    assert torch.equal(simulation.state["graph"], simulation.state["omega"])
+    assert simulation.state["omega"].sum(1).tolist() == [2] * 5
+    assert simulation.state["conflicts"].sum() == 0
 
 
 def test_a_gate_on_many_validation_rows_still_chooses() -> None:

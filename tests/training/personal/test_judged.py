@@ -29,14 +29,14 @@ OWN = replace(
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_site_has_a_score_of_its_own_and_remembers_its_best_model(name: str) -> None:
-    journal = EventLog()
-    world = build_environment(replace(OWN, training=Spec(name)), 0, journal)
-    last = ExperimentRun(world, journal).go()[-1]
+    event_log = EventLog()
+    simulation = build_environment(replace(OWN, training=Spec(name)), 0, event_log)
+    last = ExperimentRun(simulation, event_log).go()[-1]
     per_site = last["per_site"]
-    assert per_site is not None and set(per_site) == set(world.members)
+    assert per_site is not None and set(per_site) == set(simulation.members)
     scores = [score for score in per_site.values() if score is not None]
     assert len(scores) == len(per_site)
     assert last["accuracy"] == pytest.approx(sum(scores) / len(scores))
-    assert all("best" in site.memory for site in world.members.values())
+    assert all("best" in site.memory for site in simulation.members.values())
     is_tuned = name.endswith("FT")
-    assert all(("tuned" in site.memory) == is_tuned for site in world.members.values())
+    assert all(("tuned" in site.memory) == is_tuned for site in simulation.members.values())

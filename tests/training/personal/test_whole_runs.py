@@ -17,15 +17,15 @@ each_method = pytest.mark.parametrize("name", OURS)
 
 @each_method
 def test_loop_stacked_and_bytes_agree(name: str) -> None:
-    recipe = replace(QUICK, training=Spec(name))
-    plain = ending(recipe)
-    check(ending(recipe, executor="stacked"), plain)
-    check(ending(recipe, runtime="bytes"), plain, atol=0)
+    config = replace(QUICK, training=Spec(name))
+    plain = ending(config)
+    check(ending(config, executor="stacked"), plain)
+    check(ending(config, runtime="bytes"), plain, atol=0)
 
 
 @each_method
 def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) -> None:
-    recipe = replace(
+    config = replace(
         TINY,
         strategy=Spec("margin"),
         training=Spec(name),
@@ -34,5 +34,5 @@ def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) 
         rounds=3,
         cycles=2,
     )
-    plain = ending(recipe)
-    check(ending(recipe, executor="stacked"), plain)
+    plain = ending(config)
+    check(ending(config, executor="stacked"), plain)

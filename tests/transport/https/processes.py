@@ -17,23 +17,23 @@ def processes_of(
     root: Path, sites: Sequence[str]
 ) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
     """Yield the transport and the newly started process of each site."""
-    with served(root, sites) as world:
-        addresses = dict.fromkeys(sites, world.address)
-        with running_sites(root, world, addresses) as running:
-            yield world, running
+    with served(root, sites) as simulation:
+        addresses = dict.fromkeys(sites, simulation.address)
+        with running_sites(root, simulation, addresses) as running:
+            yield simulation, running
 
 
 @contextmanager
 def running_sites(
-    root: Path, world: Served, addresses: Mapping[str, str]
+    root: Path, simulation: Served, addresses: Mapping[str, str]
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Run the process of each site; addresses: the address that each site calls."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, address in addresses.items():
             key = root / f"{name}.key"
-            key.write_bytes(world.secrets[name])
-            details = (name, address, str(world.tls.authority), STUDY, str(key))
+            key.write_bytes(simulation.secrets[name])
+            details = (name, address, str(simulation.tls.authority), STUDY, str(key))
             with (root / f"{name}.out").open("ab") as out:
                 running[name] = subprocess.Popen(
                     [sys.executable, "-m", "tests.transport.https.echo_site", *details],

@@ -126,7 +126,7 @@ def sign(
     *,
     path: str = "/fallow/1/poll",
     count: int = 1,
-    order: str = "-",
+    instruction: str = "-",
     body: bytes = b"",
     length: int | None = None,
     study: str = STUDY,
@@ -138,7 +138,7 @@ def sign(
         path=path,
         challenge=challenge,
         count=count,
-        order=order,
+        instruction=instruction,
         length=len(body) if length is None else length,
         body=sum_of(body),
     )

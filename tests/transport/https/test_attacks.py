@@ -36,7 +36,7 @@ MESSAGE = b"an order to anna"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[Served]:
+def simulation(tmp_path: Path) -> Iterator[Served]:
     """Run a test during an exchange with the offline site anna, then let anna reply."""
     with served(tmp_path) as server:
         server.transport.send({"anna": MESSAGE})
@@ -59,15 +59,19 @@ def refusal(answer: bytes, word: str) -> int:
 # -- authentication ------------------------------------------------------------------------
 
 
-def test_an_unknown_site_is_refused_before_its_body_is_read(world: Served) -> None:
-    fields = sign(new_signing_key(), "eve", world.challenge(), path=ANSWER, length=1 << 30)
+def test_an_unknown_site_is_refused_before_its_body_is_read(simulation: Served) -> None:
+    fields = sign(
+        new_signing_key(), "eve", simulation.challenge(), path=ANSWER, length=1 << 30
+    )
     # the response arrives although the body is never sent
-    assert refusal(world.request(ANSWER, fields, length=1 << 30), "not admitted") == 403
+    assert (
+        refusal(simulation.request(ANSWER, fields, length=1 << 30), "not admitted") == 403
+    )
 
 
-def test_a_request_that_another_key_signed_is_refused(world: Served) -> None:
-    fields = sign(world.secrets["bert"], "anna", world.challenge())
-    assert refusal(world.request(POLL, fields), "not admitted") == 403
+def test_a_request_that_another_key_signed_is_refused(simulation: Served) -> None:
+    fields = sign(simulation.secrets["bert"], "anna", simulation.challenge())
+    assert refusal(simulation.request(POLL, fields), "not admitted") == 403
 
 
 @pytest.mark.parametrize(
@@ -75,11 +79,17 @@ def test_a_request_that_another_key_signed_is_refused(world: Served) -> None:
     ["fallow-site", "fallow-order", "fallow-body", "fallow-count", "fallow-study"],
 )
 def test_a_field_that_was_changed_after_it_was_signed_is_noticed(
-    changed: str, world: Served
+    changed: str, simulation: Served
 ) -> None:
     body = b"an answer"
     fields = dict(
-        sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=body)
+        sign(
+            simulation.secrets["anna"],
+            "anna",
+            simulation.challenge(),
+            path=ANSWER,
+            body=body,
+        )
     )
     other = {
         "fallow-site": "bert",
@@ -89,82 +99,94 @@ def test_a_field_that_was_changed_after_it_was_signed_is_noticed(
         "fallow-study": "6" * 32,
     }
     fields[changed] = other[changed]
-    assert refusal(world.request(ANSWER, list(fields.items()), body), "not admitted") == 403
-
-
-def test_a_length_that_was_changed_after_it_was_signed_is_noticed(world: Served) -> None:
-    body = b"an answer"
-    fields = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=body)
     assert (
-        refusal(world.request(ANSWER, fields, length=len(body) + 1), "not admitted") == 403
+        refusal(simulation.request(ANSWER, list(fields.items()), body), "not admitted")
+        == 403
     )
 
 
-def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
+def test_a_length_that_was_changed_after_it_was_signed_is_noticed(
+    simulation: Served,
+) -> None:
+    body = b"an answer"
+    fields = sign(
+        simulation.secrets["anna"], "anna", simulation.challenge(), path=ANSWER, body=body
+    )
+    assert (
+        refusal(simulation.request(ANSWER, fields, length=len(body) + 1), "not admitted")
+        == 403
+    )
+
+
+def test_a_request_that_is_sent_again_is_refused(simulation: Served) -> None:
     body = b"an answer to an order that nobody has sent"
     signed = sign(
-        world.secrets["anna"],
+        simulation.secrets["anna"],
         "anna",
-        world.challenge(),
+        simulation.challenge(),
         path=ANSWER,
         body=body,
-        order=sum_of(b"another order"),
+        instruction=sum_of(b"another order"),
     )
     request = raw(ANSWER, signed, body)
-    assert refusal(world.write(request), "not pending") == 410
-    assert refusal(world.write(request), "was received before") == 409
+    assert refusal(simulation.write(request), "not pending") == 410
+    assert refusal(simulation.write(request), "was received before") == 409
 
 
-def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None:
-    challenge = world.challenge()
-    forged = sign(world.secrets["bert"], "anna", challenge, path=ANSWER, count=500)
-    assert refusal(world.request(ANSWER, forged), "not admitted") == 403
+def test_a_request_that_another_key_signed_moves_no_count(simulation: Served) -> None:
+    challenge = simulation.challenge()
+    forged = sign(simulation.secrets["bert"], "anna", challenge, path=ANSWER, count=500)
+    assert refusal(simulation.request(ANSWER, forged), "not admitted") == 403
     # anna is still sending her first request
     body = b"an answer"
-    own = sign(world.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
-    assert refusal(world.request(ANSWER, own, body), "not pending") == 410
+    own = sign(simulation.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
+    assert refusal(simulation.request(ANSWER, own, body), "not pending") == 410
 
 
 @pytest.mark.parametrize("count", [10**20 - 1, 2**63, 2**62, 10**6])
 def test_a_thief_of_a_key_cannot_lock_its_site_out_by_a_count(
-    count: int, world: Served
+    count: int, simulation: Served
 ) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), count=count)
-    assert status(world.request(POLL, signed)) in (400, 409)
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), count=count)
+    assert status(simulation.request(POLL, signed)) in (400, 409)
     # the fixture starts the site itself and receives its reply
 
 
 def test_what_was_recorded_is_worth_nothing_to_another_process_of_the_coordinator(
-    world: Served, tmp_path: Path
+    simulation: Served, tmp_path: Path
 ) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=POLL, count=9)
+    signed = sign(
+        simulation.secrets["anna"], "anna", simulation.challenge(), path=POLL, count=9
+    )
     with served(tmp_path / "again") as again:
         assert refusal(again.request(POLL, signed), "challenge") == 401
 
 
 def test_a_request_that_was_signed_for_one_path_is_refused_at_the_other(
-    world: Served,
+    simulation: Served,
 ) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=POLL)
-    assert refusal(world.request(ANSWER, signed), "not admitted") == 403
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), path=POLL)
+    assert refusal(simulation.request(ANSWER, signed), "not admitted") == 403
 
 
-def test_a_request_of_another_study_is_refused(world: Served) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), study="6" * 32)
-    assert STUDY != "6" * 32
-    assert refusal(world.request(POLL, signed), "another study") == 403
-
-
-def test_a_site_learns_nothing_of_another_sites_messages(world: Served) -> None:
+def test_a_request_of_another_study_is_refused(simulation: Served) -> None:
     signed = sign(
-        world.secrets["bert"],
+        simulation.secrets["anna"], "anna", simulation.challenge(), study="6" * 32
+    )
+    assert STUDY != "6" * 32
+    assert refusal(simulation.request(POLL, signed), "another study") == 403
+
+
+def test_a_site_learns_nothing_of_another_sites_messages(simulation: Served) -> None:
+    signed = sign(
+        simulation.secrets["bert"],
         "bert",
-        world.challenge(),
+        simulation.challenge(),
         path=ANSWER,
         body=b"x",
-        order=sum_of(MESSAGE),
+        instruction=sum_of(MESSAGE),
     )
-    assert refusal(world.request(ANSWER, signed, b"x"), "not pending") == 410
+    assert refusal(simulation.request(ANSWER, signed, b"x"), "not pending") == 410
 
 
 # -- contents of requests ------------------------------------------------------------------
@@ -185,103 +207,115 @@ def test_a_site_learns_nothing_of_another_sites_messages(world: Served) -> None:
         "/../../etc/passwd",
     ],
 )
-def test_nothing_but_two_paths_is_there(path: str, world: Served) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge())
-    assert refusal(world.request(path, signed), "unknown path") == 404
+def test_nothing_but_two_paths_is_there(path: str, simulation: Served) -> None:
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge())
+    assert refusal(simulation.request(path, signed), "unknown path") == 404
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "CONNECT"])
-def test_nothing_but_post_is_taken(method: str, world: Served) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge())
-    assert status(world.request(POLL, signed, method=method)) == 405
+def test_nothing_but_post_is_taken(method: str, simulation: Served) -> None:
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge())
+    assert status(simulation.request(POLL, signed, method=method)) == 405
 
 
-def test_a_compressed_body_is_refused_before_it_is_read(world: Served) -> None:
+def test_a_compressed_body_is_refused_before_it_is_read(simulation: Served) -> None:
     bomb = gzip.compress(bytes(1 << 24))
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=bomb)
+    signed = sign(
+        simulation.secrets["anna"], "anna", simulation.challenge(), path=ANSWER, body=bomb
+    )
     fields = [*signed, ("content-encoding", "gzip")]
-    assert refusal(world.request(ANSWER, fields, bomb), "without an encoding") == 415
+    assert refusal(simulation.request(ANSWER, fields, bomb), "without an encoding") == 415
 
 
-def test_a_body_of_unknown_length_is_refused(world: Served) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER)
+def test_a_body_of_unknown_length_is_refused(simulation: Served) -> None:
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), path=ANSWER)
     lines = [f"{name}: {value}" for name, value in signed]
     head = [f"POST {ANSWER} HTTP/1.1", "host: a", "transfer-encoding: chunked", *lines]
-    assert refusal(world.write("\r\n".join(head).encode() + b"\r\n\r\n"), "encoding") == 415
+    assert (
+        refusal(simulation.write("\r\n".join(head).encode() + b"\r\n\r\n"), "encoding")
+        == 415
+    )
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "0x10", "1, 2", "9" * 40, ""])
-def test_a_length_that_is_no_number_is_refused(length: str, world: Served) -> None:
+def test_a_length_that_is_no_number_is_refused(length: str, simulation: Served) -> None:
     head = f"POST {ANSWER} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
-    answer = world.write(head.encode())
+    answer = simulation.write(head.encode())
     assert status(answer) in (400, 411)
     assert len(answer) <= SHORT
 
 
-def test_two_lengths_are_refused(world: Served) -> None:
+def test_two_lengths_are_refused(simulation: Served) -> None:
     head = (
         f"POST {ANSWER} HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n"
     )
-    assert status(world.write(head.encode() + b"\r\n")) == 400
+    assert status(simulation.write(head.encode() + b"\r\n")) == 400
 
 
-def test_a_field_that_comes_twice_is_refused(world: Served) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge())
-    assert refusal(world.request(POLL, [*signed, signed[0]]), "must occur once") == 400
+def test_a_field_that_comes_twice_is_refused(simulation: Served) -> None:
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge())
+    assert refusal(simulation.request(POLL, [*signed, signed[0]]), "must occur once") == 400
 
 
-def test_an_answer_above_the_limit_is_refused_before_it_is_read(world: Served) -> None:
-    world.transport.limit(lambda site: 1000)
+def test_an_answer_above_the_limit_is_refused_before_it_is_read(simulation: Served) -> None:
+    simulation.transport.limit(lambda site: 1000)
     signed = sign(
-        world.secrets["anna"],
+        simulation.secrets["anna"],
         "anna",
-        world.challenge(),
+        simulation.challenge(),
         path=ANSWER,
-        order=sum_of(MESSAGE),
+        instruction=sum_of(MESSAGE),
         length=1001,
     )
-    assert refusal(world.request(ANSWER, signed, length=1001), "at most 1000 bytes") == 413
+    assert (
+        refusal(simulation.request(ANSWER, signed, length=1001), "at most 1000 bytes")
+        == 413
+    )
 
 
-def test_a_poll_brings_no_body(world: Served) -> None:
-    signed = sign(world.secrets["anna"], "anna", world.challenge(), length=1)
-    assert refusal(world.request(POLL, signed, length=1), "no body") == 413
+def test_a_poll_brings_no_body(simulation: Served) -> None:
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), length=1)
+    assert refusal(simulation.request(POLL, signed, length=1), "no body") == 413
 
 
-def test_a_body_that_is_not_the_signed_one_is_refused(world: Served) -> None:
+def test_a_body_that_is_not_the_signed_one_is_refused(simulation: Served) -> None:
     body = b"an answer"
     signed = sign(
-        world.secrets["anna"],
+        simulation.secrets["anna"],
         "anna",
-        world.challenge(),
+        simulation.challenge(),
         path=ANSWER,
         body=body,
-        order=sum_of(MESSAGE),
+        instruction=sum_of(MESSAGE),
     )
     assert (
-        refusal(world.request(ANSWER, signed, b"on answer"), "differs from the signed one")
+        refusal(
+            simulation.request(ANSWER, signed, b"on answer"), "differs from the signed one"
+        )
         == 400
     )
 
 
-def test_a_head_without_an_end_is_refused_when_it_is_long(world: Served) -> None:
-    answer = world.write(b"POST /fallow/1/poll HTTP/1.1\r\n", b"x-long: " + b"a" * 40_000)
+def test_a_head_without_an_end_is_refused_when_it_is_long(simulation: Served) -> None:
+    answer = simulation.write(
+        b"POST /fallow/1/poll HTTP/1.1\r\n", b"x-long: " + b"a" * 40_000
+    )
     assert status(answer) in (0, 400)
     assert len(answer) <= SHORT
 
 
-def test_bytes_that_are_no_request_are_refused(world: Served) -> None:
-    assert status(world.write(b"\x00\xff" * 500 + b"\r\n\r\n")) in (0, 400)
+def test_bytes_that_are_no_request_are_refused(simulation: Served) -> None:
+    assert status(simulation.write(b"\x00\xff" * 500 + b"\r\n\r\n")) in (0, 400)
 
 
 # -- forms of requests ---------------------------------------------------------------------
 
 
 def test_a_head_that_trickles_in_is_cut_off(
-    world: Served, monkeypatch: pytest.MonkeyPatch
+    simulation: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD", 1.0)
-    with world.connect() as connection:
+    with simulation.connect() as connection:
         begun = time.monotonic()
         is_open = True
         while is_open:
@@ -295,57 +329,61 @@ def test_a_head_that_trickles_in_is_cut_off(
 
 
 def test_a_body_that_trickles_in_is_cut_off(
-    world: Served, monkeypatch: pytest.MonkeyPatch
+    simulation: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "SECONDS", 1.0)
     body = b"a" * 1000
     signed = sign(
-        world.secrets["anna"],
+        simulation.secrets["anna"],
         "anna",
-        world.challenge(),
+        simulation.challenge(),
         path=ANSWER,
         body=body,
-        order=sum_of(MESSAGE),
+        instruction=sum_of(MESSAGE),
     )
-    assert refusal(world.write(raw(ANSWER, signed, body)[:-10]), "too slowly") == 408
+    assert refusal(simulation.write(raw(ANSWER, signed, body)[:-10]), "too slowly") == 408
 
 
 def test_a_connection_without_tls_is_cut_off(
-    world: Served, monkeypatch: pytest.MonkeyPatch
+    simulation: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HANDSHAKE", 1.0)
-    with socket.create_connection(("127.0.0.1", world.transport.port)) as silent:
+    with socket.create_connection(("127.0.0.1", simulation.transport.port)) as silent:
         assert read_all(silent) == b""
 
 
-def test_plain_http_is_not_answered(world: Served) -> None:
-    with socket.create_connection(("127.0.0.1", world.transport.port)) as plain:
+def test_plain_http_is_not_answered(simulation: Served) -> None:
+    with socket.create_connection(("127.0.0.1", simulation.transport.port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         assert b"HTTP" not in read_all(plain)
 
 
-def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
+def test_many_connections_of_strangers_keep_nobody_out(simulation: Served) -> None:
     silent = [
-        socket.create_connection(("127.0.0.1", world.transport.port))
+        socket.create_connection(("127.0.0.1", simulation.transport.port))
         for _ in range(connections.STRANGERS + 40)
     ]
     try:
         until(lambda: sum(is_closed(connection) for connection in silent) >= 40)
-        world.start_site("bert")
-        assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
+        simulation.start_site("bert")
+        assert simulation.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
         assert not all(is_closed(connection) for connection in silent)
     finally:
         for item in silent:
             item.close()
 
 
-def test_who_opens_many_connections_closes_none_of_another_network(world: Served) -> None:
+def test_who_opens_many_connections_closes_none_of_another_network(
+    simulation: Served,
+) -> None:
     """A distant site needs several round trips to sign; others connect meanwhile."""
     many = []
     try:
-        with socket.create_connection(("127.0.0.1", world.transport.port), SOON) as slow:
+        with socket.create_connection(
+            ("127.0.0.1", simulation.transport.port), SOON
+        ) as slow:
             for _ in range(connections.STRANGERS + 40):
-                many.append(connect_from("127.0.0.2", world.transport.port))
+                many.append(connect_from("127.0.0.2", simulation.transport.port))
             until(lambda: sum(is_closed(connection) for connection in many) >= 40)
             assert not is_closed(slow)
         assert not all(is_closed(connection) for connection in many)
@@ -362,27 +400,27 @@ def connect_from(address: str, port: int) -> socket.socket:
         pytest.skip(f"this machine has no {address}: {error}")
 
 
-def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -> None:
+def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(simulation: Served) -> None:
     """A TLS-terminating proxy sends requests of several sites over one connection."""
-    challenge = world.challenge()
+    challenge = simulation.challenge()
     open_ones = []
     try:
-        shared = world.connect()
+        shared = simulation.connect()
         open_ones.append(shared)
-        shared.sendall(raw(POLL, sign(world.secrets["anna"], "anna", challenge)))
+        shared.sendall(raw(POLL, sign(simulation.secrets["anna"], "anna", challenge)))
         shared.settimeout(SOON)
         output = b""
         while MESSAGE not in output:
             output += shared.recv(1000)
-        shared.sendall(raw(POLL, sign(world.secrets["bert"], "bert", challenge)))
-        until(lambda: "bert" in world.transport.online())
+        shared.sendall(raw(POLL, sign(simulation.secrets["bert"], "bert", challenge)))
+        until(lambda: "bert" in simulation.transport.online())
         for count in range(2, 3 + connections.EACH):
-            mine = world.connect()
+            mine = simulation.connect()
             open_ones.append(mine)
-            signed = sign(world.secrets["anna"], "anna", challenge, count=count)
+            signed = sign(simulation.secrets["anna"], "anna", challenge, count=count)
             mine.sendall(raw(POLL, signed))
             assert status(mine.recv(1000)) == 200
-        world.transport.send({"bert": b"for bert"})
+        simulation.transport.send({"bert": b"for bert"})
         output = b""
         while b"for bert" not in output:
             part = shared.recv(1000)
@@ -404,18 +442,18 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
-    world: Served,
+    simulation: Served,
 ) -> None:
-    challenge = world.challenge()
+    challenge = simulation.challenge()
     open_ones = []
     try:
         for count in range(1, 13):
-            connection = world.connect()
-            signed = sign(world.secrets["bert"], "bert", challenge, count=count)
+            connection = simulation.connect()
+            signed = sign(simulation.secrets["bert"], "bert", challenge, count=count)
             connection.sendall(raw(POLL, signed))
             open_ones.append(connection)
         newest = open_ones[-1]
-        world.transport.send({"bert": b"for the newest"})
+        simulation.transport.send({"bert": b"for the newest"})
         newest.settimeout(SOON)
         output = newest.recv(1000)
         while b"for the newest" not in output:
@@ -433,48 +471,48 @@ def test_an_answer_that_nobody_signed_inside_is_passed_on_for_the_coordinator_to
     tmp_path: Path,
 ) -> None:
     """The transport does not open messages; the coordinator verifies their signatures."""
-    with served(tmp_path) as world:
-        world.start_site("anna", handle=lambda message: b"no envelope at all")
-        assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
+    with served(tmp_path) as simulation:
+        simulation.start_site("anna", handle=lambda message: b"no envelope at all")
+        assert simulation.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
         # it is requested again in the same words
-        assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
+        assert simulation.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
 
 
 def test_an_order_is_answered_once(tmp_path: Path) -> None:
-    with served(tmp_path) as world:
-        world.transport.send({"anna": MESSAGE})
-        challenge = world.challenge()
+    with served(tmp_path) as simulation:
+        simulation.transport.send({"anna": MESSAGE})
+        challenge = simulation.challenge()
         answers = []
         for count in (1, 2):
             body = b"answer %d" % count
             signed = sign(
-                world.secrets["anna"],
+                simulation.secrets["anna"],
                 "anna",
                 challenge,
                 path=ANSWER,
                 count=count,
                 body=body,
-                order=sum_of(MESSAGE),
+                instruction=sum_of(MESSAGE),
             )
-            with world.connect() as connection:
+            with simulation.connect() as connection:
                 connection.sendall(raw(ANSWER, signed, body))
                 answers.append(status(connection.recv(1000)))
         assert answers == [204, 410]
-        assert world.transport.receive(1.0) == [("anna", b"answer 1")]
-        assert world.transport.receive(0.2) == []
+        assert simulation.transport.receive(1.0) == [("anna", b"answer 1")]
+        assert simulation.transport.receive(0.2) == []
 
 
-def test_a_hostile_site_is_no_obstacle_to_another_one(world: Served) -> None:
-    challenge = world.challenge()
+def test_a_hostile_site_is_no_obstacle_to_another_one(simulation: Served) -> None:
+    challenge = simulation.challenge()
     for count in range(30):
         body = b"a" * 100
         signed = sign(
-            world.secrets["bert"],
+            simulation.secrets["bert"],
             "bert",
             challenge,
             path=ANSWER,
             count=count + 1,
             body=body,
-            order=sum_of(MESSAGE),
+            instruction=sum_of(MESSAGE),
         )
-        assert status(world.request(ANSWER, signed, body)) == 410
+        assert status(simulation.request(ANSWER, signed, body)) == 410

@@ -38,12 +38,12 @@ from tests.transport.https.served import (
     until,
 )
 
-WorldOf = Callable[[Path], AbstractContextManager[Served]]
-"""Function that serves a world; tests that take one also run in `fallow-nvflare`."""
+SimulationOf = Callable[[Path], AbstractContextManager[Served]]
+"""Function that serves a simulation; tests that take one also run in `fallow-nvflare`."""
 
 
 @pytest.fixture
-def environment_of() -> WorldOf:
+def environment_of() -> SimulationOf:
     return served
 
 
@@ -51,27 +51,27 @@ def environment_of() -> WorldOf:
 
 
 def test_each_site_gets_its_own_message_and_brings_its_own_answer(
-    tmp_path: Path, environment_of: WorldOf
+    tmp_path: Path, environment_of: SimulationOf
 ) -> None:
-    with environment_of(tmp_path) as world:
-        for name in world.secrets:
-            world.start_site(name)
+    with environment_of(tmp_path) as simulation:
+        for name in simulation.secrets:
+            simulation.start_site(name)
         for size in (1, 1000, 1 << 20):
             messages = {"anna": b"a" * size, "bert": b"b" * size}
             wanted = {name: b"echo:" + message for name, message in messages.items()}
-            assert world.ask(messages) == wanted
+            assert simulation.ask(messages) == wanted
 
 
 def test_a_message_waits_for_a_site_that_is_not_there_yet(
-    tmp_path: Path, environment_of: WorldOf
+    tmp_path: Path, environment_of: SimulationOf
 ) -> None:
-    with environment_of(tmp_path) as world:
-        world.transport.send({"anna": b"early"})
-        assert world.transport.receive(0.1) == []
-        assert world.transport.online() == set()
-        world.start_site("anna")
-        assert world.answers({"anna"}) == {"anna": b"echo:early"}
-        assert world.transport.online() == {"anna"}
+    with environment_of(tmp_path) as simulation:
+        simulation.transport.send({"anna": b"early"})
+        assert simulation.transport.receive(0.1) == []
+        assert simulation.transport.online() == set()
+        simulation.start_site("anna")
+        assert simulation.answers({"anna"}) == {"anna": b"echo:early"}
+        assert simulation.transport.online() == {"anna"}
 
 
 def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
@@ -86,20 +86,20 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
             assert may_end.wait(SOON)
         return echo(message)
 
-    with served(tmp_path) as world:
-        node = world.start_site("anna", handle)
-        world.transport.send({"anna": b"slow"})
+    with served(tmp_path) as simulation:
+        node = simulation.start_site("anna", handle)
+        simulation.transport.send({"anna": b"slow"})
         assert begun.wait(SOON)
-        world.transport.send({"anna": b"newer"})
-        until(lambda: "anna" in world.transport.online())  # also while it works
+        simulation.transport.send({"anna": b"newer"})
+        until(lambda: "anna" in simulation.transport.online())  # also while it works
         may_end.set()
-        assert world.answers({"anna"}) == {"anna": b"echo:newer"}
-        assert world.transport.receive(0.2) == []
+        assert simulation.answers({"anna"}) == {"anna": b"echo:newer"}
+        assert simulation.transport.receive(0.2) == []
         assert node.problem is None
 
 
 def test_a_site_that_ended_amid_its_work_gets_the_message_again(
-    tmp_path: Path, environment_of: WorldOf
+    tmp_path: Path, environment_of: SimulationOf
 ) -> None:
     begun = threading.Event()
     never = threading.Event()
@@ -109,13 +109,13 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(
         never.wait(SOON)
         return b"nobody hears this"
 
-    with environment_of(tmp_path) as world:
-        world.start_site("anna", hang)
-        world.transport.send({"anna": b"order"})
+    with environment_of(tmp_path) as simulation:
+        simulation.start_site("anna", hang)
+        simulation.transport.send({"anna": b"order"})
         assert begun.wait(SOON)
-        world.stop_site("anna")
-        world.start_site("anna")
-        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+        simulation.stop_site("anna")
+        simulation.start_site("anna")
+        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
         never.set()
 
 
@@ -130,67 +130,69 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
             raise RuntimeError("row 17: Anna Meier")
         return echo(message)
 
-    with served(tmp_path) as world:
-        node = world.start_site("anna", handle)
-        world.transport.send({"anna": b"order"})
+    with served(tmp_path) as simulation:
+        node = simulation.start_site("anna", handle)
+        simulation.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None or len(tries) > 1)
         assert "Meier" not in str(node.problem)
-        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
         assert tries == [b"order", b"order"]
         until(lambda: node.problem is None)
 
 
 def test_another_process_of_the_coordinator_takes_over_at_the_same_address(
-    tmp_path: Path, environment_of: WorldOf
+    tmp_path: Path, environment_of: SimulationOf
 ) -> None:
-    with environment_of(tmp_path) as world:
-        world.start_site("anna")
-        assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
-        keys = {name: verify_key(secret) for name, secret in world.secrets.items()}
-        listening = Listening(world.address, world.tls)
-        world.transport.close()
-        world.transport = HttpsTransport(listening, STUDY, keys).start()
+    with environment_of(tmp_path) as simulation:
+        simulation.start_site("anna")
+        assert simulation.ask({"anna": b"one"}) == {"anna": b"echo:one"}
+        keys = {name: verify_key(secret) for name, secret in simulation.secrets.items()}
+        listening = Listening(simulation.address, simulation.tls)
+        simulation.transport.close()
+        simulation.transport = HttpsTransport(listening, STUDY, keys).start()
         try:
-            assert world.transport.wait_until_there(SOON)
-            assert world.ask({"anna": b"two"}, 60.0) == {"anna": b"echo:two"}
+            assert simulation.transport.wait_until_there(SOON)
+            assert simulation.ask({"anna": b"two"}, 60.0) == {"anna": b"echo:two"}
         finally:
-            world.transport.close()
+            simulation.transport.close()
 
 
 def test_a_site_that_was_restarted_goes_on_from_its_newest_count(tmp_path: Path) -> None:
-    with served(tmp_path) as world:
-        world.transport.send({"anna": b"one"})
-        signed = sign(world.secrets["anna"], "anna", world.challenge(), count=WINDOW)
-        assert status(world.request(POLL, signed)) == 200
-        world.start_site("anna")
-        assert world.answers({"anna"}) == {"anna": b"echo:one"}
+    with served(tmp_path) as simulation:
+        simulation.transport.send({"anna": b"one"})
+        signed = sign(
+            simulation.secrets["anna"], "anna", simulation.challenge(), count=WINDOW
+        )
+        assert status(simulation.request(POLL, signed)) == 200
+        simulation.start_site("anna")
+        assert simulation.answers({"anna"}) == {"anna": b"echo:one"}
 
 
 def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
-    tmp_path: Path, environment_of: WorldOf
+    tmp_path: Path, environment_of: SimulationOf
 ) -> None:
-    with environment_of(tmp_path) as world:
-        node = world.start_site("anna", lambda message: bytes(2000))
-        world.start_site("bert")
-        world.transport.limit(lambda site: 1000)
-        assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
-        world.transport.send({"anna": b"order"})
+    with environment_of(tmp_path) as simulation:
+        node = simulation.start_site("anna", lambda message: bytes(2000))
+        simulation.start_site("bert")
+        simulation.transport.limit(lambda site: 1000)
+        assert simulation.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
+        simulation.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None)
         assert "a reply of this site has at most 1000 bytes" in str(node.problem)
-        world.transport.limit(allow_largest)
-        assert world.answers({"anna"}) == {"anna": bytes(2000)}
+        simulation.transport.limit(allow_largest)
+        assert simulation.answers({"anna"}) == {"anna": bytes(2000)}
 
 
 def test_a_site_that_has_gone_counts_as_gone_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fallow.transport.https.mailbox.GONE", 0.5)
-    with served(tmp_path) as world:
-        world.start_site("anna")
-        until(lambda: world.transport.online() == {"anna"})
-        world.stop_site("anna")
-        until(lambda: not world.transport.online())
-        assert world.transport.online() == set()
+    with served(tmp_path) as simulation:
+        simulation.start_site("anna")
+        until(lambda: simulation.transport.online() == {"anna"})
+        simulation.stop_site("anna")
+        until(lambda: not simulation.transport.online())
+        assert simulation.transport.online() == set()
 
 
 def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
@@ -216,9 +218,11 @@ def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
 # -- authentication ------------------------------------------------------------------------
 
 
-def site_of(world: Served, calling: ConnectionSettings, name: str = "anna") -> HttpsNode:
-    node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
-    world.nodes[name] = node
+def site_of(
+    simulation: Served, calling: ConnectionSettings, name: str = "anna"
+) -> HttpsNode:
+    node = HttpsNode(calling, name, STUDY, simulation.secrets[name], echo)
+    simulation.nodes[name] = node
     node.start()
     return node
 
@@ -227,72 +231,70 @@ def test_a_site_talks_to_no_machine_that_another_authority_vouches_for(
     tmp_path: Path,
 ) -> None:
     other = new_tls(tmp_path / "other")
-    with served(tmp_path) as world:
-        world.transport.send({"anna": b"order"})
-        node = site_of(world, ConnectionSettings(world.address, other.authority))
+    with served(tmp_path) as simulation:
+        simulation.transport.send({"anna": b"order"})
+        node = site_of(simulation, ConnectionSettings(simulation.address, other.authority))
         until(lambda: node.problem is not None)
         assert "did not present a certificate for that address" in str(node.problem)
         assert str(other.authority) in str(node.problem)
-        assert world.transport.receive(0.5) == []
+        assert simulation.transport.receive(0.5) == []
 
 
 def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinned = new_tls(tmp_path / "pinned")
-    with served(tmp_path) as world:
+    with served(tmp_path) as simulation:
         # the system trusts the issuer of this machine's certificate
-        monkeypatch.setenv("SSL_CERT_FILE", str(world.tls.authority))
-        world.transport.send({"anna": b"order"})
-        node = site_of(world, ConnectionSettings(world.address, pinned.authority))
+        monkeypatch.setenv("SSL_CERT_FILE", str(simulation.tls.authority))
+        simulation.transport.send({"anna": b"order"})
+        node = site_of(simulation, ConnectionSettings(simulation.address, pinned.authority))
         until(lambda: node.problem is not None)
         assert "did not present a certificate for that address" in str(node.problem)
-        world.stop_site("anna")
+        simulation.stop_site("anna")
 
         # shows that the system trusts the certificate
-        site_of(world, ConnectionSettings(world.address))
-        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+        site_of(simulation, ConnectionSettings(simulation.address))
+        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
 
 
 def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
     tmp_path: Path,
 ) -> None:
-    with served(tmp_path) as world:
-        address = (
-            f"127.0.0.2:{world.transport.port}"  # also this machine, but in no certificate
-        )
-        world.transport.send({"anna": b"order"})
-        node = site_of(world, ConnectionSettings(address, world.tls.authority))
+    with served(tmp_path) as simulation:
+        address = f"127.0.0.2:{simulation.transport.port}"  # also this machine, but in no certificate
+        simulation.transport.send({"anna": b"order"})
+        node = site_of(simulation, ConnectionSettings(address, simulation.tls.authority))
         until(lambda: node.problem is not None)
-        assert world.transport.receive(0.5) == []
+        assert simulation.transport.receive(0.5) == []
 
 
 def test_without_an_authority_only_those_of_the_system_count(tmp_path: Path) -> None:
-    with served(tmp_path) as world:
-        node = site_of(world, ConnectionSettings(world.address))
+    with served(tmp_path) as simulation:
+        node = site_of(simulation, ConnectionSettings(simulation.address))
         until(lambda: node.problem is not None)
         assert "from the authority in this system" in str(node.problem)
 
 
 def test_with_mutual_tls_a_site_without_a_certificate_is_not_heard(tmp_path: Path) -> None:
     clients = new_tls(tmp_path / "clients")
-    with served(tmp_path, clients=clients.authority) as world:
-        calling = ConnectionSettings(world.address, world.tls.authority)
-        node = site_of(world, calling)
-        world.transport.send({"anna": b"order"})
+    with served(tmp_path, clients=clients.authority) as simulation:
+        calling = ConnectionSettings(simulation.address, simulation.tls.authority)
+        node = site_of(simulation, calling)
+        simulation.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None)
-        assert world.transport.receive(0.5) == []
+        assert simulation.transport.receive(0.5) == []
         assert "own_certificate" in str(node.problem)
-        world.stop_site("anna")
+        simulation.stop_site("anna")
 
         strange = new_tls(tmp_path / "strange")
-        node = site_of(world, with_own(calling, strange))
+        node = site_of(simulation, with_own(calling, strange))
         until(lambda: node.problem is not None)
-        assert world.transport.receive(0.5) == []
-        world.stop_site("anna")
+        assert simulation.transport.receive(0.5) == []
+        simulation.stop_site("anna")
 
-        site_of(world, with_own(calling, clients))
-        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+        site_of(simulation, with_own(calling, clients))
+        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
 
 
 def with_own(calling: ConnectionSettings, own: Tls) -> ConnectionSettings:
@@ -320,25 +322,25 @@ def test_without_tls_nothing_is_served_to_other_machines(address: str) -> None:
 
 
 def test_a_site_that_is_not_admitted_reads_so(tmp_path: Path) -> None:
-    with served(tmp_path, sites=("anna",)) as world:
-        world.secrets = {**world.secrets, "carl": new_signing_key()}
-        node = world.start_site("carl")
+    with served(tmp_path, sites=("anna",)) as simulation:
+        simulation.secrets = {**simulation.secrets, "carl": new_signing_key()}
+        node = simulation.start_site("carl")
         until(lambda: node.problem is not None)
         assert "site carl is not admitted" in str(node.problem)
         assert "send join.json" in str(node.problem)
 
 
 def test_a_revoked_site_is_turned_away_at_once(
-    tmp_path: Path, environment_of: WorldOf
+    tmp_path: Path, environment_of: SimulationOf
 ) -> None:
-    with environment_of(tmp_path) as world:
-        node = world.start_site("anna")
-        world.start_site("bert")
-        assert world.ask({"anna": b"one", "bert": b"one"}).keys() == {"anna", "bert"}
-        world.transport.revoke("anna")  # while it waits for a message
+    with environment_of(tmp_path) as simulation:
+        node = simulation.start_site("anna")
+        simulation.start_site("bert")
+        assert simulation.ask({"anna": b"one", "bert": b"one"}).keys() == {"anna", "bert"}
+        simulation.transport.revoke("anna")  # while it waits for a message
         until(lambda: node.problem is not None)
         assert "site anna is not admitted" in str(node.problem)
-        assert world.ask({"bert": b"two"}) == {"bert": b"echo:two"}
+        assert simulation.ask({"bert": b"two"}) == {"bert": b"echo:two"}
 
 
 def test_a_revoked_site_cannot_answer_the_message_that_it_has(tmp_path: Path) -> None:
@@ -350,17 +352,17 @@ def test_a_revoked_site_cannot_answer_the_message_that_it_has(tmp_path: Path) ->
         revoked.wait(SOON)
         return echo(message)
 
-    with served(tmp_path) as world:
-        node = world.start_site("anna", wait)
-        world.start_site("bert")
-        world.transport.send({"anna": b"order"})
+    with served(tmp_path) as simulation:
+        node = simulation.start_site("anna", wait)
+        simulation.start_site("bert")
+        simulation.transport.send({"anna": b"order"})
         assert begun.wait(SOON)
-        world.transport.revoke("anna")
-        until(lambda: not world.transport._app.keys.keys() & {"anna"})
+        simulation.transport.revoke("anna")
+        until(lambda: not simulation.transport._app.keys.keys() & {"anna"})
         revoked.set()
         until(lambda: node.problem is not None)
-        assert world.ask({"bert": b"two"}) == {"bert": b"echo:two"}
-        assert world.transport.receive(1.0) == []
+        assert simulation.ask({"bert": b"two"}) == {"bert": b"echo:two"}
+        assert simulation.transport.receive(1.0) == []
 
 
 def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
@@ -522,12 +524,16 @@ def tunnel(is_open: bool = True) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def test_a_proxy_carries_what_it_cannot_read(tmp_path: Path) -> None:
-    with served(tmp_path) as world, tunnel() as (proxy, seen):
-        calling = ConnectionSettings(world.address, world.tls.authority, proxy=proxy)
-        site_of(world, calling)
-        assert world.ask({"anna": b"a secret order"}) == {"anna": b"echo:a secret order"}
-        world.stop_site("anna")
-    assert seen[0].startswith(f"CONNECT {world.address} HTTP/1.1".encode())
+    with served(tmp_path) as simulation, tunnel() as (proxy, seen):
+        calling = ConnectionSettings(
+            simulation.address, simulation.tls.authority, proxy=proxy
+        )
+        site_of(simulation, calling)
+        assert simulation.ask({"anna": b"a secret order"}) == {
+            "anna": b"echo:a secret order"
+        }
+        simulation.stop_site("anna")
+    assert seen[0].startswith(f"CONNECT {simulation.address} HTTP/1.1".encode())
     passed = b"".join(seen[1:])
     assert len(passed) > 1000
     assert b"secret order" not in passed
@@ -601,9 +607,10 @@ def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
 
 
 def test_a_proxy_that_refuses_is_named(tmp_path: Path) -> None:
-    with served(tmp_path) as world, tunnel(is_open=False) as (proxy, _):
+    with served(tmp_path) as simulation, tunnel(is_open=False) as (proxy, _):
         node = site_of(
-            world, ConnectionSettings(world.address, world.tls.authority, proxy=proxy)
+            simulation,
+            ConnectionSettings(simulation.address, simulation.tls.authority, proxy=proxy),
         )
         until(lambda: node.problem is not None)
         assert "the proxy between this site and" in str(node.problem)
@@ -616,11 +623,11 @@ def test_the_environment_names_a_proxy_but_never_for_this_machine() -> None:
 
 
 def test_a_site_ends_within_moments(tmp_path: Path) -> None:
-    with served(tmp_path) as world:
-        world.start_site("anna")
-        until(lambda: world.transport.online() == {"anna"})
+    with served(tmp_path) as simulation:
+        simulation.start_site("anna")
+        until(lambda: simulation.transport.online() == {"anna"})
         begun = time.monotonic()
-        world.stop_site("anna")
+        simulation.stop_site("anna")
         assert time.monotonic() - begun < 3.0
 
 

@@ -129,7 +129,10 @@ class SocketNode:
         at = self._stack.enter_context(private_socket(folder))
         self._node = make_node(at)
         self._server = Thread(
-            target=serve_socket, args=(at, handle, self._ended), name="orders", daemon=True
+            target=serve_socket,
+            args=(at, handle, self._ended),
+            name="label_counts",
+            daemon=True,
         )
 
     @property

@@ -107,8 +107,8 @@ def read_audit_log(folder: Path) -> tuple[AuditLog, bytes]:
     if find_kind(folder) == SETTINGS:
         site = SiteFolder.open(folder)
         return read_site_audit_log(site), site.keys.sign
-    office = CoordinatorFolder.open(folder)
-    return read_coordinator_audit_log(office), office.secret
+    coordinator_folder = CoordinatorFolder.open(folder)
+    return read_coordinator_audit_log(coordinator_folder), coordinator_folder.secret
 
 
 def read_site_audit_log(folder: SiteFolder) -> AuditLog:
@@ -177,20 +177,20 @@ def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
 
 def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
     """Return the entries about sites that were left out or removed."""
-    path = StudyRun(str(agreement.recipe.strategy), agreement.seed).folder(folder)
-    if not (path / "journal.sqlite").exists():
+    path = StudyRun(str(agreement.config.strategy), agreement.seed).folder(folder)
+    if not (path / "event_log.sqlite").exists():
         return []
     entries: list[Entry] = []
-    with closing(EventLog(path / "journal.sqlite", is_durable=True)) as journal:
-        run = journal.read_note("run") or ""
-        for absence in load_absences(journal):
+    with closing(EventLog(path / "event_log.sqlite", is_durable=True)) as event_log:
+        run = event_log.read_note("run") or ""
+        for absence in load_absences(event_log):
             entry = _empty("absent")
             entry["time"] = absence.at
             entry["party"] = absence.site
             entry["run"] = run
             entry["exchange"] = str(absence.key)
             entries.append(entry)
-        for site, since in load_left(journal).items():
+        for site, since in load_left(event_log).items():
             entry = _empty("left out")
             entry["time"] = since
             entry["party"] = site

@@ -56,9 +56,9 @@ class Absence:
     at: str
 
 
-def load_absences(journal: EventLog) -> list[Absence]:
+def load_absences(event_log: EventLog) -> list[Absence]:
     """Return the sites left out of rounds and queries of a run, oldest first."""
-    lines = json.loads(journal.read_note(ABSENT) or "[]")
+    lines = json.loads(event_log.read_note(ABSENT) or "[]")
     return [Absence(line["site"], read_key(line["key"]), line["at"]) for line in lines]
 
 
@@ -74,24 +74,24 @@ class Revocation:
     step: str
 
 
-def load_left(journal: EventLog) -> dict[SiteId, str]:
+def load_left(event_log: EventLog) -> dict[SiteId, str]:
     """Return the sites removed from the study and the time of removal as ISO text."""
-    left: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
-    for site, revocation in load_revocations(journal).items():
-        if journal.load_step(revocation.step) is not None:
+    left: dict[SiteId, str] = json.loads(event_log.read_note(LEFT) or "{}")
+    for site, revocation in load_revocations(event_log).items():
+        if event_log.load_step(revocation.step) is not None:
             left[site] = revocation.at
     return left
 
 
-def load_revocations(journal: EventLog) -> dict[SiteId, Revocation]:
+def load_revocations(event_log: EventLog) -> dict[SiteId, Revocation]:
     """Return the sites whose keys were revoked during a step."""
-    lines = json.loads(journal.read_note(REVOKED) or "{}")
+    lines = json.loads(event_log.read_note(REVOKED) or "{}")
     return {site: Revocation(**line) for site, line in lines.items()}
 
 
-def find_absent(journal: EventLog, key: ExchangeKey) -> set[SiteId]:
+def find_absent(event_log: EventLog, key: ExchangeKey) -> set[SiteId]:
     """Return the sites that are left out of a round or query."""
-    return {absence.site for absence in load_absences(journal) if absence.key == key}
+    return {absence.site for absence in load_absences(event_log) if absence.key == key}
 
 
 def describe_key(key: ExchangeKey) -> str:
@@ -130,7 +130,7 @@ def describe_key(key: ExchangeKey) -> str:
 
 
 def leave_out(
-    journal: EventLog,
+    event_log: EventLog,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
     *,
@@ -144,13 +144,13 @@ def leave_out(
     needs the sites.
     """
     position = _find_place(key)
-    _check_place(journal, agreement, contracts, position, sites)
-    absences = [*load_absences(journal), *(Absence(site, position, at) for site in sites)]
-    with journal.transaction():
-        journal.note(ABSENT, json.dumps([asdict(absence) for absence in absences]))
-        of_place = [name for name in journal.exchanges() if _is_within(name, position)]
-        journal.take_back(of_place)
-        repeat_instruction(journal, position.phase_name)
+    _check_place(event_log, agreement, contracts, position, sites)
+    absences = [*load_absences(event_log), *(Absence(site, position, at) for site in sites)]
+    with event_log.transaction():
+        event_log.note(ABSENT, json.dumps([asdict(absence) for absence in absences]))
+        of_place = [name for name in event_log.exchanges() if _is_within(name, position)]
+        event_log.take_back(of_place)
+        repeat_instruction(event_log, position.phase_name)
 
 
 def _find_place(key: ExchangeKey) -> ExchangeKey:
@@ -174,7 +174,7 @@ def _is_within(key: ExchangeKey, position: ExchangeKey) -> bool:
 
 
 def _check_place(
-    journal: EventLog,
+    event_log: EventLog,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
     position: ExchangeKey,
@@ -192,7 +192,7 @@ def _check_place(
         raise ValueError(
             f"{owner.title} needs every site in every round, so no reply can be left out"
         )
-    removed = {*find_absent(journal, position), *load_left(journal), *sites}
+    removed = {*find_absent(event_log, position), *load_left(event_log), *sites}
     stay = len(agreement.sites) - len(removed)
     if stay < owner.cohort:
         raise ValueError(
@@ -201,32 +201,32 @@ def _check_place(
         )
 
 
-def repeat_instruction(journal: EventLog, phase: str) -> None:
+def repeat_instruction(event_log: EventLog, phase: str) -> None:
     """Repeat a phase such as ``0/train`` under keys that no site has seen."""
     name = f"{AGAIN}{phase}"
-    journal.note(name, str(int(journal.read_note(name) or 0) + 1))
+    event_log.note(name, str(int(event_log.read_note(name) or 0) + 1))
 
 
 # -- discarding the exchange that stopped the server side ----------------------------------
 
 
-def discard_last_reply(journal: EventLog) -> ExchangeKey | None:
+def discard_last_reply(event_log: EventLog) -> ExchangeKey | None:
     """Discard the last recorded exchange because the server side failed on its content.
 
     Returns its key, or None if there is none. The exchange is repeated under a new key.
     """
-    recorded = journal.exchanges()
+    recorded = event_log.exchanges()
     if not recorded or recorded[-1].phase == "hello":
         return None
     key = recorded[-1]
-    with journal.transaction():
-        journal.take_back([key])
-        repeat_instruction(journal, key.phase_name)
-        before: Tree = json.loads(journal.read_note(BEFORE) or "{}")
+    with event_log.transaction():
+        event_log.take_back([key])
+        repeat_instruction(event_log, key.phase_name)
+        before: Tree = json.loads(event_log.read_note(BEFORE) or "{}")
         # discard the effects of that exchange at the sites as well
         if before.get("key") == str(key):
             for site, counted in before["counted"].items():
-                journal.note(f"counted/{site}", counted)
+                event_log.note(f"counted/{site}", counted)
     return key
 
 
@@ -243,7 +243,7 @@ def can_advance(agreement: Agreement, key: ExchangeKey, absent: Iterable[SiteId]
 
     A study starts with all sites. Masked exchanges restart automatically.
     """
-    if key.phase == "hello" or agreement.recipe.privacy.secure_sum:
+    if key.phase == "hello" or agreement.config.privacy.secure_sum:
         return False
     return explain_too_few(agreement, absent) is None
 
@@ -252,7 +252,7 @@ def explain_too_few(agreement: Agreement, absent: Iterable[SiteId]) -> str | Non
     """Explain why a study cannot proceed without some sites, or return None if it can."""
     stay = len(agreement.sites) - len(set(absent))
     least = agreement.waits.quorum or 1
-    if agreement.recipe.privacy.secure_sum:
+    if agreement.config.privacy.secure_sum:
         least = max(least, SMALLEST)
     if stay >= least:
         return None
@@ -263,7 +263,7 @@ def explain_too_few(agreement: Agreement, absent: Iterable[SiteId]) -> str | Non
 
 
 def revoke(
-    journal: EventLog,
+    event_log: EventLog,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
     *,
@@ -286,7 +286,7 @@ def revoke(
             "sites: admit new keys with --replace, or agree on a new study without "
             "it"
         )
-    absent = {*load_left(journal), *load_revocations(journal), *sites}
+    absent = {*load_left(event_log), *load_revocations(event_log), *sites}
     too_few = explain_too_few(agreement, absent)
     if too_few is not None:
         raise RunHalted(f"the keys of {names} were revoked: {too_few}")
@@ -299,25 +299,25 @@ def revoke(
             )
     step = key.phase_name
     has_tasks = any(
-        name.step == "ask" and name.phase_name == step for name in journal.exchanges()
+        name.step == "ask" and name.phase_name == step for name in event_log.exchanges()
     )
-    if has_tasks or agreement.recipe.privacy.secure_sum:
-        revoked = load_revocations(journal) | dict.fromkeys(sites, Revocation(at, step))
+    if has_tasks or agreement.config.privacy.secure_sum:
+        revoked = load_revocations(event_log) | dict.fromkeys(sites, Revocation(at, step))
         lines = {site: asdict(revocation) for site, revocation in revoked.items()}
-        with journal.transaction():
-            journal.note(REVOKED, json.dumps(lines))
+        with event_log.transaction():
+            event_log.note(REVOKED, json.dumps(lines))
     else:
-        leave(journal, sites, at, key)
+        leave(event_log, sites, at, key)
 
 
-def leave(journal: EventLog, sites: Iterable[SiteId], at: str, key: ExchangeKey) -> None:
+def leave(event_log: EventLog, sites: Iterable[SiteId], at: str, key: ExchangeKey) -> None:
     """Remove sites from the rest of the study.
 
     The open step, in which the exchange ``key`` waited for them, is repeated.
     """
-    with journal.transaction():
-        journal.note(LEFT, json.dumps(load_left(journal) | dict.fromkeys(sites, at)))
-        recorded = journal.exchanges()
-        journal.take_back(recorded)
+    with event_log.transaction():
+        event_log.note(LEFT, json.dumps(load_left(event_log) | dict.fromkeys(sites, at)))
+        recorded = event_log.exchanges()
+        event_log.take_back(recorded)
         for phase in sorted({name.phase_name for name in [key, *recorded]}):
-            repeat_instruction(journal, phase)
+            repeat_instruction(event_log, phase)

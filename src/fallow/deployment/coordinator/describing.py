@@ -16,7 +16,7 @@ from fallow.storage.files import write_json
 
 def explain_no_description(agreement: Agreement) -> str | None:
     """Explain why the data of a study cannot be described, or return None."""
-    if agreement.recipe.privacy.epsilon is None:
+    if agreement.config.privacy.epsilon is None:
         return None
     return (
         "the study adds noise to counts (privacy.epsilon), and a description would send exact "
@@ -29,13 +29,13 @@ def describe_sites(sites: RemoteEnvironment, folder: Path) -> None:
 
     Raises StorageError if the study has begun, or adds noise to counts.
     """
-    journal = sites.journal
-    done = journal.load_step(DESCRIBE.phase_name)
+    event_log = sites.event_log
+    done = event_log.load_step(DESCRIBE.phase_name)
     if done is None:
         why = explain_no_description(sites.agreement)
         first = {HELLO.phase, DESCRIBE.phase}
-        is_later = any(key.phase not in first for key in journal.exchanges())
-        if is_later or set(journal.steps()) > {HELLO.phase_name}:
+        is_later = any(key.phase not in first for key in event_log.exchanges())
+        if is_later or set(event_log.steps()) > {HELLO.phase_name}:
             why = (
                 "the study has begun, and its data are described before; describe them in a new "
                 "folder"
@@ -46,15 +46,15 @@ def describe_sites(sites: RemoteEnvironment, folder: Path) -> None:
         method = sites.methods["describe"]
         ask = Ask(
             channel=sites.channel,
-            journal=journal,
+            event_log=event_log,
             disclosure=shown,
             key=DESCRIBE,
             owner=DESCRIBE.step,
-            reveals=method.contract.verbs,
+            reveals=method.contract.disclosures,
             masking=sites.masking,
         )
         facts = method.describe(ask)
-        done = journal.finish(
+        done = event_log.finish(
             DESCRIBE.phase_name, {"facts": dict(facts), "revealed": shown.rows()}
         )
     write_json(folder / FILE, done["facts"])

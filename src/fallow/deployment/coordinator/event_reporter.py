@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
+from fallow.configs.papers import load_papers
 from fallow.core.events import Event, EventHandler, is_progress
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.agreement import Agreement
@@ -20,7 +21,6 @@ from fallow.deployment.coordinator.absences import (
 )
 from fallow.deployment.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
 from fallow.deployment.coordinator.live import LABELING, StatusFile, read_last, utc
-from fallow.recipes.papers import load_papers
 from fallow.storage.errors import StorageError, sentence
 
 SELDOM = 30.0  # seconds between report pages during labeling
@@ -53,7 +53,7 @@ class EventReporter:
 
     def begin(self) -> None:
         """Restore the stored state at the start of the coordinator."""
-        recipe = self.agreement.recipe
+        config = self.agreement.config
         before = read_last(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
             known = before["sites"].get(site, {})
@@ -65,8 +65,8 @@ class EventReporter:
             pid=os.getpid(),
             started=utc(self.live.clock()),
             phase="registering sites",
-            cycles=recipe.cycles,
-            rounds=recipe.rounds,
+            cycles=config.cycles,
+            rounds=config.rounds,
             name=self.agreement.name,
         )
         self._away = set(self.agreement.sites)

@@ -30,7 +30,7 @@ from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.privacy.signing import KEY, new_signing_key, verify_key
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, write_json, write_whole, writing
 from fallow.transport.address import (
@@ -55,7 +55,7 @@ class StudyPlan:
     """Input from which `CoordinatorFolder.create` builds an agreement."""
 
     name: str
-    recipe: Recipe
+    config: ExperimentConfig
     schema: Schema
     sites: tuple[SiteId, ...]
     seed: int = 0
@@ -72,10 +72,10 @@ class StudyPlan:
         """
         names = self.names
         sites = tuple(sorted(self.sites))
-        recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
+        config = at_sites(self.config, self.name, len(sites), self.schema)
         result = Agreement(
             name=self.name,
-            recipe=recipe,
+            config=config,
             schema=self.schema,
             sites=sites,
             coordinator=key,
@@ -101,7 +101,7 @@ class StudyPlan:
         Raises ValueError for a class that no installed distribution provides.
         """
         with explain_errors(f"{self.name}: "):
-            names = list(named_classes(self.recipe).values())
+            names = list(named_classes(self.config).values())
             if self.transport not in FACTORIES:
                 check_transport(self.transport, OWN, "federation.transport")
                 names.append(require_extension(TRANSPORT, self.transport))

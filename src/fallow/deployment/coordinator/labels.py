@@ -36,7 +36,7 @@ class LabelWait:
     """
 
     sites: LabelCounter
-    journal: EventLog
+    event_log: EventLog
     control: Control
     seconds: float  # time for annotators
     notify: EventHandler = ignore_event
@@ -46,12 +46,12 @@ class LabelWait:
     def deadline(self, step: ExchangeKey) -> str:
         """Return the deadline for the labels of a step as ISO text."""
         name = f"deadline/{step.step_name}"
-        result = self.journal.read_note(name)
+        result = self.event_log.read_note(name)
         if result is None:
             result = utc(self.clock() + self.seconds)
             self.control.forget("advance")  # a request for an earlier step
-            with self.journal.transaction():
-                self.journal.note(name, result)
+            with self.event_log.transaction():
+                self.event_log.note(name, result)
         return result
 
     def wait(self, step: ExchangeKey, asked: Mapping[SiteId, int]) -> str:
@@ -60,13 +60,13 @@ class LabelWait:
         The reason is one of `Ended`. A site that cannot be reached counts as not done.
         """
         name = f"ended/{step.step_name}"
-        result = self.journal.read_note(name)
+        result = self.event_log.read_note(name)
         if result is None:
             while (why := self._why_over(step, asked)) is None:
                 self.control.pause(self.every)
             result = why
-            with self.journal.transaction():
-                self.journal.note(name, result)
+            with self.event_log.transaction():
+                self.event_log.note(name, result)
         self.notify(
             {
                 "event": "labeled",

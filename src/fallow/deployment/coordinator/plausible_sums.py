@@ -43,24 +43,28 @@ class PlausibleSums:
     notify: EventHandler
     failed: list[str] = field(default_factory=list)
 
-    def check(self, sites: Sequence[SiteId], verb: str) -> None:
+    def check(self, sites: Sequence[SiteId], function: str) -> None:
         """Raise Halted if too few sites are left for secure aggregation."""
-        self.inner.check(sites, verb)
+        self.inner.check(sites, function)
 
     def total(
-        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
+        self,
+        answers: Mapping[SiteId, Answer],
+        owner: str,
+        function: str,
+        bound: float | None,
     ) -> Answer:
         """Return the aggregates.
 
         Raises Implausible for impossible aggregates, and Halted after too many attempts.
         """
-        result = self.inner.total(answers, owner, verb, bound)
-        why = self.find_fault(result, sorted(answers), owner, verb, bound)
+        result = self.inner.total(answers, owner, function, bound)
+        why = self.find_fault(result, sorted(answers), owner, function, bound)
         if why is None:
             return result
         self.failed.append(why)
         annotator = ", ".join(sorted(answers))
-        output = f"the aggregate of {verb!r} over {annotator} is impossible: {why}"
+        output = f"the aggregate of {function!r} over {annotator} is impossible: {why}"
         if len(self.failed) >= ATTEMPTS:
             raise RunHalted(
                 f"{output}; this happened {len(self.failed)} times, and masks hide "
@@ -76,7 +80,7 @@ class PlausibleSums:
         total: Answer,
         sites: Sequence[SiteId],
         owner: str,
-        verb: str,
+        function: str,
         bound: float | None,
     ) -> str | None:
         """Explain why aggregates of these sites are impossible, or return None."""
@@ -90,9 +94,9 @@ class PlausibleSums:
             for name, value in values.items():
                 if bool((value.abs() > limit).any()):
                     return f"{name} exceeds {len(sites)} times the bound {bound:g}"
-        declaration = self.weights.border.find_declaration(owner, verb)
+        declaration = self.weights.response_check.find_declaration(owner, function)
         if declaration is None:
             return None
-        border = self.weights.border
-        why = border.find_fault(declaration, values, sites, room=ROUNDED)
+        response_check = self.weights.response_check
+        why = response_check.find_fault(declaration, values, sites, room=ROUNDED)
         return why or self.weights.find_far_mean(values, declaration)

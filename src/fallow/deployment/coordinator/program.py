@@ -107,7 +107,7 @@ class Program:
     @property
     def cell(self) -> StudyRun:
         """Return the single run of the study: its query strategy and seed."""
-        return StudyRun(str(self.agreement.recipe.strategy), self.agreement.seed)
+        return StudyRun(str(self.agreement.config.strategy), self.agreement.seed)
 
     @property
     def run_folder(self) -> Path:
@@ -163,43 +163,43 @@ class Program:
         """Run to the end, and return False if a site has left and the open step is repeated."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
-        border = self._make_check(parts)
-        weights = SiteWeights(border, self.agreement.bounds, parts.dtype)
-        self.transport.limit(border.largest_message)
-        with open_journal(self.run_folder, self.agreement) as journal:
-            left = load_left(journal)
-            removed = {site: line.at for site, line in load_revocations(journal).items()}
+        response_check = self._make_check(parts)
+        weights = SiteWeights(response_check, self.agreement.bounds, parts.dtype)
+        self.transport.limit(response_check.largest_message)
+        with open_event_log(self.run_folder, self.agreement) as event_log:
+            left = load_left(event_log)
+            removed = {site: line.at for site, line in load_revocations(event_log).items()}
             transport.removed = self.revoked() & {*left, *removed}
             for site in self.revoked():
                 self.transport.revoke(site)
-            reporter.run = journal.note_once("run", name_run(self.clock()))
+            reporter.run = event_log.note_once("run", name_run(self.clock()))
             channel = RemoteChannel(
                 transport=transport,
-                book=journal,
+                event_log=event_log,
                 keys=self.keys,
                 study=self.agreement.digest,
                 run=reporter.run,
                 waits=self.agreement.waits,
                 notify=reporter,
-                border=border,
+                response_check=response_check,
                 weights=weights,
                 clock=self.ticks,
-                left=partial(load_left, journal),
+                left=partial(load_left, event_log),
                 revoked=frozenset(transport.removed & removed.keys()),
             )
-            reporter.note_absences(load_absences(journal), removed | left)
+            reporter.note_absences(load_absences(event_log), removed | left)
             try:
-                self._run_all(channel, journal, parts, weights, reporter, control)
+                self._run_all(channel, event_log, parts, weights, reporter, control)
             except ProceedRequested as advanced:
-                self._proceed_without(advanced.sites, channel, journal, parts, reporter)
+                self._proceed_without(advanced.sites, channel, event_log, parts, reporter)
                 return False
             except RevocationRequested as revoked:
-                self._remove(revoked.sites, channel, journal, parts, reporter)
+                self._remove(revoked.sites, channel, event_log, parts, reporter)
                 return False
             except (StopRequested, StorageError):
                 raise
             except Exception:
-                self._roll_back(channel, journal, reporter)
+                self._roll_back(channel, event_log, reporter)
                 raise
         return True
 
@@ -216,7 +216,7 @@ class Program:
             products=count_products(parts.methods, parts.width),
             declared=declared_by_owner(parts.methods),
             dims=parts.dims,
-            is_noisy=self.agreement.recipe.privacy.epsilon is not None,
+            is_noisy=self.agreement.config.privacy.epsilon is not None,
             longest=longest,
             missing=schema.missing,
         )
@@ -225,7 +225,7 @@ class Program:
         self,
         sites: list[SiteId],
         channel: RemoteChannel,
-        journal: EventLog,
+        event_log: EventLog,
         parts: BuiltStudy,
         reporter: EventReporter,
     ) -> None:
@@ -243,10 +243,12 @@ class Program:
         names = ", ".join(sites)
         try:
             if is_of_all(key):
-                leave(journal, sites, now, key)
+                leave(event_log, sites, now, key)
             else:
                 contracts = find_contracts(parts)
-                leave_out(journal, self.agreement, contracts, sites=sites, key=key, at=now)
+                leave_out(
+                    event_log, self.agreement, contracts, sites=sites, key=key, at=now
+                )
             why = f"proceeding without {names}"
         except ValueError as error:
             why = f"cannot proceed without {names}: {error}"
@@ -256,24 +258,24 @@ class Program:
         self,
         sites: list[SiteId],
         channel: RemoteChannel,
-        journal: EventLog,
+        event_log: EventLog,
         parts: BuiltStudy,
         reporter: EventReporter,
     ) -> None:
         """Remove sites from the study because their keys were revoked."""
         key = channel.asking
         if key is None:  # the run waits for annotators
-            key = journal.exchanges()[-1]
+            key = event_log.exchanges()[-1]
         now = utc(self.clock())
         contracts = find_contracts(parts)
-        revoke(journal, self.agreement, contracts, sites=sites, key=key, at=now)
+        revoke(event_log, self.agreement, contracts, sites=sites, key=key, at=now)
         why = (
             f"the keys of {', '.join(sites)} were revoked: the study proceeds without them"
         )
         reporter({"event": "revoked", "sites": sites, "why": why})
 
     def _roll_back(
-        self, channel: RemoteChannel, journal: EventLog, reporter: EventReporter
+        self, channel: RemoteChannel, event_log: EventLog, reporter: EventReporter
     ) -> None:
         """Discard the exchange on which the server side failed.
 
@@ -281,9 +283,9 @@ class Program:
         """
         if channel.asking is not None:  # it waited for sites, nothing was recorded
             return
-        if channel.newest is not None and channel.newest not in journal.exchanges():
+        if channel.newest is not None and channel.newest not in event_log.exchanges():
             return  # it was not recorded, or its step is over
-        key = discard_last_reply(journal)
+        key = discard_last_reply(event_log)
         if key is not None:
             reporter(
                 {
@@ -301,7 +303,7 @@ class Program:
     def _run_all(
         self,
         channel: RemoteChannel,
-        journal: EventLog,
+        event_log: EventLog,
         parts: BuiltStudy,
         weights: SiteWeights,
         reporter: EventReporter,
@@ -309,11 +311,11 @@ class Program:
     ) -> None:
         """Register the sites and run the study."""
         waits = self.agreement.waits
-        greeted = greet_sites(parts, channel, journal)
+        greeted = greet_sites(parts, channel, event_log)
         reporter.note_greetings(greeted["sites"])
         label_wait = LabelWait(
             sites=channel,
-            journal=journal,
+            event_log=event_log,
             control=control,
             seconds=waits.deadline,
             notify=reporter,
@@ -324,7 +326,7 @@ class Program:
             agreement=self.agreement,
             made=parts,
             channel=channel,
-            journal=journal,
+            event_log=event_log,
             label_wait=label_wait,
             greeted=greeted,
             weights=weights,
@@ -333,7 +335,7 @@ class Program:
             describe_sites(sites, self.folder)
             raise StopRequested
         self._run(
-            ExperimentRun(sites, journal, folder=self.run_folder, notify=reporter),
+            ExperimentRun(sites, event_log, folder=self.run_folder, notify=reporter),
             parts,
             sites,
         )
@@ -342,9 +344,9 @@ class Program:
         """Run all cycles. A strategy that selects without a model uses the whole budget in one
         cycle.
         """
-        recipe = self.agreement.recipe
-        if is_one_pass(recipe):
-            records = run.one_pass(recipe.cycles)
+        config = self.agreement.config
+        if is_one_pass(config):
+            records = run.one_pass(config.cycles)
         else:
             records = run.go()
         last = records[-1]
@@ -356,7 +358,7 @@ class Program:
                 scores[words] = last[name]
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
-        saved = run.journal.load_step("model")
+        saved = run.event_log.load_step("model")
         is_own = saved is None or saved["state"] is None
         facts = CardFacts(
             owner="the coordinator",
@@ -404,7 +406,7 @@ def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
     This is the case for an encoder, and for a trained body with a closed-form classifier.
     """
     is_encoded = parts.encoder is not None
-    in_units = is_standardized(agreement.recipe, agreement.example)
+    in_units = is_standardized(agreement.config, agreement.example)
     return (is_encoded and in_units) or "head" in parts.methods
 
 
@@ -414,30 +416,30 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def open_journal(path: Path, agreement: Agreement) -> Iterator[EventLog]:
+def open_event_log(path: Path, agreement: Agreement) -> Iterator[EventLog]:
     """Open the event log of a run that started with this agreement."""
     make_folder(path)
-    journal = EventLog(path / "journal.sqlite", is_durable=True)
+    event_log = EventLog(path / "event_log.sqlite", is_durable=True)
     try:
-        if journal.note_once("agreement", agreement.digest) != agreement.digest:
+        if event_log.note_once("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
                 f"study.toml has changed since {path} was started, and sites would "
                 "reject it: restore it (durations may change), or the version of "
                 "Fallow if that has changed since, or start in a new folder"
             )
-        yield journal
+        yield event_log
     finally:
-        journal.close()
+        event_log.close()
 
 
 def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
     """Return the content of ``study.json``, used for reports and tables."""
-    recipe = agreement.recipe
+    config = agreement.config
     return {
         "name": agreement.name,
-        "title": recipe.title,
-        "recipe": recipe.to_dict(),
-        "digest": recipe.digest_under(agreement.names),
+        "title": config.title,
+        "config": config.to_dict(),
+        "digest": config.digest_under(agreement.names),
         "reference": None,
         "strategies": [cell.strategy],
         "seeds": [cell.seed],

@@ -43,7 +43,7 @@ from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
@@ -69,14 +69,14 @@ class RemoteEnvironment:
 
     Implements `experiment.environment.Environment`. ``greeted`` has the registration reply of each
     site. The number of labels of a site is stored at the end of a step, so that a resumed run has
-    the same counts. ``weights`` compares replies, which ``weights.border`` has checked against the
-    registered numbers and the requested labels.
+    the same counts. ``weights`` compares replies, which ``weights.response_check`` has compared with
+    the registered numbers and the requested labels.
     """
 
     agreement: Agreement
     made: BuiltStudy
     channel: Channel
-    journal: EventLog
+    event_log: EventLog
     label_wait: LabelWait
     greeted: SiteRegistrations
     weights: SiteWeights
@@ -85,14 +85,14 @@ class RemoteEnvironment:
     targets: State | None = None
 
     def __post_init__(self) -> None:
-        border = self.weights.border
-        border.rows |= find_rows(self.greeted["sites"])
+        response_check = self.weights.response_check
+        response_check.rows |= find_rows(self.greeted["sites"])
         tests = {
             site: read_count(answer, "test")
             for site, answer in self.greeted["sites"].items()
         }
-        border.note(TESTS, tests)
-        border.labels |= self.most_labels
+        response_check.note(TESTS, tests)
+        response_check.labels |= self.most_labels
 
     # -- properties of the study ---------------------------------------------------------------
 
@@ -103,9 +103,9 @@ class RemoteEnvironment:
         return {site: self.greeted["sites"][site] for site in there}
 
     @property
-    def recipe(self) -> Recipe:
+    def config(self) -> ExperimentConfig:
         """Return the agreed experiment configuration."""
-        return self.agreement.recipe
+        return self.agreement.config
 
     @property
     def seed(self) -> int:
@@ -140,7 +140,7 @@ class RemoteEnvironment:
     @cached_property
     def masking(self) -> PlausibleSums | None:
         """Return the server side of secure aggregation, or None without it."""
-        privacy = self.recipe.privacy
+        privacy = self.config.privacy
         if not privacy.secure_sum:
             return None
         return PlausibleSums(SecureSum(privacy.bound), self.weights, self.label_wait.notify)
@@ -162,7 +162,7 @@ class RemoteEnvironment:
     @property
     def is_standardized(self) -> bool:
         """Return whether columns are standardized by aggregates over all sites."""
-        return self.recipe.standardize == "federated"
+        return self.config.standardize == "federated"
 
     @property
     def example_spec(self) -> ExampleSpec:
@@ -177,7 +177,7 @@ class RemoteEnvironment:
     @property
     def variance(self) -> float | None:
         """Return the target variance of the initial labeled set, the unit of errors in this run."""
-        noted = self.journal.read_note("variance")
+        noted = self.event_log.read_note("variance")
         if noted is None:
             return None
         return float(noted)
@@ -188,7 +188,7 @@ class RemoteEnvironment:
 
         The keys are ``labeled``, ``validation`` and ``pool``.
         """
-        noted = self.journal.read_note(LABELS)
+        noted = self.event_log.read_note(LABELS)
         if noted is not None:
             values: dict[SiteId, dict[str, int]] = json.loads(noted)
             return {site: values[site] for site in self.channel.sites if site in values}
@@ -201,7 +201,7 @@ class RemoteEnvironment:
         This is the number of initial labels plus the labels requested so far. A site may report
         fewer, but not more.
         """
-        noted = self.journal.read_note(MOST)
+        noted = self.event_log.read_note(MOST)
         if noted is not None:
             values: dict[SiteId, int] = json.loads(noted)
             return values
@@ -225,7 +225,7 @@ class RemoteEnvironment:
 
         ``budget`` is a fraction of all examples or a number. It counts annotations.
         """
-        labels = allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
+        labels = allocate_budget(budget, self.config.budget_allocation, self.sizes)
         return {site: self.agreement.plan.count_examples(n) for site, n in labels.items()}
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
@@ -240,7 +240,7 @@ class RemoteEnvironment:
 
         If no site of the cohort remains, all other sites take part.
         """
-        absent = find_absent(self.journal, key)
+        absent = find_absent(self.event_log, key)
         there = [site for site in cohort if site not in absent]
         if not there:
             there = [site for site in self.channel.sites if site not in absent]
@@ -264,21 +264,21 @@ class RemoteEnvironment:
         """Compute the units of regression targets over all sites. Returns None for classes."""
         if (
             self.classes
-            or self.recipe.target_scale == "none"
+            or self.config.target_scale == "none"
             or not any(map(sum, self.counts().values()))
         ):
             return None
         targets: State | None = self.methods["scaling"].of_targets(ask)
         if targets is not None and self.variance is None:
-            with self.journal.transaction():
-                self.journal.note("variance", repr(find_variance(targets)))
+            with self.event_log.transaction():
+                self.event_log.note("variance", repr(find_variance(targets)))
         return targets
 
     # -- annotators -------------------------------------------------------------------------
 
     def buy_labels(
         self,
-        journal: EventLog,
+        event_log: EventLog,
         cycle: int,
         step: ExchangeKey,
         budget: Mapping[SiteId, int],
@@ -289,13 +289,15 @@ class RemoteEnvironment:
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
-            described = self.journal.load_step(DESCRIBE.phase_name)
+            described = self.event_log.load_step(DESCRIBE.phase_name)
             if described is not None:
                 shown = shown.plus(Disclosure.of(described["revealed"]))
         allowed = self._find_limits(cycle, budget)
         limits = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
-        self.weights.border.note(ALLOWED, {site: allowed.get(site, 0) for site in limits})
-        self.weights.border.labels |= limits
+        self.weights.response_check.note(
+            ALLOWED, {site: allowed.get(site, 0) for site in limits}
+        )
+        self.weights.response_check.labels |= limits
         self.weights.shared = None
         if self._is_shared_in(cycle):
             self.weights.shared = sum(budget.values())
@@ -315,10 +317,10 @@ class RemoteEnvironment:
             alphas = {site: answer["alpha"] for site, answer in closed.items()}
             self.label_wait.notify({"event": "agreement", "sites": alphas})
         done["revealed"] = shown.rows()
-        with journal.transaction():
-            journal.note(LABELS, json.dumps(labels))
-            journal.note(MOST, json.dumps(limits))
-            return journal.finish(step.phase_name, done)
+        with event_log.transaction():
+            event_log.note(LABELS, json.dumps(labels))
+            event_log.note(MOST, json.dumps(limits))
+            return event_log.finish(step.phase_name, done)
 
     def _ask_people(
         self, cycle: int, step: ExchangeKey, budget: Mapping[SiteId, int], shown: Disclosure
@@ -337,7 +339,7 @@ class RemoteEnvironment:
         )
         asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
-        revoked = load_revocations(self.journal)
+        revoked = load_revocations(self.event_log)
         return {site: n for site, n in asked.items() if site not in revoked}
 
     def _find_limits(self, cycle: int, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
@@ -366,12 +368,12 @@ class RemoteEnvironment:
         """Build the requests about annotators and scores that `Annotators` handles."""
         ask = Ask(
             channel=self.channel,
-            journal=self.journal,
+            event_log=self.event_log,
             disclosure=shown,
             key=key,
             owner="annotators",
             cycle=cycle,
-            reveals=self.methods["annotators"].contract.verbs,
+            reveals=self.methods["annotators"].contract.disclosures,
             masking=masking,
         )
         ask.cohort = self.attending_sites(key, ask.cohort)
@@ -396,7 +398,7 @@ class RemoteEnvironment:
         return nullcontext()
 
     def score_round(
-        self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
+        self, event_log: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
         """Return the scores on the sites' test examples. Sites with few of them do not report."""
 
@@ -418,25 +420,25 @@ class RemoteEnvironment:
             else:
                 total = dict(ask.sum(score, **args))
                 scores = score_totals(total, unit)
-            return {**scores, **describe_sums(self.recipe, total, of_sites)}
+            return {**scores, **describe_sums(self.config, total, of_sites)}
 
         return describe_round(self, cycle, r, state, compute)
 
     def one_model(
-        self, journal: EventLog, state: State, sets: PredictionSets | None
+        self, event_log: EventLog, state: State, sets: PredictionSets | None
     ) -> State | None:
         """Distribute the global model, or return None if sites use personalized models.
 
         ``sets`` are the prediction sets that sites store with the model.
         """
         shown = Disclosure()
-        ask = self._ask(ExchangeKey("finish", "finish"), self.recipe.cycles, shown)
+        ask = self._ask(ExchangeKey("finish", "finish"), self.config.cycles, shown)
         args: Tree = dict(select_sent(self.methods, state))
         if sets is not None:
             args |= {"examples": sets["examples"], "quantile": sets["bin"]}
         n_own = ask.keep(self.methods["annotators"].finish, None, **args)
-        with journal.transaction():
-            journal.note(FINISH, json.dumps(shown.rows()))
+        with event_log.transaction():
+            event_log.note(FINISH, json.dumps(shown.rows()))
         if n_own:  # at least one site uses a personalized model
             return None
         return {name: state[name] for name in ("w", "stats")}
@@ -444,7 +446,7 @@ class RemoteEnvironment:
     @property
     def at_the_end(self) -> Disclosure:
         """Return the disclosures of the final distribution of the model."""
-        return Disclosure.of(json.loads(self.journal.read_note(FINISH) or "[]"))
+        return Disclosure.of(json.loads(self.event_log.read_note(FINISH) or "[]"))
 
     def own_models(self, state: State) -> dict[SiteId, State]:
         """Return None: personalized models stay at the sites."""
@@ -464,18 +466,20 @@ def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     return limits
 
 
-def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> SiteRegistrations:
+def greet_sites(
+    made: BuiltStudy, channel: Channel, event_log: EventLog
+) -> SiteRegistrations:
     """Register all sites, once per run.
 
     A study starts with all sites whatever the quorum, because budgets are shares of each site's
     examples. Raises Halted if a site does not reply.
     """
-    known: SiteRegistrations | None = journal.load_step(HELLO.phase_name)
+    known: SiteRegistrations | None = event_log.load_step(HELLO.phase_name)
     if known is not None:
         return known
     shown = Disclosure()
-    verbs = made.methods["annotators"].contract.verbs
-    ask = Ask(channel, journal, shown, HELLO, "annotators", reveals=verbs)
+    disclosures = made.methods["annotators"].contract.disclosures
+    ask = Ask(channel, event_log, shown, HELLO, "annotators", reveals=disclosures)
     with explain_errors(
         "a study starts with all its sites, even if a smaller quorum is sufficient later: ",
         of=RunHalted,
@@ -483,4 +487,4 @@ def greet_sites(made: BuiltStudy, channel: Channel, journal: EventLog) -> SiteRe
     ):
         met = each_of_all(ask, made.methods["annotators"].hello)
     greetings: SiteRegistrations = {"sites": met, "revealed": shown.rows()}
-    return journal.finish(HELLO.phase_name, greetings)
+    return event_log.finish(HELLO.phase_name, greetings)

@@ -55,13 +55,13 @@ class SiteWeights:
     with most of the rows is not an attack.
     """
 
-    border: ResponseCheck
+    response_check: ResponseCheck
     bounds: Bounds = Bounds()
     dtype: torch.dtype = torch.float32
     last: dict[str, float] = field(default_factory=dict)
     shared: int | None = None
 
-    def note_sent(self, requests: Iterable[Request], book: NoteStore) -> None:
+    def note_sent(self, requests: Iterable[Request], event_log: NoteStore) -> None:
         """Store the norms of the models that are sent to sites.
 
         With secure aggregation, a model is sent in the exchange before the sum, and a restart may
@@ -73,9 +73,9 @@ class SiteWeights:
                 brought[name] = norm
         if brought:
             self.last = brought
-            book.note(NORMS, json.dumps(brought))
+            event_log.note(NORMS, json.dumps(brought))
         elif not self.last:
-            self.last = json.loads(book.read_note(NORMS) or "{}")
+            self.last = json.loads(event_log.read_note(NORMS) or "{}")
 
     def find_outliers(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
@@ -91,7 +91,7 @@ class SiteWeights:
                 | _find_far_scores(requests, answers, self.bounds)
                 | _find_far_rows(requests, answers, self.bounds)
             )
-        declaration = self.border.find_common(requests)
+        declaration = self.response_check.find_common(requests)
         return find_too_far(answers, requests, self.bounds, declaration)
 
     def limit(
@@ -100,14 +100,14 @@ class SiteWeights:
         """Return the replies with limited weights, and a sentence for each limited one."""
         if any(request.steps[-1].masked for request in requests.values()):
             return dict(answers), {}
-        declaration = self.border.find_common(requests)
+        declaration = self.response_check.find_common(requests)
         if declaration is None:
             return dict(answers), {}
         registered: dict[SiteId, int] = {}
         if declaration.weighted_by == "rows":
-            registered = self.border.rows
+            registered = self.response_check.rows
         elif declaration.weighted_by == "labels":
-            registered = self.border.labels
+            registered = self.response_check.labels
         if not registered.keys() >= answers.keys():
             registered = {}
         return cut_weights(answers, declaration, self.bounds, registered)
@@ -145,7 +145,7 @@ class SiteWeights:
         """
         asked: dict[SiteId, int] = {}
         for site, answer in answers.items():
-            if requests[site].steps[-1].verb == "ask":
+            if requests[site].steps[-1].function == "ask":
                 asked[site] = int(answer["asked"])  # type: ignore[arg-type]
         refused: dict[SiteId, str] = {}
         while self.shared is not None and sum(asked.values()) > self.shared:
@@ -339,9 +339,9 @@ def _find_far_scores(
     """Return sites with test errors far beyond the others, which would dominate the mean."""
     errors: dict[SiteId, Answer] = {}
     for site, answer in answers.items():
-        is_score = requests[site].steps[-1].verb == "score"
+        is_score = requests[site].steps[-1].function == "score"
         if is_score and "squares" in answer and answer["rows"]:
-            squares = float(answer["squares"])  # type: ignore[arg-type]  # addends by now
+            squares = float(answer["squares"])  # type: ignore[arg-type]  # contributions by now
             rows = float(answer["rows"])
             errors[site] = {"squares": squares / rows}
     return find_too_far(errors, requests, bounds)
@@ -353,7 +353,7 @@ def _find_far_rows(
     """Return sites that register far more rows than others, because budgets depend on rows."""
     rows: dict[SiteId, float] = {}
     for site, answer in answers.items():
-        if requests[site].steps[-1].verb == "hello":
+        if requests[site].steps[-1].function == "hello":
             rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
     limit = bounds.farthest * lower_median(rows.values())
     refused: dict[SiteId, str] = {}

@@ -73,13 +73,13 @@ class Draft:
         """Store a state as `SiteStore.keep` does, at the end of the instruction."""
         self._kept[name] = state
 
-    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
+    def receive(self, site: SiteId, function: str, messages: PeerMessages) -> None:
         """Store peer messages, and delete those of an earlier relay of the client function."""
         # messages of an earlier relay
-        for name in names_from_relay(verb, self.load_states(site)):
+        for name in names_from_relay(function, self.load_states(site)):
             self._kept[name] = None
-        for sender, letter in messages.items():
-            self._kept[f"{verb}/{sender}"] = letter.state
+        for sender, peer_message in messages.items():
+            self._kept[f"{function}/{sender}"] = peer_message.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:
         """Return all stored states, including the changes of the instruction."""

@@ -76,9 +76,9 @@ def _list_withdrawals(tables: Tables) -> Iterator[HistoryLine]:
 
 
 def _list_exchanges(tables: Tables) -> Iterator[HistoryLine]:
-    sql = "SELECT run, key, verbs, bytes, at FROM exchange ORDER BY id"
-    for run, key, verbs, n_bytes, at in tables.read(sql):
-        yield HistoryLine("sent", at, run=run, key=key, n_bytes=n_bytes, note=verbs)
+    sql = "SELECT run, key, functions, bytes, at FROM exchange ORDER BY id"
+    for run, key, functions, n_bytes, at in tables.read(sql):
+        yield HistoryLine("sent", at, run=run, key=key, n_bytes=n_bytes, note=functions)
 
 
 def _list_releases(tables: Tables, store: SiteStore) -> Iterator[HistoryLine]:

@@ -30,7 +30,7 @@ class SentReplies(TypedDict):
     """Replies of one client function that left the site in one run."""
 
     run: Annotated[str, Field(description="run")]
-    verb: Annotated[str, Field(description="client function")]
+    function: Annotated[str, Field(description="client function")]
     exchanges: Annotated[Count, Field(description="number of replies")]
     bytes: Annotated[Count, Field(description="size of the replies in bytes")]
 
@@ -91,16 +91,16 @@ class Instructions:
 
     # -- requests that involve models -------------------------------------------------------
 
-    def times(self, run: str, step: str, verb: str) -> int:
+    def times(self, run: str, step: str, function: str) -> int:
         """Count the exchanges of a step that requested a client function.
 
         Exchanges that the run has rolled back are not counted.
         """
         sql = (
-            "SELECT count(*) FROM exchange WHERE run = ? AND step = ? AND verbs = ? "
+            "SELECT count(*) FROM exchange WHERE run = ? AND step = ? AND functions = ? "
             "AND key NOT IN (SELECT key FROM rolled_back WHERE run = exchange.run)"
         )
-        result = self._tables.read(sql, run, step, verb)
+        result = self._tables.read(sql, run, step, function)
         return int(result[0][0])
 
     def is_scored(self, run: str, step: str, digest: str) -> bool:
@@ -236,79 +236,79 @@ class Instructions:
         one: int | None = self._tables.read_one(sql, run, key)
         return one
 
-    def recall(self, order: Instruction) -> Answer | None:
+    def recall(self, instruction: Instruction) -> Answer | None:
         """Return the stored reply to an instruction, or None for a new instruction.
 
         Raises ValueError for an instruction with a known key and different content. Also raises
         ValueError if the reply was deleted because it has counted or was rolled back.
         """
         sql = "SELECT digest, answer FROM exchange WHERE run = ? AND key = ?"
-        result = self._tables.read(sql, order.run, str(order.key))
+        result = self._tables.read(sql, instruction.run, str(instruction.key))
         if not result:
             return None
         digest, blob = result[0]
         site = self._tables.site
-        if digest != digest_of(order):
+        if digest != digest_of(instruction):
             raise Refusal(
-                f"site {site} has replied to exchange {order.key} with other content, "
+                f"site {site} has replied to exchange {instruction.key} with other content, "
                 "but a key belongs to one instruction; was the coordinator's folder copied or "
                 "restored from a backup?"
             )
         if blob is None:
             raise Refusal(
-                f"site {site} has already replied to exchange {order.key}, which is "
+                f"site {site} has already replied to exchange {instruction.key}, which is "
                 "completed: this is a replay, or the coordinator's folder was restored from "
                 "a backup"
             )
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._tables.damage_error(
-                f"the reply to {order.key} has a wrong checksum"
+                f"the reply to {instruction.key} has a wrong checksum"
             )
         answer: Answer = unpack(blob[MARK:])
         return answer
 
-    def attempt(self, order: Instruction) -> None:
+    def attempt(self, instruction: Instruction) -> None:
         """Bind a key to an instruction before it is performed, even if it fails.
 
         Otherwise the coordinator could search for instructions that fail, which depends on the
         data. Raises ValueError for a different instruction under the key of a failed one.
         """
-        digest = digest_of(order)
+        digest = digest_of(instruction)
         self._tables.write(
             "INSERT OR IGNORE INTO attempt (run, key, fields, digest) VALUES (?, ?, ?, ?)",
-            order.run,
-            str(order.key),
-            json.dumps(order.key.to_dict()),
+            instruction.run,
+            str(instruction.key),
+            json.dumps(instruction.key.to_dict()),
             digest,
         )
         sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
-        if self._tables.read(sql, order.run, str(order.key)) != [(digest,)]:
+        if self._tables.read(sql, instruction.run, str(instruction.key)) != [(digest,)]:
             raise Refusal(
-                f"site {self._tables.site} has tried exchange {order.key} with other content, "
+                f"site {self._tables.site} has tried exchange {instruction.key} with other content, "
                 "which failed; a key belongs to one instruction"
             )
 
-    def finish(self, order: Instruction, verbs: str, answer: Answer) -> int:
+    def finish(self, instruction: Instruction, functions: str, answer: Answer) -> int:
         """Store the reply of a completed instruction, and return the number of the exchange."""
         kept = with_checksum(answer)
         number = self._tables.write(
-            "INSERT INTO exchange (run, key, step, fields, digest, position, verbs, bytes, at, "
+            "INSERT INTO exchange (run, key, step, fields, digest, position, functions, bytes, at, "
             "answer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            order.run,
-            str(order.key),
-            order.key.step_name,
-            json.dumps(order.key.to_dict()),
-            digest_of(order),
-            order.number,
-            verbs,
+            instruction.run,
+            str(instruction.key),
+            instruction.key.step_name,
+            json.dumps(instruction.key.to_dict()),
+            digest_of(instruction),
+            instruction.number,
+            functions,
             len(kept) - MARK,
             now(),
             kept,
         )
         sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
-        self._tables.write(sql, order.run, str(order.key))
+        self._tables.write(sql, instruction.run, str(instruction.key))
         sql = "UPDATE run SET position = ?, newest = ? WHERE id = ?"
-        self._tables.write(sql, order.number, str(order.key), order.run)
+        self._tables.write(sql, instruction.number, str(instruction.key), instruction.run)
         return number
 
     def drop(self) -> None:
@@ -318,20 +318,20 @@ class Instructions:
     def traffic(self) -> list[SentReplies]:
         """Return the size of all replies, by run and client function."""
         sql = (
-            "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
-            "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
+            "SELECT e.run, e.functions, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
+            "run.id = e.run GROUP BY e.run, e.functions ORDER BY run.turn, e.functions"
         )
         return [
-            {"run": run, "verb": verb, "exchanges": exchanges, "bytes": n_bytes}
-            for run, verb, exchanges, n_bytes in self._tables.read(sql)
+            {"run": run, "function": function, "exchanges": exchanges, "bytes": n_bytes}
+            for run, function, exchanges, n_bytes in self._tables.read(sql)
         ]
 
 
-def digest_of(order: Instruction) -> str:
+def digest_of(instruction: Instruction) -> str:
     """Return a hash of an instruction's content, without the time and number of attempts."""
     content: Any = {
-        "run": order.run,
-        "key": order.key.to_dict(),
-        "body": order.body,
+        "run": instruction.run,
+        "key": instruction.key.to_dict(),
+        "body": instruction.body,
     }
     return hashlib.sha256(pack(content)).hexdigest()

@@ -123,10 +123,10 @@ class Ledger:
         self.rule: Rule = rule
         self._tables = Tables(path, site)
         self.store = SiteStore(self._tables, epsilon, delta)
-        self.orders = Instructions(self._tables)
+        self.instructions = Instructions(self._tables)
         self.requests = LabelRequests(self._tables, self.store, rule, classes)
         self.requests.limit_to(limit=limit, shown=shown)
-        self.orders.check_owner(site, classes)
+        self.instructions.check_owner(site, classes)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -99,21 +99,21 @@ class Releases:
         An incomplete last line is skipped: its release never left the site. Raises UnreadableBook
         for any other unreadable line.
         """
-        book = self._read()
-        if book is None:
+        log = self._read()
+        if log is None:
             return None
-        return book.releases
+        return log.releases
 
     def read_times(self) -> dict[tuple[str, str], str]:
         """Return the time of each release (ISO 8601 in UTC), by run and key.
 
         Returns nothing without a file. Raises UnreadableBook as `read` does.
         """
-        book = self._read()
-        if book is None:
+        log = self._read()
+        if log is None:
             return {}
         times: dict[tuple[str, str], str] = {}
-        for release, seconds in zip(book.releases, book.times, strict=True):
+        for release, seconds in zip(log.releases, log.times, strict=True):
             at = datetime.fromtimestamp(seconds, UTC)
             times[release.run, release.key] = at.isoformat(timespec="seconds")
         return times
@@ -124,12 +124,12 @@ class Releases:
         A copied file has another inode number. A file with replaced content was modified after the
         time of its last line. Restoring a snapshot of the whole machine is not detected.
         """
-        book = self._read()
-        if book is None:
+        log = self._read()
+        if log is None:
             return False
-        written = book.written
-        stat = book.stat
-        return book.head["number"] == stat.st_ino and stat.st_ctime <= written + LATER
+        written = log.written
+        stat = log.stat
+        return log.head["number"] == stat.st_ino and stat.st_ctime <= written + LATER
 
     def _read(self) -> _Book | None:
         """Parse the file, or return None without a file."""

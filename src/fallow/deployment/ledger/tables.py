@@ -34,7 +34,7 @@ CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
     position INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
 CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     key TEXT NOT NULL, step TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL,
-    position INTEGER NOT NULL, verbs TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
+    position INTEGER NOT NULL, functions TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
     answer BLOB, UNIQUE (run, key)) STRICT;
 
 CREATE TABLE memory (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
@@ -132,7 +132,7 @@ MARKED = {
         "fields",
         "digest",
         "position",
-        "verbs",
+        "functions",
         "bytes",
         "at",
     ),

@@ -15,7 +15,7 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import duration
 from fallow.settings.budgets import LabelBudget
-from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.storage.plain import plain
 from fallow.transport.kinds import find_title
 
@@ -75,11 +75,11 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
     """Return everything that may leave a site, from the disclosure declarations."""
     methods = methods_by_owner(build_study(agreement).methods)
     seen_by = dict(SEEN_BY)
-    if agreement.recipe.privacy.secure_sum:
+    if agreement.config.privacy.secure_sum:
         seen_by["sum"] = "coordinator, aggregate only"
-    least = agreement.recipe.privacy.waits_for
+    least = agreement.config.privacy.waits_for
     is_exact = (
-        agreement.recipe.privacy.epsilon is None
+        agreement.config.privacy.epsilon is None
     )  # with noise there is no minimum number of new labels
     disclosures: list[Disclosed] = []
     for owner, part in PARTS.items():
@@ -120,36 +120,36 @@ def group_disclosures(disclosures: Sequence[Disclosed]) -> list[tuple[str, str, 
     return lines
 
 
-def describe_budget(recipe: Recipe) -> str:
+def describe_budget(config: ExperimentConfig) -> str:
     """Describe the label budget of the study.
 
-    >>> describe_budget(Recipe("a", initial=10, budget=0.05, cycles=2))
+    >>> describe_budget(ExperimentConfig("a", initial=10, budget=0.05, cycles=2))
     'first 10 labels per site, then in each of 2 cycles 5 % of all examples of all sites'
     """
-    then = _describe_cycles(recipe)
-    if not recipe.initial:
+    then = _describe_cycles(config)
+    if not config.initial:
         return then
-    return f"first {_describe_share(recipe.initial, recipe)}, then {then}"
+    return f"first {_describe_share(config.initial, config)}, then {then}"
 
 
-def _describe_cycles(recipe: Recipe) -> str:
+def _describe_cycles(config: ExperimentConfig) -> str:
     """Describe the label budgets of the cycles."""
-    if isinstance(recipe.budget, tuple):
-        shares = [_describe_share(share, recipe) for share in recipe.budget]
-        return f"in {recipe.cycles} cycles {', '.join(shares)}"
-    cycles = f"each of {recipe.cycles} cycles"
-    if recipe.cycles == 1:
+    if isinstance(config.budget, tuple):
+        shares = [_describe_share(share, config) for share in config.budget]
+        return f"in {config.cycles} cycles {', '.join(shares)}"
+    cycles = f"each of {config.cycles} cycles"
+    if config.cycles == 1:
         cycles = "one cycle"
-    return f"in {cycles} {_describe_share(recipe.budget, recipe)}"
+    return f"in {cycles} {_describe_share(config.budget, config)}"
 
 
-def _describe_share(share: LabelBudget, recipe: Recipe) -> str:
+def _describe_share(share: LabelBudget, config: ExperimentConfig) -> str:
     """Describe a number of labels per site, or a share of all examples."""
     if isinstance(share, int):
         return f"{count_noun(share, 'label')} per site"
     return (
         f"{100 * share:g} % of all examples of all "
-        f"sites{DIVISIONS[recipe.budget_allocation]}"
+        f"sites{DIVISIONS[config.budget_allocation]}"
     )
 
 
@@ -166,8 +166,8 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
 
     The fingerprint is not included, so that users obtain it from the coordinator.
     """
-    recipe = agreement.recipe
-    labels = f"labels: {describe_budget(recipe)}"
+    config = agreement.config
+    labels = f"labels: {describe_budget(config)}"
     if own.limit is not None:
         labels += f"; this site gives at most {own.limit}"
     deadline = f"deadline for the labels of a cycle: {duration(agreement.waits.deadline)}"
@@ -175,19 +175,19 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
         (
-            f"model {recipe.model}, trained by {recipe.training}; query strategy "
-            f"{recipe.strategy}"
+            f"model {config.model}, trained by {config.training}; query strategy "
+            f"{config.strategy}"
         ),
     ]
-    for name in list_foreign_classes(recipe):
+    for name in list_foreign_classes(config):
         lines.append(f"code of another distribution: {name}")
     for name, distribution in agreement.distributions.items():
         lines.append(f"distribution: {name} {distribution}")
     lines += [labels, deadline, *agreement.plan.describe()]
     lines += agreement.plan.find_shortage(own.number_of_annotators)
-    if _is_budget_unknown(recipe, own.limit):
+    if _is_budget_unknown(config, own.limit):
         lines.append(UNKNOWN_BUDGET)
-    lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
+    lines.append(f"privacy: {_describe_privacy(config, own.epsilon)}")
     lines += _describe_empty(agreement)
     lines.append(
         f"transport: {find_title(agreement.transport)}; all connections start at this site"
@@ -210,7 +210,7 @@ def _describe_empty(agreement: Agreement) -> list[str]:
         "each site sends, for every column, the sum of its cells and the number of "
         "nonempty ones"
     )
-    if agreement.recipe.privacy.secure_sum:
+    if agreement.config.privacy.secure_sum:
         output = f"{output}, protected by secure aggregation"
     return [
         (
@@ -228,28 +228,28 @@ def describe_showing(agreement: Agreement) -> list[str]:
         if owner not in methods:
             continue
         contract = methods_by_owner(methods)[owner].contract
-        if contract.parts_show and not agreement.recipe.privacy.secure_sum:
+        if contract.parts_show and not agreement.config.privacy.secure_sum:
             lines.append(f"without secure aggregation, {contract.parts_show}")
         if contract.closes_show:
-            lines.append(f"{contract.closes_show}; {describe_minimum(agreement.recipe)}")
+            lines.append(f"{contract.closes_show}; {describe_minimum(agreement.config)}")
     return [plain(line, LINE) for line in lines]
 
 
-def describe_minimum(recipe: Recipe) -> str:
+def describe_minimum(config: ExperimentConfig) -> str:
     """Describe after how many new labels statistics of labeled examples change.
 
     >>> from fallow.privacy import Privacy
-    >>> describe_minimum(Recipe("a", privacy=Privacy(min_new_labels=10)))
+    >>> describe_minimum(ExperimentConfig("a", privacy=Privacy(min_new_labels=10)))
     'statistics of labeled examples change only after 10 new labels of a site (privacy.min_new_labels)'
     """
-    least = recipe.privacy.waits_for
+    least = config.privacy.waits_for
     if least == 1:
         return (
             "statistics of labeled examples change after every label "
             "(privacy.min_new_labels is 1)"
         )
     whose = "of a site"
-    if recipe.privacy.secure_sum:
+    if config.privacy.secure_sum:
         whose = "of all sites together"
     return (
         f"statistics of labeled examples change only after {least} new labels {whose} "
@@ -262,17 +262,17 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
 
     Returns an empty list without a minimum, or if the budget is a share of examples.
     """
-    recipe = agreement.recipe
-    least = recipe.privacy.waits_for
+    config = agreement.config
+    least = config.privacy.waits_for
     if "contribution" not in build_study(agreement).methods:
         return []
     counted = 1
     whose = "a site"
-    if recipe.privacy.secure_sum:
+    if config.privacy.secure_sum:
         counted = len(agreement.sites)
         whose = "all sites together"
     budgets: list[int] = []
-    for share in recipe.purchases[1:]:
+    for share in config.purchases[1:]:
         if not isinstance(share, int) or not share:
             continue
         labels = agreement.plan.count_examples(share) * counted
@@ -291,22 +291,22 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
     ]
 
 
-def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:
+def _is_budget_unknown(config: ExperimentConfig, limit: int | None) -> bool:
     """Return whether only the coordinator knows the number of requested labels."""
-    if limit is not None or recipe.budget_allocation == "proportional":
+    if limit is not None or config.budget_allocation == "proportional":
         return False
-    return any(isinstance(share, float) and share for share in recipe.purchases)
+    return any(isinstance(share, float) and share for share in config.purchases)
 
 
-def list_foreign_classes(recipe: Recipe) -> list[str]:
+def list_foreign_classes(config: ExperimentConfig) -> list[str]:
     """Return the third-party classes that a configuration names, with their settings."""
-    by_setting = named_classes(recipe).items()
+    by_setting = named_classes(config).items()
     return [f"{setting} = {name}" for setting, name in by_setting if ":" in name]
 
 
-def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
+def _describe_privacy(config: ExperimentConfig, limit: float | None) -> str:
     """Describe the protection of aggregates and counts."""
-    privacy = recipe.protected
+    privacy = config.protected
     sums = "the coordinator receives the contribution of each site"
     if privacy.secure_sum:
         sums = "the coordinator receives aggregates only"
@@ -315,8 +315,8 @@ def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
         return f"counts without noise; {sums}"
     total = privacy.total or item
     noised = "counts"
-    if recipe.delta is not None:
-        noised = f"counts and aggregates (δ {recipe.delta:g})"
+    if config.delta is not None:
+        noised = f"counts and aggregates (δ {config.delta:g})"
     noise = f"noise on {noised}, ε {item:g} per release and {total:g} in total"
     if limit is not None:
         noise += f", at most {limit:g} at this site"

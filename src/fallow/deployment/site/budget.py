@@ -13,7 +13,7 @@ from fallow.deployment.site.schedule import InstructionPosition
 from fallow.experiment.methods import is_shared
 from fallow.experiment.one_pass import is_one_pass
 from fallow.settings.budgets import LabelBudget, allocate_budget
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
 MOST_ROWS = 2**40
 """Upper bound on the number of examples of a federation."""
@@ -36,7 +36,7 @@ class Budget:
     together.
     """
 
-    recipe: Recipe
+    config: ExperimentConfig
     sites: int
     rows: int
     is_shared: bool = False
@@ -46,27 +46,27 @@ class Budget:
 
     def of(self, position: InstructionPosition) -> int | None:
         """Return the number of labels that a step may request."""
-        recipe = self.recipe
+        config = self.config
         if position.cycle < 0:
             return self.first
         if self.is_one_pass:
             return self._of_one_pass
-        a_cycle = self._of_site(recipe.budget_of(position.cycle))
+        a_cycle = self._of_site(config.budget_of(position.cycle))
         if a_cycle is None:
             return None
-        parts = recipe.queries_per_cycle
+        parts = config.queries_per_cycle
         part = position.key.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
-        if self.recipe.budget_allocation == "proportional" and self.is_shared:
+        if self.config.budget_allocation == "proportional" and self.is_shared:
             of_part = a_cycle // parts + self.sites  # every site rounds its own share
-        return self._of_all(of_part, recipe.budget_of(position.cycle))
+        return self._of_all(of_part, config.budget_of(position.cycle))
 
     @property
     def _of_cycles(self) -> int | None:
         """Return the number of labels of all cycles together."""
         together = 0
-        for cycle in range(self.recipe.cycles):
-            share = self.recipe.budget_of(cycle)
+        for cycle in range(self.config.cycles):
+            share = self.config.budget_of(cycle)
             site = self._of_site(share)
             if site is None:
                 return None
@@ -85,19 +85,19 @@ class Budget:
     @property
     def first(self) -> int | None:
         """Return the size of the initial labeled set of this site, if each site draws its own."""
-        if self.recipe.initial_by == "query":
+        if self.config.initial_by == "query":
             return 0
-        return self._of_site(self.recipe.initial, is_shared=False)
+        return self._of_site(self.config.initial, is_shared=False)
 
     @property
     def first_by_strategy(self) -> int | None:
         """Return the size of the initial labeled set, if the query strategy selects it."""
-        if self.recipe.initial_by != "query":
+        if self.config.initial_by != "query":
             return 0
-        site = self._of_site(self.recipe.initial)
+        site = self._of_site(self.config.initial)
         if site is None:
             return None
-        return self._of_all(site, self.recipe.initial)
+        return self._of_all(site, self.config.initial)
 
     @property
     def total(self) -> int | None:
@@ -142,7 +142,7 @@ class Budget:
         """
         if is_shared is None:
             is_shared = self.is_shared
-        allocation = self.recipe.budget_allocation
+        allocation = self.config.budget_allocation
         if isinstance(share, int):
             return share
         if allocation == "proportional" and not is_shared:
@@ -160,7 +160,7 @@ class Budget:
         """Return the budget of all sites, if they share one."""
         if not self.is_shared:
             return of_site
-        if self.recipe.budget_allocation == "proportional" and isinstance(share, float):
+        if self.config.budget_allocation == "proportional" and isinstance(share, float):
             return of_site  # already the number of all sites
         return of_site * self.sites
 
@@ -178,14 +178,14 @@ def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> ProposedLi
     The proposal is what one run requests, at most those of the ``unlabeled`` examples. If the
     agreement refers to the examples of all sites, each site is assumed to have ``rows`` examples.
     """
-    recipe = agreement.recipe
+    config = agreement.config
     sites = len(agreement.sites)
     known = Budget(
-        recipe=recipe,
+        config=config,
         sites=sites,
         rows=rows,
         is_shared=is_shared(build_study(agreement).methods["query"]),
-        is_one_pass=is_one_pass(recipe),
+        is_one_pass=is_one_pass(config),
     )
     why = "the number that one run of the study requests"
     asked = known.total

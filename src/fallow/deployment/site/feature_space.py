@@ -117,11 +117,11 @@ class FeatureSpace:
 
         Returns None before the first run.
         """
-        orders = self._ledger.orders
-        run = orders.newest_run()
+        instructions = self._ledger.instructions
+        run = instructions.newest_run()
         if run is None:
             return None
-        position, key = orders.find_position(run)
+        position, key = instructions.find_position(run)
         if self._site is None or self._read_at != (run, position, key):
             # a draft that is never flushed, because a page must not change the site's state
             draft = Draft(self._ledger.store)
@@ -135,6 +135,6 @@ class FeatureSpace:
 
 def open_feature_space(folder: SiteFolder, ledger: Ledger) -> FeatureSpace | None:
     """Return the feature space of a site, or None for a study without an encoder."""
-    if folder.agreement.recipe.encoder is None:
+    if folder.agreement.config.encoder is None:
         return None
     return FeatureSpace(folder, ledger)

@@ -79,7 +79,7 @@ class SiteFolder:
             check_digest(agreement, digest)
         check_free(folder)
         check_member(agreement, settings.name, str(study))
-        drop = agreement.recipe.drop_rows
+        drop = agreement.config.drop_rows
         rows = read_rows(settings.data, agreement.schema, drop)
         check_delta_of(settings, agreement, len(rows.x))
         data = _relative_path(folder, settings.data)
@@ -211,7 +211,7 @@ class SiteFolder:
         """
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
-        result = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
+        result = read_rows(file, self.agreement.schema, self.agreement.config.drop_rows)
         try:
             noted = json.loads(note.read_bytes())
             rows = noted["rows"]
@@ -254,7 +254,7 @@ class SiteFolder:
         if self.settings.test is None:
             return None
         file = self._file("test", self.settings.test)
-        return read_tests(file, self.agreement.schema, self.agreement.recipe.drop_rows)
+        return read_tests(file, self.agreement.schema, self.agreement.config.drop_rows)
 
     @cached_property
     def keys(self) -> SiteKeys:
@@ -265,7 +265,7 @@ class SiteFolder:
         """Raise Failed for a missing file, and ValueError for a missing package, of a running site."""
         _ = self.keys, self.authority
         self.agreement.transport_factory.check_site(self.path / "keys")
-        if self.agreement.recipe.privacy.epsilon is not None:
+        if self.agreement.config.privacy.epsilon is not None:
             need("opendp", NOISE)
 
     def open_ledger(self) -> Ledger:
@@ -298,7 +298,7 @@ class SiteFolder:
         """
         if self.settings.epsilon is not None:
             return self.settings.epsilon
-        return self.agreement.recipe.protected.total
+        return self.agreement.config.protected.total
 
     @property
     def delta(self) -> float | None:
@@ -308,7 +308,7 @@ class SiteFolder:
         """
         if self.settings.delta is not None:
             return self.settings.delta
-        return self.agreement.recipe.delta
+        return self.agreement.config.delta
 
 
 def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
@@ -316,7 +316,7 @@ def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
 
     Also raises ValueError for an agreement whose runs exceed the site's own limit.
     """
-    agreed = agreement.recipe.delta
+    agreed = agreement.config.delta
     for delta in (agreed, settings.delta):
         if delta is not None:
             check_delta(settings.name, delta, rows)

@@ -45,7 +45,7 @@ from fallow.storage.errors import StorageError
 from fallow.storage.features import FeatureStore
 from fallow.transport.checks import (
     bound_message,
-    check_order,
+    check_instruction,
     count_products,
     sizes_of_models,
 )
@@ -63,7 +63,7 @@ from fallow.transport.peer_messages import (
     limit_claims,
     read_delivery,
     read_request,
-    seal_letters,
+    seal_peer_messages,
 )
 from fallow.transport.sum_keys import (
     SIGNED,
@@ -124,7 +124,7 @@ class Host:
             classes=self._made.classes,
             seed=agreement.seed,
             fresh=self._made.fresh,
-            privacy=agreement.recipe.protected,
+            privacy=agreement.config.protected,
             noise="os",
             encode=self._encode,
         )
@@ -150,34 +150,42 @@ class Host:
         )
         self._back = Rollback(
             schedule=self._limits.schedule,
-            orders=ledger.orders,
+            instructions=ledger.instructions,
             site=folder.name,
-            is_masked=agreement.recipe.privacy.secure_sum,
+            is_masked=agreement.config.privacy.secure_sum,
         )
         self._peers = Peers(folder.path, folder.name)
         self._turn = threading.Lock()
         self._site: LocalSite | None = None
         self._acting_in: str | None = None  # run of the last instruction
-        ledger.orders.check_rows(len(self._x))
+        ledger.instructions.check_rows(len(self._x))
 
     def handle(self, blob: bytes) -> bytes:
         """Return the reply to a message, both as bytes."""
         name = self._folder.name
-        order: Instruction | None = None
+        instruction: Instruction | None = None
         with self._turn:
             try:
                 self._check_size(blob)
-                order = open_instruction(self._agreement.coordinator, blob)
-                answer = self._answer(order)
-                reply = Reply(order.run, name, order.key, answer=answer, life=order.life)
+                instruction = open_instruction(self._agreement.coordinator, blob)
+                answer = self._answer(instruction)
+                reply = Reply(
+                    instruction.run,
+                    name,
+                    instruction.key,
+                    answer=answer,
+                    life=instruction.life,
+                )
                 return sign_message(self._folder.keys.sign, reply)
             except (Exception, SystemExit) as error:
                 log = ErrorLog(self._folder.path)
-                why = word_for_outside(name, self._function(order), error, log)
-        if order is None:  # an unreadable message names no exchange
+                why = word_for_outside(name, self._function(instruction), error, log)
+        if instruction is None:  # an unreadable message names no exchange
             refusal = Reply("", name, None, refused=why, life="")
         else:
-            refusal = Reply(order.run, name, order.key, refused=why, life=order.life)
+            refusal = Reply(
+                instruction.run, name, instruction.key, refused=why, life=instruction.life
+            )
         return sign_message(self._folder.keys.sign, refusal)
 
     def _check_size(self, blob: bytes) -> None:
@@ -189,16 +197,16 @@ class Host:
                 f"{self._largest}"
             )
 
-    def _function(self, order: Instruction | None) -> str:
+    def _function(self, instruction: Instruction | None) -> str:
         """Describe an instruction by its own and the agreement's terms only."""
-        if order is None:
+        if instruction is None:
             return "an unread message"
-        if order.purpose == "deliver":
+        if instruction.purpose == "deliver":
             return "the delivery of peer messages"
-        if order.purpose == "progress":
+        if instruction.purpose == "progress":
             return "a progress request"
         try:
-            request, _ = read_request(order)
+            request, _ = read_request(instruction)
         except Exception:  # report an error once
             return "a request"
         if not request.steps:
@@ -210,20 +218,20 @@ class Host:
             owner = type(method).__name__
         if step.kind == "fit":
             return f"training of {owner}"
-        return f"{owner}.{step.verb}"
+        return f"{owner}.{step.function}"
 
     # -- accepting instructions --------------------------------------------------------------
 
-    def _answer(self, order: Instruction) -> Answer:
+    def _answer(self, instruction: Instruction) -> Answer:
         """Perform an instruction and return the reply.
 
         If the coordinator has counted an exchange that this ledger does not have, the ledger was
         restored. Unless that is known already, the releases since then are unknown.
         """
-        self._check_addressed(order)
+        self._check_addressed(instruction)
         self._ledger.check_in_place()
         try:
-            return self._handle_in_order(order)
+            return self._handle_in_order(instruction)
         except OlderLedger as error:
             sentence = str(error)
             store = self._ledger.store
@@ -233,61 +241,63 @@ class Host:
                     sentence += f"; {output}"
             raise Refusal(sentence) from error
 
-    def _handle_in_order(self, order: Instruction) -> Answer:
-        if order.purpose == "progress":
-            self._find_counted(order)
-            return self._annotators.progress(self._labeling_view(order.run))
-        position = self._limits.schedule.find_position(order.key)
+    def _handle_in_order(self, instruction: Instruction) -> Answer:
+        if instruction.purpose == "progress":
+            self._find_counted(instruction)
+            return self._annotators.progress(self._labeling_view(instruction.run))
+        position = self._limits.schedule.find_position(instruction.key)
         request: Request | None = None
         to: dict[SiteId, bytes] = {}
-        if order.purpose == "request":
-            request, to = read_request(order)
+        if instruction.purpose == "request":
+            request, to = read_request(instruction)
             self._limits.schedule.check(request, position)
         with self._ledger.transaction():
-            self._enter_run(order.run)
-            stored = self._ledger.orders.recall(order)
+            self._enter_run(instruction.run)
+            stored = self._ledger.instructions.recall(instruction)
             if stored is not None:
                 return stored
-            self._take_turn(order, position)
+            self._take_turn(instruction, position)
         try:
             if request is None:
-                return self._deliver_peer_messages(order, position)
-            return self._perform(order, request, position, to)
+                return self._deliver_peer_messages(instruction, position)
+            return self._perform(instruction, request, position, to)
         except BaseException:
             self._site = None  # discard the changes of the instruction
             self._draft.abandon(self._folder.name)
             raise
 
-    def _check_addressed(self, order: Instruction) -> None:
-        if order.site != self._folder.name:
+    def _check_addressed(self, instruction: Instruction) -> None:
+        if instruction.site != self._folder.name:
             raise Refusal(
-                f"an instruction to site {order.site} was sent to site {self._folder.name}"
+                f"an instruction to site {instruction.site} was sent to site {self._folder.name}"
             )
-        check_release(order.version, "the coordinator", __version__, f"site {order.site}")
-        if order.study != self._agreement.digest:
+        check_release(
+            instruction.version, "the coordinator", __version__, f"site {instruction.site}"
+        )
+        if instruction.study != self._agreement.digest:
             raise Refusal(
-                f"site {order.site} has agreed to study {self._agreement.digest}, "
-                f"not to {order.study}: compare its study.toml with the coordinator's"
+                f"site {instruction.site} has agreed to study {self._agreement.digest}, "
+                f"not to {instruction.study}: compare its study.toml with the coordinator's"
             )
 
     def _enter_run(self, run: str) -> None:
         """Continue the newest run, or start a new one with the earlier labels."""
-        orders = self._ledger.orders
+        instructions = self._ledger.instructions
         store = self._ledger.store
-        newest = orders.newest_run()
-        if orders.is_left(run):
+        newest = instructions.newest_run()
+        if instructions.is_left(run):
             raise Refusal(
                 f"users at site {self._folder.name} have left run {run}: start "
                 "another one, in a new folder"
             )
         if run != newest:
-            if orders.is_known(run):
+            if instructions.is_known(run):
                 raise Refusal(
                     f"site {self._folder.name} has left run {run} for {newest}: this "
                     "is a replay, or two coordinators run one study"
                 )
             check_run(run, self._clock())
-            latest = orders.latest_run()
+            latest = instructions.latest_run()
             if latest is not None and run < latest:  # names sort by start time
                 raise Refusal(
                     f"site {self._folder.name} is in run {latest}, and run {run} "
@@ -299,15 +309,15 @@ class Host:
             limit = RUNS
             if self._folder.settings.runs is not None:
                 limit = self._folder.settings.runs
-            if orders.runs() >= limit:
+            if instructions.runs() >= limit:
                 raise Refusal(
-                    f"site {self._folder.name} has taken part in {orders.runs()} "
+                    f"site {self._folder.name} has taken part in {instructions.runs()} "
                     f"runs of this study, and its limit is {limit}: raise runs.limit "
                     "in its site.toml, or leave the study"
                 )
             store.run = newest or run
             store.trust()
-            orders.begin(run)
+            instructions.begin(run)
             store.clear()
             store.carry_labels_over()
             self._enter_own_labels()
@@ -321,54 +331,56 @@ class Host:
     def _enter_own_labels(self) -> None:
         """Add the labels in the site's file, which have no cost."""
         name = self._folder.name
-        recipe = self._agreement.recipe
+        config = self._agreement.config
         taken = self._ledger.requests.find_taken_rows("", -1)
         labels: list[Label] = []
         for row, value in enumerate(self._folder.rows.labels):
             if value is not None and row not in taken:
                 labels.append(Label(row, value, cycle=-1))
         seed = seed_of(self._agreement.seed, "validation", "brought", name)
-        by_class = is_stratified(recipe, self._made.classes)
-        labels = hold_back(labels, recipe.validation, by_class, seed)
+        by_class = is_stratified(config, self._made.classes)
+        labels = hold_back(labels, config.validation, by_class, seed)
         self._ledger.store.write(name, labels)
 
-    def _take_turn(self, order: Instruction, position: InstructionPosition) -> None:
+    def _take_turn(self, instruction: Instruction, position: InstructionPosition) -> None:
         """Undo changes that came too late, and check the position of an instruction.
 
         Raises ValueError for an instruction out of order. A run proceeds from step to step, and
         rolls back if an exchange is repeated. The delivery of a relay continues its first part,
         which counts only when both are done.
         """
-        orders = self._ledger.orders
+        instructions = self._ledger.instructions
         store = self._ledger.store
         site = self._folder.name
-        number, newest = orders.find_position(order.run)
-        if order.number < number:
+        number, newest = instructions.find_position(instruction.run)
+        if instruction.number < number:
             raise Refusal(
-                f"site {site} is at exchange {number} and instruction {order.key} is "
-                f"number {order.number}: this is a replay, or the coordinator's "
+                f"site {site} is at exchange {number} and instruction {instruction.key} is "
+                f"number {instruction.number}: this is a replay, or the coordinator's "
                 "folder was restored from a backup"
             )
-        if newest is not None and order.key == replace(newest, is_delivery=True):
+        if newest is not None and instruction.key == replace(newest, is_delivery=True):
             return
-        self._back.follow(order, position, newest)
-        store.settle(self._find_counted(order))
-        orders.drop()
+        self._back.follow(instruction, position, newest)
+        store.settle(self._find_counted(instruction))
+        instructions.drop()
         if store.restore():
             self._site = None
 
-    def _find_counted(self, order: Instruction) -> int:
+    def _find_counted(self, instruction: Instruction) -> int:
         """Return the number of the last counted exchange.
 
         Raises OlderLedger if it is unknown.
         """
-        if order.counted is None:
+        if instruction.counted is None:
             return 0
-        exchange = self._ledger.orders.find_exchange(order.run, order.counted)
+        exchange = self._ledger.instructions.find_exchange(
+            instruction.run, instruction.counted
+        )
         if exchange is None:
             raise OlderLedger(
                 f"the ledger of site {self._folder.name} does not have exchange "
-                f"{order.counted}, which the coordinator has counted: it is older, "
+                f"{instruction.counted}, which the coordinator has counted: it is older, "
                 "perhaps from a backup; restore the newest one, or proceed without "
                 "this site until a new run, which keeps its labels"
             )
@@ -377,46 +389,50 @@ class Host:
     # -- performing instructions -------------------------------------------------------------
 
     def _deliver_peer_messages(
-        self, order: Instruction, position: InstructionPosition
+        self, instruction: Instruction, position: InstructionPosition
     ) -> Answer:
-        brought = self._receive(order, position)
+        brought = self._receive(instruction, position)
         answer: Answer = {"refused": "; ".join(brought.refused.values())}
-        return self._finish(order, brought.verb, answer, notes=InstructionNotes())
+        return self._finish(instruction, brought.function, answer, notes=InstructionNotes())
 
     def _perform(
         self,
-        order: Instruction,
+        instruction: Instruction,
         request: Request,
         position: InstructionPosition,
         to: Mapping[SiteId, bytes],
     ) -> Answer:
         """Perform a request, and write the reply and all changes in one transaction at the end."""
-        check_order(request, self._parts)
+        check_instruction(request, self._parts)
         pool = len(self._local_site(request).pool)
         self._limits.check_receivers(request, to)
-        notes = self._limits.check(order.run, request, position, pool)
-        self._check_keys(order, request, to)
+        notes = self._limits.check(instruction.run, request, position, pool)
+        self._check_keys(instruction, request, to)
         with self._ledger.transaction():
-            self._ledger.orders.attempt(order)
+            self._ledger.instructions.attempt(instruction)
             if notes.scored is not None:
-                self._ledger.orders.note_score(order.run, position.step, notes.scored)
-        verb = request.steps[-1].verb or request.steps[-1].kind
+                self._ledger.instructions.note_score(
+                    instruction.run, position.step, notes.scored
+                )
+        function = request.steps[-1].function or request.steps[-1].kind
         is_labeling = request.owner == "annotators"
-        is_writing = is_labeling and verb in self._annotators.writes
-        is_closing = is_writing and verb == "close"
+        is_writing = is_labeling and function in self._annotators.writes
+        is_closing = is_writing and function == "close"
         transaction: AbstractContextManager[None] = nullcontext()
         # changes of labeling tasks are written in the transaction of the reply
         if is_writing:
             transaction = self._ledger.transaction()
         with transaction:
             if is_labeling:
-                answer = self._run_labeling_function(order, request)
+                answer = self._run_labeling_function(instruction, request)
             else:
                 answer = self._run_client_function(request, position)
             if request.steps[-1].kind == "relay":
-                answer = seal_letters(order, answer, to)
-            answer = self._sign_key(order, request, answer)
-            answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
+                answer = seal_peer_messages(instruction, answer, to)
+            answer = self._sign_key(instruction, request, answer)
+            answer = self._finish(
+                instruction, function, answer, notes=notes, is_closing=is_closing
+            )
         if is_closing:
             # the ledger itself is safe, and the next end of labeling repeats the backup
             with suppress(StorageError, OSError):
@@ -424,7 +440,7 @@ class Host:
         return answer
 
     def _check_keys(
-        self, order: Instruction, request: Request, to: Mapping[SiteId, bytes]
+        self, instruction: Instruction, request: Request, to: Mapping[SiteId, bytes]
     ) -> None:
         """Raise Refusal for public keys that do not belong to the other sites.
 
@@ -432,24 +448,28 @@ class Host:
         """
         if to:
             own = self._folder.keys.seal_public
-            self._peers.hold(check_seal_proofs(order, to, own))
+            self._peers.hold(check_seal_proofs(instruction, to, own))
         for step in request.steps:
             if step.masked is not None and step.masked.keys:
-                self._peers.hold(check_proofs(order, step.masked))
+                self._peers.hold(check_proofs(instruction, step.masked))
 
-    def _sign_key(self, order: Instruction, request: Request, answer: Answer) -> Answer:
+    def _sign_key(
+        self, instruction: Instruction, request: Request, answer: Answer
+    ) -> Answer:
         """Sign the public key for a sum in a reply. Other replies are returned unchanged."""
         shown = find_shown(request)
         if shown is None:
             return answer
         name = self._folder.name
-        signature = sign_sum_key(self._folder.keys.sign, order, name, shown, answer["key"])
+        signature = sign_sum_key(
+            self._folder.keys.sign, instruction, name, shown, answer["key"]
+        )
         return {**answer, SIGNED: signature}
 
     def _finish(
         self,
-        order: Instruction,
-        verb: str,
+        instruction: Instruction,
+        function: str,
         answer: Answer,
         *,
         notes: InstructionNotes,
@@ -459,56 +479,56 @@ class Host:
 
         An ended cycle stays ended, whether or not the exchange counts.
         """
-        orders = self._ledger.orders
+        instructions = self._ledger.instructions
         store = self._ledger.store
         epsilon = self._draft.epsilon
         if epsilon:
             answer = {**answer, EPSILON: epsilon}
         with self._ledger.transaction():
-            store.exchange = orders.finish(order, verb, answer)
+            store.exchange = instructions.finish(instruction, function, answer)
             if notes.rows_of_all is not None:
-                orders.note_rows_of_all(notes.rows_of_all)
+                instructions.note_rows_of_all(notes.rows_of_all)
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
                 store.trust()
         return answer
 
-    def _receive(self, order: Instruction, position: InstructionPosition) -> Delivery:
+    def _receive(self, instruction: Instruction, position: InstructionPosition) -> Delivery:
         """Decrypt, check and store relayed messages."""
         method = methods_by_owner(self._made.methods)[position.owner]
         known = SenderFacts(self._made.dims)
-        brought = read_delivery(order, self._folder.keys.seal, method, known)
-        self._limits.check_senders(order.key, brought.messages)
+        brought = read_delivery(instruction, self._folder.keys.seal, method, known)
+        self._limits.check_senders(instruction.key, brought.messages)
         site = self._local_site()
         ratio = self._agreement.bounds.largest_ratio
         brought = limit_claims(brought, len(site.labeled), ratio)
-        begin_cycle(site, position.cycle, self._agreement.recipe)
-        site.receive(brought.verb, brought.messages)
+        begin_cycle(site, position.cycle, self._agreement.config)
+        site.receive(brought.function, brought.messages)
         return brought
 
     def _run_client_function(
         self, request: Request, position: InstructionPosition
     ) -> Answer:
         site = self._local_site(request)
-        begin_cycle(site, max(position.cycle, 0), self._agreement.recipe)
-        before = site.memory.get("picks")
+        begin_cycle(site, max(position.cycle, 0), self._agreement.config)
+        before = site.memory.get("selected")
         with self._hold_back_new_labels(site, request):
             answers = perform({site.id: site}, self._made.executor, {site.id: request})
-        if site.memory.get("picks") is not before:
+        if site.memory.get("selected") is not before:
             site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
         return answers[site.id]
 
-    def _run_labeling_function(self, order: Instruction, request: Request) -> Answer:
+    def _run_labeling_function(self, instruction: Instruction, request: Request) -> Answer:
         """Run client functions of `Annotators`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
         site = self._local_site(request)
-        if step.masked is not None and step.verb == KEYS:
+        if step.masked is not None and step.function == KEYS:
             return site.guard.public_key(step.masked)
-        if step.verb == "score":
+        if step.function == "score":
             site.guard.check(step)
-        function = site_function(self._annotators, step.verb)
-        answer = cast(Answer, function(self._labeling_view(order.run), **step.args))
+        function = site_function(self._annotators, step.function)
+        answer = cast(Answer, function(self._labeling_view(instruction.run), **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
         if step.kind == "sum":
@@ -590,7 +610,7 @@ class Host:
         """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
         is_first_round = request.key.step == "round" and request.key.round == 0
         before = site.is_validation.clone()
-        if self._agreement.recipe.fresh_first and request.cycle and is_first_round:
+        if self._agreement.config.fresh_first and request.cycle and is_first_round:
             for label in self._ledger.store.load_labels(site.id):
                 if label.cycle == request.cycle - 1:
                     site.is_validation[label.row] = True

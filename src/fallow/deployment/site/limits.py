@@ -79,7 +79,7 @@ class SiteLimits:
     @cached_property
     def schedule(self) -> RunSchedule:
         """Return the exchanges of the agreed configuration."""
-        return RunSchedule(self.agreement.recipe)
+        return RunSchedule(self.agreement.config)
 
     @property
     def site(self) -> SiteId:
@@ -95,12 +95,12 @@ class SiteLimits:
     def budget(self) -> Budget:
         """Return the label budget, as far as the total number of rows is known."""
         return Budget(
-            recipe=self.agreement.recipe,
+            config=self.agreement.config,
             sites=self.sites,
             rows=self.rows,
             is_shared=is_shared(self.made.methods["query"]),
             is_one_pass=self.schedule.is_one_pass,
-            rows_of_all=self.ledger.orders.rows_of_all(),
+            rows_of_all=self.ledger.instructions.rows_of_all(),
             plan=self.agreement.plan,
         )
 
@@ -120,12 +120,12 @@ class SiteLimits:
         self._check_fits(request, position)
         self._check_masked(request, position)
         last = request.steps[-1]
-        fill = self._find_fill(request.owner, last.verb)
+        fill = self._find_fill(request.owner, last.function)
         if fill is not None:
             self._check_fill(request.key, last.args.get(fill), position)
-        if last.kind != "fit" and last.verb != KEYS:
+        if last.kind != "fit" and last.function != KEYS:
             self._check_words(request, last)
-        if position.key.step == "encode" and last.verb != KEYS:
+        if position.key.step == "encode" and last.function != KEYS:
             self._check_encoding(last)
         if request.owner == "annotators":
             return self._check_people(run, request, last, position, pool)
@@ -180,7 +180,7 @@ class SiteLimits:
 
     def _check_described(self, position: InstructionPosition) -> None:
         """Raise Refusal if this site does not describe its data and would shrink a masked sum."""
-        is_masked = self.agreement.recipe.privacy.secure_sum
+        is_masked = self.agreement.config.privacy.secure_sum
         if position.key.step == "describe" and is_masked and not self.describes:
             raise Refusal(
                 f"site {self.site} does not describe its data (describe.least is 0 in its "
@@ -194,38 +194,40 @@ class SiteLimits:
     ) -> None:
         """Check that a client function is requested as often as its declaration permits."""
         last = request.steps[-1]
-        verb = last.verb or last.kind
+        function = last.function or last.kind
         contract = self._contract(request.owner)
-        limit = self._limit_calls(contract, verb)
+        limit = self._limit_calls(contract, function)
         if last.kind == "fit":  # further requests go to other sites
             limit = FITS
-        elif last.verb == KEYS and last.kind == "each":
+        elif last.function == KEYS and last.kind == "each":
             limit = sum(self._limit_calls(contract, total) for total in contract.sum)
-        turns = 2 + 2 * sum(self._limit_calls(contract, known) for known in contract.verbs)
+        turns = 2 + 2 * sum(
+            self._limit_calls(contract, known) for known in contract.disclosures
+        )
         if request.owner == "annotators":
             turns = limit
-            if self.agreement.recipe.privacy.secure_sum:
+            if self.agreement.config.privacy.secure_sum:
                 turns = 2 * limit
         if position.key.turn >= turns:
             raise Refusal(
                 f"instruction {request.key} has number {position.key.turn}, counted from 0, "
                 f"but there are at most {turns} of {position.key.step_name}"
             )
-        times = self.ledger.orders.times(run, position.key.step_name, verb)
+        times = self.ledger.instructions.times(run, position.key.step_name, function)
         if times >= limit:
             raise Refusal(
-                f"instruction {request.key} requests {verb!r} from site {self.site} "
+                f"instruction {request.key} requests {function!r} from site {self.site} "
                 f"in {position.key.step_name} again, but the agreed algorithm requests it at "
                 f"most {limit} times"
             )
 
-    def _limit_calls(self, contract: Contract, verb: str) -> int:
+    def _limit_calls(self, contract: Contract, function: str) -> int:
         """Return how often one step may request a client function.
 
         A masked sum is repeated if a site does not reply.
         """
-        limit = contract.limit_calls(verb) or 4 * self.sites + 8
-        is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
+        limit = contract.limit_calls(function) or 4 * self.sites + 8
+        is_masked = self.agreement.config.privacy.secure_sum and function in contract.sum
         if is_masked:
             limit *= self.sites
         return limit
@@ -257,9 +259,9 @@ class SiteLimits:
             )
         for step in fits:
             known = self._models(request, position)
-            if step.verb not in known:
+            if step.function not in known:
                 raise Refusal(
-                    f"instruction {request.key} would store {step.verb!r:.80} at "
+                    f"instruction {request.key} would store {step.function!r:.80} at "
                     f"site {self.site}; this study may store "
                     f"{', '.join(known) or 'nothing'}"
                 )
@@ -267,7 +269,7 @@ class SiteLimits:
                 request.owner, step, position
             ):
                 raise Refusal(
-                    f"instruction {request.key} requests training of {step.verb!r} "
+                    f"instruction {request.key} requests training of {step.function!r} "
                     "with a training configuration that differs from the agreed one "
                     f"({_describe(step.training_config)})"
                 )
@@ -275,7 +277,7 @@ class SiteLimits:
                 request.owner, step, position
             ):
                 raise Refusal(
-                    f"instruction {request.key} sends a model {step.verb!r} without "
+                    f"instruction {request.key} sends a model {step.function!r} without "
                     "training it, which the agreed algorithm does not do"
                 )
             self._check_parts(request.key, step.args, step.training_config)
@@ -312,32 +314,32 @@ class SiteLimits:
         if training_config is None:
             return False
         method = self._method(owner)
-        if owner == "query" and step.verb in ("local", "global"):
-            wanted = local_training_config(self.agreement.recipe, method)
+        if owner == "query" and step.function in ("local", "global"):
+            wanted = local_training_config(self.agreement.config, method)
             return (
-                step.verb == "local"
+                step.function == "local"
                 and training_config == wanted
                 and position.key.part == 0
             )
-        return method.contract.fit.allows(method, step.verb, training_config)
+        return method.contract.fit.allows(method, step.function, training_config)
 
     def _is_stored(self, owner: str, step: Step, position: InstructionPosition) -> bool:
         """Return whether an instruction may bring a model that is not trained."""
-        if step.verb == "global" and position.key.step == "query":
+        if step.function == "global" and position.key.step == "query":
             return True
         method = self._method(owner)
-        return method.contract.fit.allows(method, step.verb, None)
+        return method.contract.fit.allows(method, step.function, None)
 
     # -- arguments of client functions -------------------------------------------------------
 
     def _check_words(self, request: Request, step: Step) -> None:
         """Raise unless a client function accepts the arguments, with plausible numbers."""
-        verb = site_function(self._method(request.owner), step.verb)
+        function = site_function(self._method(request.owner), step.function)
         with explain_errors(
-            f"instruction {request.key} to {step.verb}: ", of=TypeError, to=Refusal
+            f"instruction {request.key} to {step.function}: ", of=TypeError, to=Refusal
         ):
-            inspect.signature(verb).bind(None, **step.args)
-        declaration = declared(self._method(request.owner)).get(step.verb)
+            inspect.signature(function).bind(None, **step.args)
+        declaration = declared(self._method(request.owner)).get(step.function)
         if declaration is None or declaration.takes is None:
             return
         known = SenderFacts({**self.made.dims, "rows": self.rows}, room=ROUNDED)
@@ -348,11 +350,11 @@ class SiteLimits:
             self._check_parts(request.key, model)
         why = find_wrong_argument(declaration.takes, args, known)
         if why is not None:
-            raise Refusal(f"instruction {request.key} to {step.verb}: {why}")
+            raise Refusal(f"instruction {request.key} to {step.function}: {why}")
 
     def _find_label_counts(self, owner: str, step: Step) -> list[int]:
         """Return the numbers of labels in the arguments of a client function."""
-        return list_label_counts(self._method(owner), step.verb, step.kind, step.args)
+        return list_label_counts(self._method(owner), step.function, step.kind, step.args)
 
     def _find_fill(self, owner: str, function: str) -> str | None:
         """Return the argument with values for empty cells, or None."""
@@ -396,10 +398,10 @@ class SiteLimits:
         position: InstructionPosition,
         pool: int,
     ) -> InstructionNotes:
-        is_for_keys = step.verb == KEYS
-        if not is_for_keys and step.verb != position.key.step:
+        is_for_keys = step.function == KEYS
+        if not is_for_keys and step.function != position.key.step:
             raise Refusal(
-                f"instruction {request.key} requests {step.verb!r}, but its key is "
+                f"instruction {request.key} requests {step.function!r}, but its key is "
                 f"of {position.key.step}"
             )
         if position.key.step in ("ask", "close"):
@@ -432,7 +434,7 @@ class SiteLimits:
                 f"but the agreement allows {limit} in {position.step}: no labeling task "
                 "was created"
             )
-        if self.agreement.recipe.evaluation_fraction and position.key.step in (
+        if self.agreement.config.evaluation_fraction and position.key.step in (
             "query",
             "draw",
         ):
@@ -452,11 +454,11 @@ class SiteLimits:
         args: Mapping[str, Value],
         position: InstructionPosition,
     ) -> InstructionNotes:
-        recipe = self.agreement.recipe
-        is_last = position.key.round == recipe.rounds - 1
+        config = self.agreement.config
+        is_last = position.key.round == config.rounds - 1
         methods = self.made.methods
         ends = isinstance(methods["training"], FinalTraining) or "head" in methods
-        is_retained = recipe.validation > 0 and not (ends and is_last)
+        is_retained = config.validation > 0 and not (ends and is_last)
         if args.get("retained") is not is_retained:
             raise Refusal(
                 f"instruction {key} has retained={args.get('retained')!r:.40}, but "
@@ -466,11 +468,14 @@ class SiteLimits:
         if not parts:
             raise Refusal(f"instruction {key} has no model to score")
         scored = digest_of(parts)
-        orders = self.ledger.orders
+        instructions = self.ledger.instructions
         limit = self.most_scores
-        if not orders.is_scored(run, position.step, scored) and orders.scores() >= limit:
+        if (
+            not instructions.is_scored(run, position.step, scored)
+            and instructions.scores() >= limit
+        ):
             raise Refusal(
-                f"site {self.site} has scored {orders.scores()} models, its limit "
+                f"site {self.site} has scored {instructions.scores()} models, its limit "
                 f"over all runs is {limit}: raise scores.limit in its site.toml, or "
                 "leave the study"
             )
@@ -518,10 +523,10 @@ class SiteLimits:
 
 def _brings_common_model(step: Step) -> bool:
     """Return whether a fit receives the global model, to store or to continue training."""
-    if step.verb == "global":
+    if step.function == "global":
         return True
     return (
-        step.verb == "local"
+        step.function == "local"
         and step.training_config is not None
         and step.training_config.start == "given"
     )

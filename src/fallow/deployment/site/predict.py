@@ -28,7 +28,7 @@ def read_site_model(folder: Path) -> Trained:
             f"{model} is damaged or cannot be read; restore it from a backup"
         ) from error
     agreed = site.agreement
-    return choose_state(saved, agreed.recipe, folder, policy=agreed.names)
+    return choose_state(saved, agreed.config, folder, policy=agreed.names)
 
 
 def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:

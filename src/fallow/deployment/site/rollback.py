@@ -32,12 +32,15 @@ class Rollback:
     """
 
     schedule: RunSchedule
-    orders: Instructions
+    instructions: Instructions
     site: SiteId
     is_masked: bool = False
 
     def follow(
-        self, order: Instruction, position: InstructionPosition, newest: ExchangeKey | None
+        self,
+        instruction: Instruction,
+        position: InstructionPosition,
+        newest: ExchangeKey | None,
     ) -> None:
         """Roll back if a new instruction requires it.
 
@@ -45,55 +48,62 @@ class Rollback:
         ``newest`` is the key of the run's last exchange. Raises Refusal for an earlier instruction
         that is not a repetition.
         """
-        if self.orders.is_taken_back(order.run, order.key):
+        if self.instructions.is_taken_back(instruction.run, instruction.key):
             raise Refusal(
-                f"site {self.site} has rolled back exchange {order.key}, which is completed: this is a "
-                "replay, or the coordinator's folder was restored from a backup"
+                f"site {self.site} has rolled back exchange {instruction.key}, which is completed: "
+                "this is a replay, or the coordinator's folder was restored from a backup"
             )
         is_back = (
             newest is not None and position.rank <= self.schedule.find_position(newest).rank
         )
         if is_back and not position.key.retry:
             raise Refusal(
-                f"site {self.site} has performed {newest}, and instruction {order.key} precedes "
+                f"site {self.site} has performed {newest}, and instruction {instruction.key} precedes "
                 "it in a run of this study: a run only rolls back to repeat an exchange"
             )
         if self.is_masked and position.key.retry:
-            self._check_newest(order, position)
-        if is_back or self._has_failed(order, position):
-            self._go_back(order, position)
+            self._check_newest(instruction, position)
+        if is_back or self._has_failed(instruction, position):
+            self._go_back(instruction, position)
 
-    def _check_newest(self, order: Instruction, position: InstructionPosition) -> None:
+    def _check_newest(
+        self, instruction: Instruction, position: InstructionPosition
+    ) -> None:
         """Raise Refusal unless the exchange is the newest of all exchanges ever requested.
 
         Invalid exchanges are included, so that a run cannot be rolled back one exchange at a time.
         """
-        for key in self.orders.load_every_key(order.run):
+        for key in self.instructions.load_every_key(instruction.run):
             if position.rank < self.schedule.find_position(key).rank:
                 raise Refusal(
                     f"site {self.site} has performed {key} and does not go back to "
-                    f"{order.key}: with secure aggregation, only the newest exchange "
+                    f"{instruction.key}: with secure aggregation, only the newest exchange "
                     "can be repeated"
                 )
 
-    def _has_failed(self, order: Instruction, position: InstructionPosition) -> bool:
+    def _has_failed(self, instruction: Instruction, position: InstructionPosition) -> bool:
         """Return whether the exchange failed under another key, which is then invalid."""
-        for key in self.orders.load_failed_keys(order.run):
-            if key != order.key and self.schedule.find_position(key).rank == position.rank:
+        for key in self.instructions.load_failed_keys(instruction.run):
+            if (
+                key != instruction.key
+                and self.schedule.find_position(key).rank == position.rank
+            ):
                 return True
         return False
 
-    def _go_back(self, order: Instruction, position: InstructionPosition) -> None:
+    def _go_back(self, instruction: Instruction, position: InstructionPosition) -> None:
         newest: ExchangeKey | None = (
             None  # the newest exchange performed before this position
         )
         taken_back: list[ExchangeKey] = []
-        for key in self.orders.load_standing_keys(order.run):
+        for key in self.instructions.load_standing_keys(instruction.run):
             if self.schedule.find_position(key).rank < position.rank:
                 newest = key
             else:
                 taken_back.append(key)
-        for key in self.orders.load_failed_keys(order.run):
+        for key in self.instructions.load_failed_keys(instruction.run):
             if self.schedule.find_position(key).rank >= position.rank:
                 taken_back.append(key)
-        self.orders.go_back(run=order.run, key=order.key, keys=taken_back, newest=newest)
+        self.instructions.go_back(
+            run=instruction.run, key=instruction.key, keys=taken_back, newest=newest
+        )

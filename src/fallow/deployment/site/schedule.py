@@ -17,7 +17,7 @@ from fallow.core.exchange_key import ExchangeKey, StepName
 from fallow.core.messages import Request
 from fallow.core.refusal import Refusal
 from fallow.experiment.one_pass import is_one_pass
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 
 RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
 """Name of a run: second and nanosecond of its start, and a random number."""
@@ -50,7 +50,7 @@ OWNER: dict[StepName, str] = {
     "finish": "annotators",
 }
 """Owner of the client functions in each step of a run."""
-ORDER: tuple[tuple[StepName, ...], ...] = (
+INSTRUCTION: tuple[tuple[StepName, ...], ...] = (
     (
         *("hello", "describe", "cells", "encoder", "encode", "features", "initial"),
         *("tune", "new", "round", "query", "finish"),
@@ -100,7 +100,7 @@ class InstructionPosition:
 class RunSchedule:
     """Exchanges of a run in order."""
 
-    recipe: Recipe
+    config: ExperimentConfig
 
     def find_position(self, key: ExchangeKey) -> InstructionPosition:
         """Return the position of an instruction.
@@ -117,7 +117,7 @@ class RunSchedule:
         if key.phase == "initial" and step in ("ask", "close", "initial"):
             cycle = -1
         elif step == "finish":
-            cycle = self.recipe.cycles
+            cycle = self.config.cycles
         why = self._refusal(key, cycle)
         if why:
             raise Refusal(f"instruction {key} is not part of this study: {why}")
@@ -137,7 +137,7 @@ class RunSchedule:
         """
         cycle = position.cycle
         if position.key.step == "query":
-            cycle = position.cycle * self.recipe.queries_per_cycle + position.key.part
+            cycle = position.cycle * self.config.queries_per_cycle + position.key.part
         elif position.key.step == "initial":
             cycle = 0
         wanted = (position.owner, cycle, position.key.round)
@@ -150,7 +150,7 @@ class RunSchedule:
 
     def _refusal(self, key: ExchangeKey, cycle: int) -> str | None:
         """Return why the configuration has no such exchange, or None if it has."""
-        recipe = self.recipe
+        config = self.config
         kind = key.step
         once = ("hello", "describe", *ENCODING, "features", "tune", "finish")
         if cycle == -1 or kind in once:
@@ -162,27 +162,27 @@ class RunSchedule:
             if is_query:
                 what = "queries"
             return f"it {what} in cycles {first} to {last}, not in {cycle}"
-        if key.round >= recipe.rounds:
+        if key.round >= config.rounds:
             return (
-                f"a cycle has {recipe.rounds} rounds, numbered from 0, but no round "
+                f"a cycle has {config.rounds} rounds, numbered from 0, but no round "
                 f"{key.round}"
             )
-        if key.part >= recipe.queries_per_cycle:
-            return f"a cycle has {recipe.queries_per_cycle} queries"
-        if kind in ("draw", "tally") and not recipe.evaluation_fraction:
+        if key.part >= config.queries_per_cycle:
+            return f"a cycle has {config.queries_per_cycle} queries"
+        if kind in ("draw", "tally") and not config.evaluation_fraction:
             return "no examples are drawn at random"
-        scored = recipe.rounds - recipe.score_rounds
+        scored = config.rounds - config.score_rounds
         if kind == "score" and key.round < scored:
             return f"models are scored from round {scored} on, not in round {key.round}"
-        if kind == "head" and recipe.head != "exact":
+        if kind == "head" and config.head != "exact":
             return "the last layer is not solved again"
-        if kind in ("last", "head") and key.round < recipe.rounds - 1:
-            return f"the final exchange follows round {recipe.rounds - 1}"
+        if kind in ("last", "head") and key.round < config.rounds - 1:
+            return f"the final exchange follows round {config.rounds - 1}"
         return None
 
     def _cycles(self, is_query: bool) -> tuple[int, int]:
         """Return the first and the last cycle with queries or training."""
-        last = self.recipe.cycles
+        last = self.config.cycles
         if is_query:  # no query follows the last training
             last -= 1
         first = 0
@@ -196,7 +196,7 @@ class RunSchedule:
 
         The result is cached, because it requires building the algorithms for every instruction.
         """
-        return is_one_pass(self.recipe)
+        return is_one_pass(self.config)
 
     def _phase(self, key: ExchangeKey, cycle: int) -> tuple[int, int]:
         """Return a sort key that increases from step to step of a run.
@@ -229,12 +229,12 @@ class RunSchedule:
     def scores(self) -> int:
         """Return how often a run scores models."""
         first, last = self._cycles(is_query=False)
-        return (last - first + 1) * min(self.recipe.score_rounds, self.recipe.rounds)
+        return (last - first + 1) * min(self.config.score_rounds, self.config.rounds)
 
 
 def _within(kind: StepName) -> int:
-    """Return the position of a part of a step (`ORDER`)."""
-    for at, kinds in enumerate(ORDER):
+    """Return the position of a part of a step (`INSTRUCTION`)."""
+    for at, kinds in enumerate(INSTRUCTION):
         if kind in kinds:
             return at
     raise KeyError(kind)

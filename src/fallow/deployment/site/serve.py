@@ -87,10 +87,10 @@ def serve(
 ) -> None:
     """Handle instructions until ``stop`` is set, in one process per site.
 
-    ``copies`` is the number of seconds between backups of the ledger. ``notify`` receives ``order``
-    (key, bytes, refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is
-    reached). Raises StorageError if another process serves the site, and ValueError for an invalid
-    folder.
+    ``copies`` is the number of seconds between backups of the ledger. ``notify`` receives
+    ``instruction`` (key, bytes, refused), ``encoding`` (done, rows) and ``coordinator``
+    (problem, None once it is reached). Raises StorageError if another process serves the site, and
+    ValueError for an invalid folder.
     """
     with only_server(folder):
         tighten(folder.path)
@@ -175,8 +175,8 @@ def _announce_replies(
 ) -> Callable[[bytes], bytes]:
     """Return ``handle`` with reports about each reply, except progress replies."""
 
-    def answer(order: bytes) -> bytes:
-        blob = handle(order)
+    def answer(instruction: bytes) -> bytes:
+        blob = handle(instruction)
         reply = open_reply(folder.keys.verify, blob, folder.name)
         key = reply.key
         event: SiteEvent = {
@@ -217,10 +217,10 @@ def unreachable(folder: SiteFolder) -> str | None:
 
 def has_ended(ledger: Ledger) -> bool:
     """Return whether the site has replied to the last exchange of its newest run."""
-    run = ledger.orders.newest_run()
+    run = ledger.instructions.newest_run()
     if run is None:
         return False
-    _, newest = ledger.orders.find_position(run)
+    _, newest = ledger.instructions.find_position(run)
     return newest is not None and newest.step == "finish"
 
 

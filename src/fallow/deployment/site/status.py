@@ -144,7 +144,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "epsilon_limit": folder.settings.epsilon,
             "delta": ledger.store.sum_spent_delta(),
             "delta_limit": folder.delta,
-            "sent": ledger.orders.traffic(),
+            "sent": ledger.instructions.traffic(),
         }
 
 
@@ -173,7 +173,7 @@ def group_sent(
     groups = {disclosure.function: disclosure.group for disclosure in disclosures}
     totals: dict[Group, SentGroup] = {}
     for line in sent:
-        group = groups.get(line["verb"], "status")
+        group = groups.get(line["function"], "status")
         total = totals.setdefault(group, {"kind": group, "exchanges": 0, "bytes": 0})
         total["exchanges"] += line["exchanges"]
         total["bytes"] += line["bytes"]

@@ -83,13 +83,13 @@ def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
         waiting.append(best[rows].tolist()[::-1])
     line = [(labels[c], -size[c], c) for c, rows in enumerate(waiting) if rows]
     heapify(line)  # the fewest labels first, then the largest cluster
-    picks: list[int] = []
-    while line and len(picks) < n:
+    selected: list[int] = []
+    while line and len(selected) < n:
         covered, *_, c = heappop(line)
-        picks.append(waiting[c].pop())
+        selected.append(waiting[c].pop())
         if waiting[c]:
             heappush(line, (covered + 1, -size[c], c))
-    return torch.tensor(picks, dtype=torch.int64)
+    return torch.tensor(selected, dtype=torch.int64)
 
 
 CROWD = 1000  # maximum number of examples of a cluster that are compared

@@ -171,16 +171,16 @@ def k_center(
         left = torch.full_like(half, torch.inf)
     left = left.masked_fill(is_last, -torch.inf)
     order = order_ties(len(half), ties)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(min(n, len(half) - int(is_last.sum()))):
         j = first_best(left, order)
-        if first is not None and not picks:
+        if first is not None and not selected:
             j = first
         torch.minimum(left, points.to(j), out=left)
         left[j] = -torch.inf
-        picks.append(j)
+        selected.append(j)
     last = is_last.nonzero().squeeze(1)
-    return torch.cat([torch.tensor(picks, dtype=torch.int64), last])[:n]
+    return torch.cat([torch.tensor(selected, dtype=torch.int64), last])[:n]
 
 
 REACH = {torch.float32: 1e12, torch.float64: 1e100}

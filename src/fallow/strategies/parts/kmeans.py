@@ -32,20 +32,20 @@ def k_means_pp(
     is_last = half.isinf()
     is_free = ~is_last
     left = torch.full_like(half, torch.inf).masked_fill(is_last, 0)
-    picks: list[int] = []
+    selected: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
-        if not picks and first is not None:
+        if not selected and first is not None:
             j = first
-        elif not picks:
+        elif not selected:
             j = int(half.masked_fill(is_last, -1).argmax())
         else:
-            torch.minimum(left, points.to(picks[-1]), out=left)
-            left[picks[-1]] = 0
+            torch.minimum(left, points.to(selected[-1]), out=left)
+            left[selected[-1]] = 0
             j = draw_row(left, is_free, generator)
         is_free[j] = False
-        picks.append(j)
+        selected.append(j)
     last = is_last.nonzero().squeeze(1)
-    return torch.cat([torch.tensor(picks, dtype=torch.int64), last])[:n]
+    return torch.cat([torch.tensor(selected, dtype=torch.int64), last])[:n]
 
 
 def draw_row(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:

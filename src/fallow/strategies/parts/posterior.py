@@ -65,7 +65,7 @@ class LastLayer:
         rows = (~good).long().argsort(stable=True)
         return LastLayer(with_one(x[good]), with_one(known[_is_usable(known)]), rows)
 
-    def picks(self, chosen: Tensor, n: int) -> SelectedExamples:
+    def selected(self, chosen: Tensor, n: int) -> SelectedExamples:
         """Select ``n`` examples: the ``chosen`` ones of ``pool``, then non-finite ones."""
         return SelectedExamples(
             torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n]

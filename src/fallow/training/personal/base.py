@@ -22,7 +22,7 @@ def model(state: State) -> State:
     return {"w": state["w"], "stats": state["stats"]}
 
 
-def addend(view: View, name: str = "local") -> Answer:
+def contribution(view: View, name: str = "local") -> Answer:
     """Return the contribution of a site: n_k w_k, n_k, and batch-norm statistics likewise."""
     n = float(len(view.labels))
     own = view.memory[name]

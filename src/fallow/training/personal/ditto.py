@@ -18,7 +18,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import uploads
-from fallow.training.personal.base import addend, average, model
+from fallow.training.personal.base import average, contribution, model
 
 
 @explain_constructor
@@ -73,7 +73,7 @@ class Ditto(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view)
+        return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return model(memory.get("own/v", state))

@@ -14,7 +14,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import uploads
-from fallow.training.personal.base import addend, average
+from fallow.training.personal.base import average, contribution
 
 
 @explain_constructor
@@ -53,7 +53,7 @@ class FedAvgPost(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view)
+        return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("local", state)

@@ -24,7 +24,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import uploads
-from fallow.training.personal.base import addend, average, model
+from fallow.training.personal.base import average, contribution, model
 
 tells_choice = client.keep(
     "number of sites that selected a model by their validation examples", takes={}
@@ -88,7 +88,7 @@ class FedAvgFT(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view)
+        return contribution(view)
 
     @tells_choice
     def chosen(self, view: View) -> Answer:
@@ -168,7 +168,7 @@ class FedProxFT(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view)
+        return contribution(view)
 
     @tells_choice
     def chosen(self, view: View) -> Answer:

@@ -19,7 +19,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import uploads
-from fallow.training.personal.base import addend, average
+from fallow.training.personal.base import average, contribution
 
 Kernel = Literal["normalized", "softmax_of_sums"]
 CHUNK = 1024  # examples per block of distances
@@ -86,7 +86,7 @@ class KNNPer(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view)
+        return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state

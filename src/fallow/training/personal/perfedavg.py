@@ -22,7 +22,7 @@ from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, Tra
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import uploads
-from fallow.training.personal.base import addend, average, encode_sites, model
+from fallow.training.personal.base import average, contribution, encode_sites, model
 
 
 @explain_constructor
@@ -140,7 +140,7 @@ class PerFedAvg(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Answer:
-        return addend(view)
+        return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         if self.eval_adapt == "after_local":

@@ -177,7 +177,7 @@ class Application:
         """Wait for a message to the site and send it."""
         if head.length > LONGEST_POLL:
             raise Refused(413, "a poll has no body")
-        poll = Poll(head.order)
+        poll = Poll(head.instruction)
         before = self._polls.get(head.site)
         self._polls[head.site] = poll
         if before is not None:  # the connection of the site was lost
@@ -223,7 +223,7 @@ class Application:
         limit = self.largest(head.site)
         if head.length > limit:
             raise Refused(413, f"a reply of this site has at most {limit} bytes")
-        if not self.mailbox.is_open(head.site, head.order):
+        if not self.mailbox.is_open(head.site, head.instruction):
             raise Refused(410, "this reply is not pending")
         before = self._uploads.get(head.site)
         if before is not None and before is not gate:  # the connection of the site was lost
@@ -234,9 +234,9 @@ class Application:
         finally:
             if self._uploads.get(head.site) is gate:
                 del self._uploads[head.site]
-        self.mailbox.answer(head.site, head.order, content)
+        self.mailbox.answer(head.site, head.instruction, content)
         poll = self._polls.get(head.site)
-        if poll is not None and poll.at_work == head.order:
+        if poll is not None and poll.at_work == head.instruction:
             poll.at_work = ""  # the message may be sent again
         await _respond(send, 204, b"", {}, closes=False)
 

@@ -108,30 +108,32 @@ class Caller:
         """
         return await self._request(POLL, at_work, b"")
 
-    async def bring(self, order: str, answer: bytes) -> None:
+    async def bring(self, instruction: str, answer: bytes) -> None:
         """Send the reply to a message. Raises NotTaken."""
-        await self._request(ANSWER, order, answer)
+        await self._request(ANSWER, instruction, answer)
 
-    async def _request(self, path: str, order: str, body: bytes) -> bytes:
+    async def _request(self, path: str, instruction: str, body: bytes) -> bytes:
         """Return the coordinator's response.
 
         The first request to a new coordinator process receives its challenge and is repeated.
         """
         for _ in range(TRIES):
             try:
-                status, answer, is_news = await self._request_once(path, order, body)
+                status, answer, is_notifications = await self._request_once(
+                    path, instruction, body
+                )
             except httpx.HTTPError as error:
                 raise RequestFailed(self._explain(error)) from error
             if status in (200, 204):
                 return answer
             if path == ANSWER and status == 410:
                 return b""  # the reply is no longer pending
-            if not is_news:
+            if not is_notifications:
                 break
         raise RequestFailed(self._describe_refusal(status, answer))
 
     async def _request_once(
-        self, path: str, order: str, body: bytes
+        self, path: str, instruction: str, body: bytes
     ) -> tuple[int, bytes, bool]:
         """Return status and body of a response, and whether it has a new challenge or count."""
         self._count += 1
@@ -141,7 +143,7 @@ class Caller:
             path=path,
             challenge=self._challenge,
             count=self._count,
-            order=order,
+            instruction=instruction,
             length=len(body),
             body=sum_of(body),
         )
@@ -162,10 +164,10 @@ class Caller:
             await opened.aclose()
             raise
         self._client.cookies.clear()
-        is_news = False
+        is_notifications = False
         if response.status_code in (401, 409):
-            is_news = self._learn(response)
-        return response.status_code, answer, is_news
+            is_notifications = self._learn(response)
+        return response.status_code, answer, is_notifications
 
     def _learn(self, response: httpx.Response) -> bool:
         """Store the challenge and count of a response. Returns False without a challenge.

@@ -75,15 +75,15 @@ class Mailbox:
                 return None
             return content
 
-    def is_open(self, site: SiteId, order: str) -> bool:
+    def is_open(self, site: SiteId, instruction: str) -> bool:
         """Return whether a site's message is still open."""
         with self._lock:
-            return self._open.get(site, ("", b""))[0] == order
+            return self._open.get(site, ("", b""))[0] == instruction
 
-    def answer(self, site: SiteId, order: str, content: bytes) -> bool:
+    def answer(self, site: SiteId, instruction: str, content: bytes) -> bool:
         """Store the reply to a message. Returns False if the message is no longer open."""
         with self._lock:
-            if self._open.get(site, ("", b""))[0] != order:
+            if self._open.get(site, ("", b""))[0] != instruction:
                 return False
             del self._open[site]
             self._answers.put((site, content))

@@ -166,9 +166,9 @@ class Conversation:
             if message is None:
                 continue
             self._next = None
-            order = sum_of(message)
+            instruction = sum_of(message)
             try:
-                await self._caller.bring(order, await _call(self._handle, message))
+                await self._caller.bring(instruction, await _call(self._handle, message))
             except RequestFailed as error:
                 self.why_not_brought = str(error)
             else:
@@ -178,7 +178,7 @@ class Conversation:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST)
                 self._is_lost.set()
-            if self._at_work == order:
+            if self._at_work == instruction:
                 self._at_work = NONE
 
 
@@ -202,7 +202,7 @@ async def _call(handle: Handle, message: bytes) -> bytes:
         with suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, answer)
 
-    Thread(target=work, name="orders", daemon=True).start()
+    Thread(target=work, name="label_counts", daemon=True).start()
     answer = await done
     if answer is None:
         raise RequestFailed(FAILED)

@@ -32,7 +32,7 @@ DIGEST = re.compile(r"[0-9a-f]{32}")
 CHALLENGE = re.compile(r"[0-9a-f]{32}")
 COUNT = re.compile(r"[0-9]{1,19}")
 SUM = re.compile(r"[0-9a-f]{64}")
-ORDER = re.compile(r"-|[0-9a-f]{64}")
+INSTRUCTION = re.compile(r"-|[0-9a-f]{64}")
 SIGNED = re.compile(rf"[0-9a-f]{{{2 * SIGNATURE}}}")
 
 # header field names
@@ -41,7 +41,7 @@ HEADERS = {
     "study": ("fallow-study", DIGEST),
     "challenge": ("fallow-challenge", CHALLENGE),
     "count": ("fallow-count", COUNT),
-    "order": ("fallow-order", ORDER),
+    "order": ("fallow-order", INSTRUCTION),
     "body": ("fallow-body", SUM),
     "signature": ("fallow-signature", SIGNED),
 }
@@ -57,8 +57,8 @@ class Unreadable(ValueError):
 class Head:
     """Header of a site's request.
 
-    ``study`` is the hash of the agreement. ``order`` is the SHA-256 hash of the instruction that is
-    replied to, or in a poll of the current one (`NONE` without one). ``length`` and ``body`` are
+    ``study`` is the hash of the agreement. ``instruction`` is the SHA-256 hash of the instruction that
+    is replied to, or in a poll of the current one (`NONE` without one). ``length`` and ``body`` are
     the size and the SHA-256 hash of the body.
     """
 
@@ -67,7 +67,7 @@ class Head:
     path: str
     challenge: str
     count: int
-    order: str
+    instruction: str
     length: int
     body: str
 
@@ -81,7 +81,7 @@ class Head:
             self.path,
             self.challenge,
             str(self.count),
-            self.order,
+            self.instruction,
             str(self.length),
             self.body,
         )
@@ -95,7 +95,7 @@ class Head:
             "study": self.study,
             "challenge": self.challenge,
             "count": str(self.count),
-            "order": self.order,
+            "order": self.instruction,
             "body": self.body,
             "signature": signature.hex(),
         }
@@ -138,7 +138,7 @@ def read_claim(path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -
         path=path,
         challenge=values["challenge"],
         count=int(values["count"]),
-        order=values["order"],
+        instruction=values["order"],
         length=length,
         body=values["body"],
     )

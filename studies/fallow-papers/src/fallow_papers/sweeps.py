@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from fallow.settings.recipe import OUTSIDE
+from fallow.settings.config import OUTSIDE
 from fallow.study.records import StudyRecords
 
 CUT = (
@@ -19,7 +19,7 @@ CUT = (
 
 def _partition(study: StudyRecords) -> Mapping[str, object]:
     """Return the partition in ``study.json``, a name and fields; empty if there is none."""
-    partition = study.study.recipe.get("partition")
+    partition = study.study.config.get("partition")
     if not isinstance(partition, Mapping):
         return {}
     return partition
@@ -57,7 +57,7 @@ def _describe_rest(study: StudyRecords, skips: Sequence[str]) -> str:
     """Return every setting except the partition's fields ``skips`` and those that do not
     change a run.
     """
-    rest = dict(study.study.recipe)
+    rest = dict(study.study.config)
     for name in (*OUTSIDE, "strategy"):
         rest.pop(name, None)
     fields = _fields(study)

@@ -13,7 +13,7 @@ from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL
 from fallow_papers.ahfal.codes import RatioAHFAL
 from fallow_papers.ahfal.codes.ratio import allocate, ratios, spill
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 THIRDS = [1 / 3] * 3
 
@@ -93,8 +93,8 @@ def test_budgets_sum_to_what_there_is_and_stay_within_the_pool(data: st.DataObje
 
 
 def choose(strategy: Any, seed: int) -> dict[str, set[int]]:
-    picks = world(tables(seed, rows=30, labels=12), strategy, seed).picks(8)
-    return {name: set(rows) for name, rows in picks.items()}
+    selected = simulation(tables(seed, rows=30, labels=12), strategy, seed).selected(8)
+    return {name: set(rows) for name, rows in selected.items()}
 
 
 PAPER: dict[str, Any] = {"route": "local", "counts": "true", "target": "current"}
@@ -127,27 +127,27 @@ def spread_out() -> dict[str, Table]:
 @pytest.mark.parametrize(("target", "expected"), [("initial", [1, 3]), ("current", [3, 1])])
 def test_the_target_is_that_of_the_first_labels(target: Any, expected: list[int]) -> None:
     strategy = RatioAHFAL(counts="true", target=target)
-    federation = world(spread_out(), strategy)
+    federation = simulation(spread_out(), strategy)
     memo = strategy.query(federation.ask(), {"a": 1, "b": 1}, {})
     assert memo["target"] == [6, 2]
     for site in federation.members.values():
-        site.memory.pop("picks")
+        site.memory.pop("selected")
     federation.buy({"a": [0, 1, 2], "b": [0, 1, 2]}, 0)  # 6 of 7 labels are class 0
     wanted = {"initial": [6, 2], "current": [12, 2]}[target]
     again = strategy.query(federation.ask(cycle=1), {"a": 4, "b": 4}, memo)
     assert again["target"] == wanted
-    rows = federation.members["a"].memory["picks"]["rows"]
+    rows = federation.members["a"].memory["selected"]["rows"]
     assert [int((rows < 6).sum()), int((rows >= 6).sum())] == expected
 
 
 def test_a_target_without_labels_is_not_frozen() -> None:
     strategy = RatioAHFAL()
     bare = {name: Table(t.local, t.common) for name, t in tables().items()}
-    assert "target" not in strategy.query(world(bare, strategy).ask(), {"a": 3}, {})
+    assert "target" not in strategy.query(simulation(bare, strategy).ask(), {"a": 3}, {})
 
 
 def test_a_site_counts_what_the_global_model_predicts_for_its_labeled_rows() -> None:
-    site = world(tables(labels=12), RatioAHFAL()).members["a"]
+    site = simulation(tables(labels=12), RatioAHFAL()).members["a"]
     view: Any = SiteView(site, cycle=0)
     of_global = site.x[site.labeled][:, 3:]  # the half that the global model uses
     predicted = of_global.argmax(1)
@@ -171,13 +171,13 @@ def test_either_routing_mixes_where_the_global_class_alone_is_low() -> None:
     }
     low = torch.tensor([False, True])
     target = torch.ones(2, dtype=torch.float64)
-    picks = {}
+    selected = {}
     for route in ("either", "local"):
         strategy = RatioAHFAL(route=route)
-        federation = world(site, strategy)
+        federation = simulation(site, strategy)
         federation.ask().keep(strategy.select, to={"a": {"n": 1}}, low=low, target=target)
-        picks[route] = federation.members["a"].memory["picks"]["rows"].tolist()
-    assert picks == {"either": [0], "local": [1]}
+        selected[route] = federation.members["a"].memory["selected"]["rows"].tolist()
+    assert selected == {"either": [0], "local": [1]}
 
 
 def test_a_negative_tau_is_refused() -> None:

@@ -26,7 +26,7 @@ from fallow.training import FedAvg
 from fallow_papers.ahfal.codes import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
 from fallow_papers.ahfal.codes.baselines import features, pixel_gradients, shake_weights
 from fallow_papers.ahfal.codes.kmeans import k_means
-from tests.worlds import Table, tables, world
+from tests.simulations import Table, simulation, tables
 
 DATA = os.environ.get("FALLOW_DATA")
 
@@ -113,7 +113,7 @@ def test_pixel_badge_picks_other_rows_of_mnist_than_badge() -> None:
 def test_where_gradients_are_few_the_rest_is_drawn() -> None:
     """A linear model has one pixel gradient for each class that it predicts."""
     site = tables(rows=20)["a"]
-    first = world({"a": site}, PixelBADGE(), seed=0).picks(8)["a"]
+    first = simulation({"a": site}, PixelBADGE(), seed=0).selected(8)["a"]
     assert len(set(first)) == 8
     assert len(set(site.local.argmax(1)[first[:3]].tolist())) == 3
 
@@ -122,8 +122,10 @@ def test_rows_without_a_finite_logit_come_last() -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
-    picks = world({"a": Table(local, site.common, [0])}, PixelBADGE()).picks(12)["a"]
-    assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
+    selected = simulation({"a": Table(local, site.common, [0])}, PixelBADGE()).selected(12)[
+        "a"
+    ]
+    assert sorted(selected) == list(range(12)) and set(selected[-2:]) == {2, 5}
 
 
 # -- LoGo ------------------------------------------------------------------------------
@@ -133,8 +135,8 @@ def test_plain_logo_does_not_scale_features_by_how_unsure_the_prediction_is() ->
     far = torch.tensor([[0.0, 0.1], [0.1, 0], [40.0, 0], [40.1, 0]], dtype=torch.float64)
     common = torch.tensor([[5.0, 0], [1, 0], [1.1, 0], [6, 0]], dtype=torch.float64)
     site = {"a": Table(far, common, [0, 1])}
-    assert sorted(world(site, PlainLoGo()).picks(2)["a"]) == [1, 2]
-    assert sorted(world(site, LoGo()).picks(2)["a"]) != [
+    assert sorted(simulation(site, PlainLoGo()).selected(2)["a"]) == [1, 2]
+    assert sorted(simulation(site, LoGo()).selected(2)["a"]) != [
         1,
         2,
     ]  # confident examples are all at the origin
@@ -147,7 +149,9 @@ def test_plain_logo_uses_the_model_of_the_last_round() -> None:
 
 def test_plain_feal_is_feal_whatever_the_models_were_trained_for() -> None:
     sites = tables(rows=20)
-    assert world(sites, PlainFEAL()).picks(6) == world(sites, FEAL()).picks(6)
+    assert simulation(sites, PlainFEAL()).selected(6) == simulation(sites, FEAL()).selected(
+        6
+    )
 
 
 # -- noise -----------------------------------------------------------------------------
@@ -182,7 +186,7 @@ def test_every_tensor_is_shaken_in_proportion_to_its_norm(view: Any) -> None:
 
 
 def test_plain_noise_picks_the_rows_whose_features_move_most(view: Any) -> None:
-    picks = PlainNoise(draws=3).select(view, 5).rows
+    selected = PlainNoise(draws=3).select(view, 5).rows
     state = view.model("local")
     inner = view._site.parts
     draw = view.stream("noise")
@@ -191,7 +195,7 @@ def test_plain_noise_picks_the_rows_whose_features_move_most(view: Any) -> None:
     for _ in range(3):
         noisy = {**state, "w": shake_weights(view, state["w"], 1e-3, draw)}
         moved += (look(inner.model, inner.layout, noisy, view.rows())[0] - z).abs().mean(1)
-    assert picks.tolist() == moved.argsort(descending=True)[:5].tolist()
+    assert selected.tolist() == moved.argsort(descending=True)[:5].tolist()
 
 
 @pytest.mark.parametrize(("field", "value"), [("draws", 0), ("epsilon", 0.0)])

@@ -21,7 +21,7 @@ from fallow_papers.ahfal.codes import (
 from tests.contracts import test_queries as laws
 from tests.contracts import test_what_leaves as leaves
 from tests.each import each_of
-from tests.worlds import tables
+from tests.simulations import tables
 
 STRATEGIES: list[Query] = [
     NaNKSAS(),

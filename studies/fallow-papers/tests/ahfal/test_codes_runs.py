@@ -8,7 +8,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
 NAMES = [
@@ -22,7 +22,7 @@ NAMES = [
 
 
 def records(strategy: str, model: str = "mlp") -> list[Record]:
-    recipe = Recipe(
+    config = ExperimentConfig(
         "tiny",
         rows=300,
         test_rows=50,
@@ -33,9 +33,9 @@ def records(strategy: str, model: str = "mlp") -> list[Record]:
         model=Spec(model),
         strategy=Spec.parse(f"fallow_papers.ahfal.codes:{strategy}"),
     )
-    journal = EventLog()
-    values = ExperimentRun(build_environment(recipe, 0, journal), journal).go()
-    journal.close()
+    event_log = EventLog()
+    values = ExperimentRun(build_environment(config, 0, event_log), event_log).go()
+    event_log.close()
     return values
 
 

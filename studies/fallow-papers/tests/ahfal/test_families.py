@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_paper_results
+from fallow.configs.papers import load_paper_results
 from fallow_papers.ahfal.families import family, members
 from tests.report.reading import read_study
 

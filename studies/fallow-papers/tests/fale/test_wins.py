@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.recipes.papers import load_paper_results
+from fallow.configs.papers import load_paper_results
 from fallow.report.regression import at_labels, checkpoints, is_even, marks
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords

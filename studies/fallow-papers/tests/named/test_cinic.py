@@ -12,7 +12,7 @@ import torch
 from fallow.data import Dataset, load, open_dataset
 from fallow.experiment import row_cache
 from fallow.experiment.rows import open_data
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow_papers.datasets.catalog import ENTRIES
 from fallow_papers.datasets.cinic import CINIC10_SCALE, CLASSES
 from tests.experiment.test_row_cache import are_equal
@@ -99,15 +99,15 @@ def test_a_folder_of_pictures_is_decoded_once_until_one_of_them_changes(
         return open_dataset(*args, **settings)
 
     monkeypatch.setattr("fallow.data.open_dataset", read_counted)
-    recipe = Recipe("t", data="cinic10")
+    config = ExperimentConfig("t", data="cinic10")
     files = write(tmp_path / "data")
     folder = tmp_path / "rows"
-    plain = open_data(recipe, 0, files)
+    plain = open_data(config, 0, files)
     for seed in (0, 1):
-        assert are_equal(open_data(recipe, seed, files, kept_in=folder), plain)
+        assert are_equal(open_data(config, seed, files, kept_in=folder), plain)
     assert len(reads) == 2
     one, two = sorted((files / "cinic-10" / "train" / "cat").iterdir())
     one.write_bytes(two.read_bytes())
-    changed = open_data(recipe, 0, files, kept_in=folder)
+    changed = open_data(config, 0, files, kept_in=folder)
     assert len(reads) == 3
     assert not torch.equal(changed.x, plain.x)

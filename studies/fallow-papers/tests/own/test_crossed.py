@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow.recipes.find import load_recipes
+from fallow.configs.find import load_configs
 from fallow_papers.own.crossed import grid, interactions
 from fallow_papers.own.sections import crossed_gains
 from tests.report.conftest import rewrite, write_study
@@ -79,7 +79,7 @@ def test_the_report_says_it(study_of: Any) -> None:
 
 def test_the_recipe_is_a_whole_grid() -> None:
     for name in ("personal-al/mnist", "personal-al/mnist-flip"):
-        crossed = grid(load_recipes()[name].strategies)
+        crossed = grid(load_configs()[name].strategies)
         strategies = {q for q, _ in crossed}
         trainings = {t for _, t in crossed}
         assert len(crossed) == len(strategies) * len(trainings) == 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.recipes.papers import Paper
+from fallow.configs.papers import Paper
 from fallow.report.section import Sections
 from fallow.study.known import Code
 

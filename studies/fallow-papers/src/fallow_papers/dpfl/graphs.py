@@ -125,7 +125,7 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
 
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
     """Return strategy -> the graphs of its runs by seed, for those that have any."""
-    is_flipped = bool(study.study.recipe.get("flip"))
+    is_flipped = bool(study.study.config.get("flip"))
     values: dict[str, list[Graphs]] = {}
     for strategy in study.strategies:
         for cell in study.of(strategy):

@@ -10,7 +10,7 @@ from fallow.report.comparisons import StrategyPair, compare_final_scores, few, t
 from fallow.report.final_table import label_of
 from fallow.report.regression import checkpoints, is_even
 from fallow.report.section import Across, Section, SectionPosition, Sections, has_numbers
-from fallow.study.names import label, training_of_recipe
+from fallow.study.names import label, training_of_config
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
@@ -100,7 +100,7 @@ def printed_tallies(study: StudyRecords, subject: str) -> list[PublishedCounts]:
 def _published_name(strategy: str, study: StudyRecords) -> str:
     """Return the published name of a strategy, without its training algorithm."""
     described = study.study
-    training = training_of_recipe(described)
+    training = training_of_config(described)
     return label(strategy, {}, training, known=described.known)
 
 

@@ -21,7 +21,7 @@ from fallow.strategies.base import (
     Budget,
     Memo,
     check_fields,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import rank_rows
@@ -96,7 +96,7 @@ class RatioAHFAL:
         if any(target):  # constant from the first query with labels on
             memo = {**memo, "target": target}
         pooled = torch.tensor(target, dtype=torch.float64)
-        ask.keep(self.select, to=orders(budget), low=low, target=pooled)
+        ask.keep(self.select, to=label_counts(budget), low=low, target=pooled)
         notes = {
             "sigma": (100 * spread).tolist(),
             "low": low.tolist(),

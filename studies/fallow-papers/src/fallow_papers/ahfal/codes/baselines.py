@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import State
 from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, orders, selects
+from fallow.strategies.base import Budget, Memo, label_counts, selects
 from fallow.strategies.feal import FEAL
 from fallow.strategies.logo import take_in_turn
 from fallow.strategies.parts import rank_rows, top
@@ -60,7 +60,7 @@ class PixelBADGE:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -173,7 +173,7 @@ class PlainLoGo:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()
@@ -235,7 +235,7 @@ class PlainNoise:
             raise ValueError(f"PlainNoise's epsilon is {self.epsilon}; it must be above 0")
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep(self.select, to=orders(budget))
+        ask.keep(self.select, to=label_counts(budget))
         return memo
 
     @selects()

@@ -18,7 +18,7 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    orders,
+    label_counts,
     selects,
 )
 from fallow.strategies.parts import top
@@ -79,7 +79,7 @@ class NaNKSAS:
         first = memo["first"]
         to = {
             s: {**args, "counts": torch.tensor(first[s])}
-            for s, args in orders(budget).items()
+            for s, args in label_counts(budget).items()
         }
         ask.keep(self.select, to=to)
         return {**memo, "notes": {"nan_sites": sum(0 in first[site] for site in to)}}

@@ -1,4 +1,4 @@
-"""Recipes from text: TOML, --set, similar names, digests."""
+"""Configurations from text: TOML, --set, similar names, digests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from fallow.configs.find import find_config, load_configs
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.recipes.find import find_recipe, load_recipes
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
 
@@ -36,16 +36,16 @@ def test_a_spec_of_a_users_class_keeps_its_module() -> None:
         Spec.parse("a:x=1:b")
 
 
-@pytest.mark.parametrize("name", load_recipes())
+@pytest.mark.parametrize("name", load_configs())
 def test_a_recipe_survives_a_trip_through_json(name: str) -> None:
-    again = recipe_from(json.loads(json.dumps(load_recipes()[name].to_dict())))
-    assert again == load_recipes()[name]
-    assert again.digest == load_recipes()[name].digest
+    again = config_from(json.loads(json.dumps(load_configs()[name].to_dict())))
+    assert again == load_configs()[name]
+    assert again.digest == load_configs()[name].digest
 
 
 def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
     made = with_settings(
-        load_recipes()["demo"],
+        load_configs()["demo"],
         {
             "model": "mlp",
             "model.hidden": "[8]",
@@ -73,23 +73,23 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
 
 def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
     made = with_settings(
-        load_recipes()["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
+        load_configs()["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
     )
     assert (made.name, made.title, made.published) == ("patients", "", None)
-    own = recipe_from(
+    own = config_from(
         {"data": "svhn", "published": {"setting": "dataset=SVHN"}},
-        load_recipes()["ahfal/mnist-mini"],
+        load_configs()["ahfal/mnist-mini"],
     )
     assert own.published is not None
     assert (own.title, own.published.setting) == ("", "dataset=SVHN")
     assert own.published.names["ahfal"] == "AHFAL"
-    assert with_settings(load_recipes()["demo"], {"data": "digits"}).name == "demo"
+    assert with_settings(load_configs()["demo"], {"data": "digits"}).name == "demo"
 
 
 def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
-    plain = with_settings(load_recipes()["demo"], {"training": "closed-form"})
+    plain = with_settings(load_configs()["demo"], {"training": "closed-form"})
     assert plain.encoder == Spec("auto")
-    own = with_settings(load_recipes()["demo"], {"encoder": "identity"})
+    own = with_settings(load_configs()["demo"], {"encoder": "identity"})
     solved = with_settings(own, {"training": "closed-form"})
     assert (solved.encoder, solved.model) == (Spec("identity"), Spec("linear"))
     assert with_settings(solved, {"training": "fedavg"}).encoder == Spec("identity")
@@ -222,7 +222,7 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
 )
 def test_a_bad_setting_is_named(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence.replace("?", r"\?").replace("[", r"\[")):
-        with_settings(Recipe("a"), settings)
+        with_settings(ExperimentConfig("a"), settings)
 
 
 def toml(folder: Path, text: str) -> Path:
@@ -242,8 +242,8 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
     [training_config.optimizer]
     lr = 0.1
     """
-    made = find_recipe(str(toml(tmp_path, text)))
-    demo = load_recipes()["demo"]
+    made = find_config(str(toml(tmp_path, text)))
+    demo = load_configs()["demo"]
     lr = replace(
         demo.training_config, optimizer=replace(demo.training_config.optimizer, lr=0.1)
     )
@@ -262,7 +262,7 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
     ("text", "sentence"),
     [
         ("rounds = ", "is not valid TOML"),
-        ('base = "dem"', "'dem' is not a recipe; did you mean 'demo'?"),
+        ('base = "dem"', "'dem' is not an experiment configuration; did you mean 'demo'?"),
         (
             'base = "demo"\nround = 3',
             "mine.toml: round is not a setting; did you mean 'rounds'?",
@@ -278,31 +278,31 @@ def test_a_bad_toml_file_says_what_is_wrong(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence.replace("?", r"\?")):
-        find_recipe(str(toml(tmp_path, text)))
+        find_config(str(toml(tmp_path, text)))
 
 
 def test_a_missing_toml_file_and_an_unknown_recipe_are_named() -> None:
     with pytest.raises(ValueError, match=r"nowhere\.toml cannot be read: No such file"):
-        find_recipe("nowhere.toml")
+        find_config("nowhere.toml")
     with pytest.raises(ValueError, match="did you mean 'ahfal/mnist-mini'"):
-        find_recipe("ahfal/mnist-mni")
+        find_config("ahfal/mnist-mni")
 
 
 def test_the_upper_bounds_change_only_what_they_must() -> None:
-    recipe = Recipe("a", initial=10, budget=5, sites=4)
-    assert bounds_of(recipe) == ("bound:all-labels", "bound:pooled")
-    everything = variant(recipe, "bound:all-labels")
+    config = ExperimentConfig("a", initial=10, budget=5, sites=4)
+    assert bounds_of(config) == ("bound:all-labels", "bound:pooled")
+    everything = variant(config, "bound:all-labels")
     assert (everything.initial, everything.cycles, everything.sites) == (1.0, 0, 4)
-    pooled = variant(recipe, "bound:pooled")
+    pooled = variant(config, "bound:pooled")
     assert (pooled.initial, pooled.budget, pooled.sites) == (40, 20, 1)
-    assert variant(recipe, "ahfal:tau=15").strategy == Spec("ahfal", {"tau": 15})
+    assert variant(config, "ahfal:tau=15").strategy == Spec("ahfal", {"tau": 15})
 
 
 def test_the_fields_of_a_recipe_are_plain_values() -> None:
-    recipe: Any = load_recipes()["demo"]
+    config: Any = load_configs()["demo"]
     assert (
-        json.loads(json.dumps(recipe.to_dict()))["training_config"]["batch_size"]
-        == recipe.training_config.batch_size
+        json.loads(json.dumps(config.to_dict()))["training_config"]["batch_size"]
+        == config.training_config.batch_size
     )
 
 
@@ -311,7 +311,7 @@ def test_a_toml_file_may_begin_with_the_mark_that_editors_of_windows_write(
 ) -> None:
     file = tmp_path / "größe.toml"
     file.write_bytes("\ufeffbase = 'demo'\ntitle = 'Größe'\n".encode())
-    assert find_recipe(str(file)).title == "Größe"
+    assert find_config(str(file)).title == "Größe"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
@@ -319,4 +319,4 @@ def test_a_toml_file_of_another_encoding_is_named(tmp_path: Path, encoding: str)
     file = tmp_path / "mine.toml"
     file.write_bytes("title = 'Größe'".encode(encoding))
     with pytest.raises(ValueError, match=r"mine\.toml is not UTF-8, .*save it with that"):
-        find_recipe(str(file))
+        find_config(str(file))

@@ -9,7 +9,7 @@ from fallow.study.advice import AdviceTable, Rules, SimulationFacts
 
 FOLDER = Path(__file__).parent / "published"
 SCORES = FOLDER / "few-labels.csv"
-WORLDS = FOLDER / "few-labels-worlds.csv"
+SIMULATIONS = FOLDER / "few-labels-tasks.csv"
 RULES = Rules(reference="random", usual="typical_unsure", trainer="closed-form")
 
 
@@ -20,12 +20,12 @@ def read_table() -> AdviceTable:
     """
     import pandas as pd
 
-    worlds = {}
-    for row in pd.read_csv(WORLDS).itertuples(index=False):
-        worlds[str(row.task)] = SimulationFacts(
+    simulations = {}
+    for row in pd.read_csv(SIMULATIONS).itertuples(index=False):
+        simulations[str(row.task)] = SimulationFacts(
             classes=int(row.classes),
             sites=int(row.sites),
             apart=float(row.apart),
             uneven=float(row.uneven),
         )
-    return AdviceTable(pd.read_csv(SCORES), worlds)
+    return AdviceTable(pd.read_csv(SCORES), simulations)

@@ -1,8 +1,9 @@
-"""Recipes and published results: those of Fallow, and those of installed distributions.
+"""Configurations and published results: those of Fallow, and those of installed distributions.
 
 A distribution adds a paper with an entry point of the group ``fallow.papers``, whose name is the
-first part of its recipes (``ahfal`` for ``ahfal/cifar10``) and whose value is a `Paper`.  An entry
-point is loaded when a recipe of it is used or all papers are listed (`fallow.recipes.find`).
+first part of its configurations (``ahfal`` for ``ahfal/cifar10``) and whose value is a `Paper`.  An
+entry point is loaded when a configuration of it is used or all papers are listed
+(`fallow.configs.find`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from fallow.recipes import all_strategies, demo, few_labels
-from fallow.settings.recipe import Recipe
+from fallow.configs import all_strategies, demo, few_labels
+from fallow.settings.config import ExperimentConfig
 from fallow.study.known import Code, Labels, PaperResults
 from fallow.study.published import PublishedTables
 
@@ -24,7 +25,7 @@ GROUP = "fallow.papers"
 
 @dataclass(frozen=True)
 class Paper:
-    """Recipes, published results and public code of one paper.
+    """Configurations, published results and public code of one paper.
 
     Parameters
     ----------
@@ -32,8 +33,8 @@ class Paper:
         Reference.
     folder : Path, optional
         Folder of experiment configurations, ``NAME.toml``, and of published tables, if any,
-        ``published/*.csv``.  The name of the folder is the first part of the recipes' names.
-    recipes : tuple of Recipe
+        ``published/*.csv``.  The name of the folder is the first part of the configurations' names.
+    configs : tuple of ExperimentConfig
         Experiment configurations that are created in Python.
     codes : tuple of Code
         Classes that reproduce its public code.
@@ -48,7 +49,7 @@ class Paper:
     authors: str = ""
     year: int | None = None
     folder: Path | None = None
-    recipes: tuple[Recipe, ...] = ()
+    configs: tuple[ExperimentConfig, ...] = ()
     codes: tuple[Code, ...] = ()
     labels: Labels = Labels()
     sections: Callable[[], Any] | None = None
@@ -56,13 +57,13 @@ class Paper:
 
 FALLOW = Paper(
     title="Fallow",
-    recipes=(*demo.RECIPES, *all_strategies.RECIPES, *few_labels.RECIPES),
+    configs=(*demo.EXPERIMENTS, *all_strategies.EXPERIMENTS, *few_labels.EXPERIMENTS),
 )
 
 
 @cache
 def load_papers() -> tuple[Paper, ...]:
-    """Return the built-in recipes, then the papers of installed distributions by name."""
+    """Return the built-in configurations, then the papers of installed distributions by name."""
     installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
     return (FALLOW, *(entry.load() for entry in installed))
 

@@ -104,11 +104,13 @@ class Simulation:
 
     def ask(self, owner: str = "query", cycle: int = 0) -> Ask:
         parts = next(iter(self.members.values())).parts
-        verbs = parts.asked[owner].contract.verbs
+        disclosures = parts.asked[owner].contract.disclosures
         key = ExchangeKey("train", "round", cycle=cycle)
         if owner == "query":
             key = ExchangeKey("query", "query", cycle=cycle)
-        return Ask(self.channel, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
+        return Ask(
+            self.channel, Forgetful(), self.shown, key, owner, cycle, reveals=disclosures
+        )
 
     def query(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, Any]:
         """Run the strategy once with one budget, or one per site; return the memo."""
@@ -116,26 +118,28 @@ class Simulation:
         memo: dict[str, Any] = self.strategy.query(self.ask(cycle=cycle), shares, {})
         return memo
 
-    def picks(
+    def selected(
         self, budget: int | Mapping[str, int], cycle: int = 0
     ) -> dict[str, list[int]]:
         """Return the selected examples of each site in order, without empty selections."""
         self.query(budget, cycle)
-        kept = {name: site.memory.get("picks") for name, site in self.members.items()}
+        kept = {name: site.memory.get("selected") for name, site in self.members.items()}
         return {
-            name: picks["rows"].tolist()
-            for name, picks in kept.items()
-            if picks is not None
+            name: selected["rows"].tolist()
+            for name, selected in kept.items()
+            if selected is not None
         }
 
-    def buy(self, picks: Mapping[str, Sequence[int]], label: int, cycle: int = 0) -> None:
+    def buy(
+        self, selected: Mapping[str, Sequence[int]], label: int, cycle: int = 0
+    ) -> None:
         """End a cycle: every selected example gets the same ``label``."""
-        for name, rows in picks.items():
+        for name, rows in selected.items():
             self.members[name].buy([Label(row, label, cycle) for row in rows])
             self.members[name].forget(keep=("local", "global"))
 
 
-def world(
+def simulation(
     sites: Tables,
     strategy: Any,
     seed: int = 0,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
-DEMO = Recipe(
+DEMO = ExperimentConfig(
     name="demo",
     title="Handwritten digits at ten sites: FedAvg and a closed-form classifier",
     data="digits",
@@ -71,7 +71,7 @@ PHOTOS = replace(
 TARGETS = {DEMO.name: 0.9, PHOTOS.name: 0.7}
 """Accuracy to which a demo counts labels."""
 
-RECIPES = (DEMO, PHOTOS)
+EXPERIMENTS = (DEMO, PHOTOS)
 ABOUT = {
     DEMO.name: f"{DEMO.sites} simulated sites have the handwritten digits of scikit-learn. "
     "Each site has mostly a few classes (non-IID). In each cycle, the sites select examples "
@@ -86,6 +86,6 @@ ABOUT = {
 """Message before a demo begins."""
 
 
-def shorten(recipe: Recipe) -> Recipe:
+def shorten(config: ExperimentConfig) -> ExperimentConfig:
     """Return a demo with fewer cycles, and with too few seeds for a test."""
-    return replace(recipe, cycles=2, seeds=2, bounds=())
+    return replace(config, cycles=2, seeds=2, bounds=())

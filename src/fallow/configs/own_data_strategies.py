@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
 from fallow.study.preparation import works_on
 
@@ -28,22 +28,24 @@ SOLVED = NUMBERS[:2]
 
 
 def suit_strategies(
-    strategies: Sequence[str], recipe: Recipe, dataset: Dataset
+    strategies: Sequence[str], config: ExperimentConfig, dataset: Dataset
 ) -> tuple[str, ...]:
     """Return the strategies, or others if one of them does not support the data.
 
     A single strategy is replaced by a single one.
 
     >>> from fallow.data import load
-    >>> suit_strategies(["margin"], Recipe("a", data="diabetes"), load("diabetes"))
+    >>> suit_strategies(
+    ...     ["margin"], ExperimentConfig("a", data="diabetes"), load("diabetes")
+    ... )
     ('badge',)
     """
     chosen = tuple(strategies)
-    if all(_is_for(variant(recipe, strategy), dataset) for strategy in chosen):
+    if all(_is_for(variant(config, strategy), dataset) for strategy in chosen):
         return chosen
     if len(chosen) == 1:
         return NUMBERS[1:2]
-    if "least-squares" in methods_of(recipe)["training"].contract.tags:
+    if "least-squares" in methods_of(config)["training"].contract.tags:
         return SOLVED
     return NUMBERS
 
@@ -58,6 +60,6 @@ def describe_change(before: Sequence[str], after: Sequence[str], dataset: Datase
     return f"{dataset.name} is a regression task: {instead}; --strategy names others"
 
 
-def _is_for(recipe: Recipe, dataset: Dataset) -> bool:
-    contract = methods_of(recipe)["query"].contract
+def _is_for(config: ExperimentConfig, dataset: Dataset) -> bool:
+    contract = methods_of(config)["query"].contract
     return dataset.task != "regression" or works_on(contract, dataset.task)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 
-MNIST = Recipe(
+MNIST = ExperimentConfig(
     name="strategies/mnist",
     title="All strategies: MNIST, 8,000 rows, Dirichlet 0.1",
     data="mnist",
@@ -60,7 +60,7 @@ FASHION = replace(
 LOCAL = ("entropy", "badge", "core_set", "noise_stability:draws=10")
 GLOBAL_AWARE = ("logo", "feal", "ksas")
 
-RECIPES = (
+EXPERIMENTS = (
     MNIST,
     replace(
         MNIST,

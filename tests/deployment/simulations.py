@@ -27,7 +27,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.reading import read_study
 from fallow.transport.gathering import Keys, SealKey
@@ -272,17 +272,17 @@ class Federation:
         return [result for result in self.events if result["event"] == event]
 
 
-def at_once(recipe: Recipe) -> Recipe:
-    """Return the recipe with statistics contributed after every label, unless it sets a
+def at_once(config: ExperimentConfig) -> ExperimentConfig:
+    """Return the configuration with statistics contributed after every label, unless it sets a
     minimum. The minimum number of new labels is tested in `test_min_new_labels`."""
-    if recipe.privacy.min_new_labels is not None:
-        return recipe
-    return replace(recipe, privacy=replace(recipe.privacy, min_new_labels=1))
+    if config.privacy.min_new_labels is not None:
+        return config
+    return replace(config, privacy=replace(config.privacy, min_new_labels=1))
 
 
 def federation(
     folder: Path,
-    recipe: Recipe,
+    config: ExperimentConfig,
     data: Dataset | None = None,
     waits: Timeouts = WAITS,
     seed: int = 0,
@@ -290,7 +290,7 @@ def federation(
     plan: AnswerPlan = SINGLE,
     **more: Any,
 ) -> Federation:
-    """Create the folders of sites and the coordinator's keys for ``recipe``; the first
+    """Create the folders of sites and the coordinator's keys for ``config``; the first
     ``labeled`` rows of each site come with a label."""
     data = data or rows()
     schema = schema_for(data)
@@ -298,7 +298,7 @@ def federation(
     secret = new_signing_key()
     agreed = Agreement(
         "hospitals",
-        at_sites(at_once(recipe), "hospitals", len(names), schema),
+        at_sites(at_once(config), "hospitals", len(names), schema),
         schema,
         names,
         verify_key(secret),
@@ -315,7 +315,7 @@ def federation(
     return Federation(folder, agreed, data, secret, sites, **more)
 
 
-TINY = Recipe(
+TINY = ExperimentConfig(
     "tiny",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
@@ -328,9 +328,9 @@ TINY = Recipe(
 )
 
 
-def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
+def tiny(folder: Path, config: ExperimentConfig = TINY, **more: Any) -> Federation:
     """Return three sites and the shortest possible study."""
-    return federation(folder, recipe, rows(NAMES[:3]), **more)
+    return federation(folder, config, rows(NAMES[:3]), **more)
 
 
 def _cells(data: Dataset, row: torch.Tensor) -> list[str]:

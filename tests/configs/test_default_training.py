@@ -11,15 +11,15 @@ import pytest
 import fallow as fl
 from fallow.api.settings import read_request
 from fallow.cli.app import main
+from fallow.configs.default_training import CLOSED_FORM, default_training
+from fallow.configs.find import find_config, load_configs
 from fallow.core.names import lend
-from fallow.recipes.default_training import CLOSED_FORM, default_training
-from fallow.recipes.find import find_recipe, load_recipes
-from fallow.settings.recipe import recipe_from
+from fallow.settings.config import config_from
 from fallow.settings.variants import variant
 from tests.toys import First
 
 REFUSED = 'add training="fedavg"'
-WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
+SIMULATION = fl.Federation(fl.load("digits"), "iid", sites=4)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_a_custom_strategy_that_needs_a_network_is_refused() -> None:
 def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('strategies = ["random", "margin"]\ncycles = 1\n')
-    called = read_request(WORLD, None, {"cycles": 1}, ["random", fl.Margin()]).recipe
-    mapped = read_request(WORLD, {"cycles": 1}, {}, ["random"]).recipe
-    written = find_recipe(str(file))
-    for recipe in (called, mapped, written):
-        defaults = (recipe.training.name, recipe.rounds, str(recipe.encoder))
+    called = read_request(SIMULATION, None, {"cycles": 1}, ["random", fl.Margin()]).config
+    mapped = read_request(SIMULATION, {"cycles": 1}, {}, ["random"]).config
+    written = find_config(str(file))
+    for config in (called, mapped, written):
+        defaults = (config.training.name, config.rounds, str(config.encoder))
         assert defaults == (CLOSED_FORM, 1, "auto")
 
 
@@ -114,11 +114,11 @@ def test_changes_of_a_file_are_refused_alike(
     below.write_text("cycles = 1\n")
     file = tmp_path / "own.toml"
     file.write_text('base = "below.toml"\n')
-    assert find_recipe(str(file)).training.name == CLOSED_FORM
+    assert find_config(str(file)).training.name == CLOSED_FORM
     with pytest.raises(ValueError, match=REFUSED):
-        find_recipe(str(file), changes, strategies)
+        find_config(str(file), changes, strategies)
     file.write_text('base = "below.toml"\ntraining = "fedavg"\n')
-    assert find_recipe(str(file), changes, strategies).training.name == "fedavg"
+    assert find_config(str(file), changes, strategies).training.name == "fedavg"
 
 
 def test_calls_files_and_commands_refuse_in_the_same_sentence(
@@ -129,11 +129,11 @@ def test_calls_files_and_commands_refuse_in_the_same_sentence(
         'has no network; add training="fedavg"'
     )
     with pytest.raises(ValueError) as called:
-        fl.compare(WORLD, ["random", "margin"], rounds=15)
+        fl.compare(SIMULATION, ["random", "margin"], rounds=15)
     file = tmp_path / "own.toml"
     file.write_text("rounds = 15\n")
     with pytest.raises(ValueError) as written:
-        find_recipe(str(file))
+        find_config(str(file))
     assert str(called.value) == str(written.value) == sentence
     file.write_text("cycles = 1\n")
     monkeypatch.setattr(sys, "argv", ["fallow", "compare", str(file), "-s", "rounds=15"])
@@ -144,41 +144,44 @@ def test_calls_files_and_commands_refuse_in_the_same_sentence(
 
 def test_a_strategy_that_needs_a_network_is_refused_beside_others() -> None:
     with pytest.raises(ValueError, match="^ifal needs a network, .*" + REFUSED):
-        fl.compare(WORLD, ["random", fl.IFAL()])
+        fl.compare(SIMULATION, ["random", fl.IFAL()])
 
 
 def test_a_call_on_top_of_a_file_is_read_as_one_with_it(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text("cycles = 1\n")
     with pytest.raises(ValueError, match=REFUSED):
-        read_request(WORLD, file, {"model": "mlp"})
+        read_request(SIMULATION, file, {"model": "mlp"})
     with pytest.raises(ValueError, match=REFUSED):
-        read_request(WORLD, file, {}, [fl.IFAL()])
+        read_request(SIMULATION, file, {}, [fl.IFAL()])
     # the encoder is that of the file, not the default of the closed form
     file.write_text('encoder = "auto"\n')
-    prox = read_request(WORLD, file, {"training": "fedprox", "model": "mlp"}).recipe
+    prox = read_request(SIMULATION, file, {"training": "fedprox", "model": "mlp"}).config
     assert (str(prox.encoder), prox.rounds) == ("auto", 15)
 
 
 def test_what_is_said_is_done(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('training = "fedprox"\n')
-    assert find_recipe(str(file)).training.name == "fedprox"
+    assert find_config(str(file)).training.name == "fedprox"
     file.write_text('base = "demo"\n')
-    assert find_recipe(str(file)).training == load_recipes()["demo"].training
+    assert find_config(str(file)).training == load_configs()["demo"].training
     prox = fl.FedProx(mu=0.1)
-    assert read_request(WORLD, None, {"training": prox}).recipe.training.name == "fedprox"
-    mapped = read_request(WORLD, {"training": "fedprox"}, {"cycles": 1}).recipe
+    assert (
+        read_request(SIMULATION, None, {"training": prox}).config.training.name == "fedprox"
+    )
+    mapped = read_request(SIMULATION, {"training": "fedprox"}, {"cycles": 1}).config
     assert mapped.training.name == "fedprox"
     assert (
-        read_request(WORLD, "demo", {}).recipe.training == load_recipes()["demo"].training
+        read_request(SIMULATION, "demo", {}).config.training
+        == load_configs()["demo"].training
     )
 
 
 def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> None:
-    solved = recipe_from({"name": "a", "training": "closed-form"})
-    assert variant(solved, "random@training=fedavg") == recipe_from({"name": "a"})
-    own = recipe_from({"name": "a", "training": "closed-form", "encoder": "fourier"})
+    solved = config_from({"name": "a", "training": "closed-form"})
+    assert variant(solved, "random@training=fedavg") == config_from({"name": "a"})
+    own = config_from({"name": "a", "training": "closed-form", "encoder": "fourier"})
     changed = variant(own, "random@training=fedavg")
     assert (str(changed.encoder), changed.rounds) == ("fourier", 15)
     # the same algorithm with another field counts as another one
@@ -189,4 +192,4 @@ def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> N
 def test_numbers_to_predict_are_solved_for_and_nothing_is_compared_twice() -> None:
     study = fl.compare("diabetes", None, seeds=1, cycles=1, progress=False)
     assert list(study.study_records.study.strategies) == ["random", "badge"]
-    assert study.study_records.study.recipe["training"]["name"] == CLOSED_FORM
+    assert study.study_records.study.config["training"]["name"] == CLOSED_FORM

@@ -8,24 +8,24 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from fallow.configs.default_training import default_training
+from fallow.configs.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
-from fallow.core.suggestions import explain_recipe
+from fallow.core.suggestions import explain_config
 from fallow.data import is_named
-from fallow.recipes.default_training import default_training
-from fallow.recipes.papers import FALLOW, GROUP, Paper, load_papers
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.storage.received import parse_toml, read_named
 
 STRATEGIES = ("random", "entropy", "ahfal")
 """Strategies that are compared if a file names none."""
 
 
-def find_recipe(
+def find_config(
     name: str,
     changes: Mapping[str, object] | None = None,
     strategies: Iterable[str] = (),
-) -> Recipe:
+) -> ExperimentConfig:
     """Return the experiment configuration ``name``, or that of a file whose name ends in ``.toml``.
 
     A file may extend another configuration: ``base = "demo"``.  Without a base and a training
@@ -45,19 +45,19 @@ def find_recipe(
         If the name is unknown, the file is unreadable, a setting is invalid, or a network setting
         has no training algorithm.
 
-    >>> demo = find_recipe("demo")
+    >>> demo = find_config("demo")
     >>> demo.data, demo.sites, demo.strategies[:2]
     ('digits', 10, ('random', 'margin'))
     """
-    return _find_recipe(name, changes or {}, list(strategies), ())
+    return _find_config(name, changes or {}, list(strategies), ())
 
 
-def _find_recipe(
+def _find_config(
     name: str,
     changes: Mapping[str, object],
     strategies: Sequence[str],
     extending: tuple[Path, ...],
-) -> Recipe:
+) -> ExperimentConfig:
     """Return an experiment configuration. ``extending``: the files whose base it is."""
     if not name.endswith(".toml"):
         return _find_by_name(name)
@@ -80,9 +80,9 @@ def _find_recipe(
         raise ValueError(f"{path}: base is {show_value(base)}; it must be a text")
     output = {**settings, **changes}
     if base:
-        recipe = _beside(path, base, is_file=base.endswith(".toml"))
+        config = _beside(path, base, is_file=base.endswith(".toml"))
         files = (*extending, path.resolve())
-        start = _find_recipe(recipe, output, strategies, files)
+        start = _find_config(config, output, strategies, files)
         usual: dict[str, object] = {"name": path.stem}
     else:
         start = None
@@ -94,7 +94,7 @@ def _find_recipe(
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=not is_named(data))
     with explain_errors(f"{path}: "):
-        return recipe_from({**usual, **settings}, start)
+        return config_from({**usual, **settings}, start)
 
 
 def _beside(file: Path, named: str, *, is_file: bool) -> str:
@@ -105,33 +105,33 @@ def _beside(file: Path, named: str, *, is_file: bool) -> str:
 
 
 @cache
-def load_recipes() -> dict[str, Recipe]:
-    """Return all recipes by name.
+def load_configs() -> dict[str, ExperimentConfig]:
+    """Return all configurations by name.
 
-    >>> load_recipes()["demo"].data
+    >>> load_configs()["demo"].data
     'digits'
     """
-    return recipes_of(load_papers())
+    return configs_of(load_papers())
 
 
-def list_recipes() -> list[str]:
-    """Return the names of all recipes, without reading their files."""
+def list_configs() -> list[str]:
+    """Return the names of all configurations, without reading their files."""
     return [name for paper in load_papers() for name in _list_of(paper)]
 
 
-def recipes_of(papers: Iterable[Paper]) -> dict[str, Recipe]:
-    """Return the recipes of papers by name.  Raises ValueError if two have the same name."""
-    recipes: dict[str, Recipe] = {}
+def configs_of(papers: Iterable[Paper]) -> dict[str, ExperimentConfig]:
+    """Return the configurations of papers by name.  Raises ValueError if two have the same name."""
+    configs: dict[str, ExperimentConfig] = {}
     for paper in papers:
         for name in _list_of(paper):
-            if name in recipes:
-                raise ValueError(f"two recipes are called {name!r}; rename one")
-            recipes[name] = _read_of(paper, name)
-    return recipes
+            if name in configs:
+                raise ValueError(f"two configurations are called {name!r}; rename one")
+            configs[name] = _read_of(paper, name)
+    return configs
 
 
-def _find_by_name(name: str) -> Recipe:
-    """Return a recipe by name.  Only the distribution with its prefix is loaded."""
+def _find_by_name(name: str) -> ExperimentConfig:
+    """Return a configuration by name.  Only the distribution with its prefix is loaded."""
     if name in _list_of(FALLOW):
         return _read_of(FALLOW, name)
     prefix, _, _ = name.partition("/")
@@ -141,33 +141,33 @@ def _find_by_name(name: str) -> Recipe:
             return _read_of(paper, name)
     if Path(name).suffix:
         raise ValueError(
-            f"{name!r} is not a recipe: an experiment configuration ends in .toml, a "
-            "table in .csv or another ending of docs/load-data.md; 'fallow recipes' "
+            f"{name!r} is not an experiment configuration: the file of one ends in .toml, a "
+            "table in .csv or another ending of docs/load-data.md; 'fallow configs' "
             "lists names"
         )
-    raise ValueError(explain_recipe(name, list_recipes()))
+    raise ValueError(explain_config(name, list_configs()))
 
 
 def _list_of(paper: Paper) -> list[str]:
-    names = [recipe.name for recipe in paper.recipes]
+    names = [config.name for config in paper.configs]
     if paper.folder is not None:
         files = sorted(paper.folder.glob("*.toml"))
         names += [f"{paper.folder.name}/{file.stem}" for file in files]
     return names
 
 
-def _read_of(paper: Paper, name: str) -> Recipe:
-    """Return the recipe of a paper by one of its names."""
-    for recipe in paper.recipes:
-        if recipe.name == name:
-            return recipe
+def _read_of(paper: Paper, name: str) -> ExperimentConfig:
+    """Return the configuration of a paper by one of its names."""
+    for config in paper.configs:
+        if config.name == name:
+            return config
     assert paper.folder is not None  # noqa: S101 - its name is listed
     _, _, stem = name.partition("/")
     return _read_file(paper.folder / f"{stem}.toml")
 
 
 @cache
-def _read_file(file: Path) -> Recipe:
-    """Return the recipe of a paper's file, whose name begins with that of the folder."""
-    recipe = find_recipe(str(file))
-    return replace(recipe, name=f"{file.parent.name}/{file.stem}")
+def _read_file(file: Path) -> ExperimentConfig:
+    """Return the configuration of a paper's file, whose name begins with that of the folder."""
+    config = find_config(str(file))
+    return replace(config, name=f"{file.parent.name}/{file.stem}")

@@ -161,13 +161,14 @@ CONFLICTS = (
 
 @explain_constructor
 @dataclass(frozen=True)
-class Recipe:
+class ExperimentConfig:
     """Experiment configuration: all settings of an experiment except the seed.
 
     The configuration is stored in ``study.json``.
 
-    The default of ``training`` depends on the entry point.  It is FedAvg for a `Recipe` created
-    directly.  It is `ClosedForm` for `fallow.run`, `fallow.compare` and files without ``base``.
+    The default of ``training`` depends on the entry point.  It is FedAvg for an
+    `ExperimentConfig` created directly.  It is `ClosedForm` for `fallow.run`,
+    `fallow.compare` and files without ``base``.
 
     Parameters
     ----------
@@ -188,10 +189,10 @@ class Recipe:
     Examples
     --------
     >>> import fallow as fl
-    >>> recipe = fl.Recipe("mine", strategy=fl.Spec("badge"), rounds=5)
-    >>> recipe.rounds, recipe.data, str(recipe.training)
+    >>> config = fl.ExperimentConfig("mine", strategy=fl.Spec("badge"), rounds=5)
+    >>> config.rounds, config.data, str(config.training)
     (5, 'digits', 'fedavg')
-    >>> fl.run(recipe=recipe, sites=3, cycles=1)
+    >>> fl.run(config=config, sites=3, cycles=1)
     Run(badge on digits, seed 0: 2 phases, 216 labels, accuracy 0.90)
     """
 
@@ -415,7 +416,7 @@ class Recipe:
             )
 
     def to_dict(self) -> dict[str, object]:
-        """Return all settings as nested plain values; `recipe_from` is the inverse."""
+        """Return all settings as nested plain values; `config_from` is the inverse."""
         return asdict(self)
 
     @property
@@ -463,31 +464,31 @@ class Recipe:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-if Recipe.__doc__:
-    Recipe.__doc__ = add_parameters(
-        Recipe.__doc__,
+if ExperimentConfig.__doc__:
+    ExperimentConfig.__doc__ = add_parameters(
+        ExperimentConfig.__doc__,
         "".join(
             f"    {setting.name}\n        {MEANINGS[setting.name]}\n"
-            for setting in fields(Recipe)
+            for setting in fields(ExperimentConfig)
             if setting.name in MEANINGS
         ),
     )
 
 
-def named_classes(recipe: Recipe) -> dict[str, str]:
+def named_classes(config: ExperimentConfig) -> dict[str, str]:
     """Return the names of all components, by setting; ``module:Class`` for an extension."""
     result = {
-        "model": recipe.model.name,
-        "training": recipe.training.name,
-        "strategy": recipe.strategy.name,
-        "partition": recipe.partition.name,
+        "model": config.model.name,
+        "training": config.training.name,
+        "strategy": config.strategy.name,
+        "partition": config.partition.name,
     }
-    if recipe.features is not None:
-        result["features"] = recipe.features.name
-    if ":" in recipe.executor:
-        result["executor"] = recipe.executor
-    if recipe.encoder is not None:
-        result["encoder"] = recipe.encoder.name
+    if config.features is not None:
+        result["features"] = config.features.name
+    if ":" in config.executor:
+        result["executor"] = config.executor
+    if config.encoder is not None:
+        result["encoder"] = config.encoder.name
     for setting, name in result.items():
         if setting in PARTS:
             result[setting] = resolve_name(PARTS[setting], name)
@@ -514,14 +515,16 @@ def _check_executor(name: str) -> None:
         check_executor(name)
 
 
-def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> Recipe:
+def config_from(
+    settings: Mapping[str, object], base: ExperimentConfig | None = None
+) -> ExperimentConfig:
     """Create an experiment configuration from nested plain settings, on top of ``base``.
 
     Raises ValueError for an unknown key (with the closest name) and for an invalid value.
     """
     settings = gather_training_config(settings)
     start = _start_settings(base, settings)
-    return _validate_settings(_merge_settings(start, settings, Recipe, ""))
+    return _validate_settings(_merge_settings(start, settings, ExperimentConfig, ""))
 
 
 def gather_training_config(settings: Mapping[str, object]) -> Settings:
@@ -549,12 +552,12 @@ def gather_training_config(settings: Mapping[str, object]) -> Settings:
     }
     training_config: Mapping[str, object] = {}
     before = ""
-    for source, config in sources.items():
-        if config is None or (source != "training_config" and config == {}):
+    for source, chosen_config in sources.items():
+        if chosen_config is None or (source != "training_config" and chosen_config == {}):
             continue
-        if not isinstance(config, Mapping):  # rejected when types are checked
-            return {**gathered, "training_config": config}
-        training_config = merge_explicit(training_config, config, (before, source))
+        if not isinstance(chosen_config, Mapping):  # rejected when types are checked
+            return {**gathered, "training_config": chosen_config}
+        training_config = merge_explicit(training_config, chosen_config, (before, source))
         before = source
     if before:
         gathered["training_config"] = training_config
@@ -572,35 +575,38 @@ def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
     if not isinstance(fields_of_it, Mapping) or (is_own and "fields" not in training):
         return training, {}
     others = dict(fields_of_it)
-    config = others.pop("training_config", {})
+    chosen_config = others.pop("training_config", {})
     keywords = {}
     if not is_own:  # fields of a custom class may have these names
         keywords = {name: others.pop(name) for name in KEYWORDS if name in others}
-    if not isinstance(config, Mapping):
+    if not isinstance(chosen_config, Mapping):
         raise ValueError(
-            f"training_config of {training.get('name')} is {config!r}; write it as a "
+            f"training_config of {training.get('name')} is {chosen_config!r}; write it as a "
             "separate table, next to training"
         )
     explicit = merge_explicit(
-        config, expand_keywords(keywords), ("its training_config", "training")
+        chosen_config, expand_keywords(keywords), ("its training_config", "training")
     )
     if "fields" in training:
         return {**training, "fields": others}, explicit
     return others or None, explicit
 
 
-def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
-    """Return ``recipe`` with ``key=value`` settings from the command line, in order.
+def with_settings(
+    config: ExperimentConfig, settings: Mapping[str, str]
+) -> ExperimentConfig:
+    """Return ``config`` with ``key=value`` settings from the command line, in order.
 
     Dots in a key select nested settings.
 
     >>> with_settings(
-    ...     Recipe("a"), {"partition.alpha": "1.0", "training_config.batch_size": "8"}
+    ...     ExperimentConfig("a"),
+    ...     {"partition.alpha": "1.0", "training_config.batch_size": "8"},
     ... ).training_config.batch_size
     8
     """
-    merged = _start_settings(recipe, settings)
-    hints = hints_of(Recipe)
+    merged = _start_settings(config, settings)
+    hints = hints_of(ExperimentConfig)
     of_training: Settings = {}
     for key, text in settings.items():
         value = _from_text(text, hints.get(key))
@@ -610,10 +616,12 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
         ):  # training_config.batch_size=8: {"training_config": {"batch_size": 8}}
             value = {part: value}
         change = gather_training_config({top: value})
-        config = change.get("training_config")
-        if isinstance(config, Mapping):
-            of_training = merge_explicit(of_training, config, ("one setting", "another"))
-        merged = _merge_settings(merged, change, Recipe, "")
+        chosen_config = change.get("training_config")
+        if isinstance(chosen_config, Mapping):
+            of_training = merge_explicit(
+                of_training, chosen_config, ("one setting", "another")
+            )
+        merged = _merge_settings(merged, change, ExperimentConfig, "")
     return _validate_settings(merged)
 
 
@@ -626,7 +634,9 @@ def _from_text(text: str, hint: object) -> object:
     return literal(text)
 
 
-def _start_settings(base: Recipe | None, settings: Mapping[str, object]) -> Settings:
+def _start_settings(
+    base: ExperimentConfig | None, settings: Mapping[str, object]
+) -> Settings:
     """Return the settings of the base configuration that still apply.
 
     Other data invalidate its name and title, and its published results unless they are set too.
@@ -655,15 +665,15 @@ def _change_training(start: Settings, training: object) -> Settings:
         return start
     left = dict(start)
     if before is not None:
-        had = _merge_settings(start, settings_of_training(before), Recipe, "")
-        usual = {field.name: field.default for field in fields(Recipe)}
+        had = _merge_settings(start, settings_of_training(before), ExperimentConfig, "")
+        usual = {field.name: field.default for field in fields(ExperimentConfig)}
         for name in settings_of_training(before):
             if start[name] == had[name]:
                 left[name] = usual[name]
     implied = dict(settings_of_training(training))
     if left.get("encoder") is not None:  # explicit
         implied.pop("encoder", None)
-    return _merge_settings(left, implied, Recipe, "")
+    return _merge_settings(left, implied, ExperimentConfig, "")
 
 
 def settings_of_training(training: object) -> Mapping[str, object]:
@@ -712,18 +722,18 @@ def contract_of_training(name: str) -> Contract | None:
 
 
 @cache
-def _adapter() -> TypeAdapter[Recipe]:
+def _adapter() -> TypeAdapter[ExperimentConfig]:
     """Return the validator, cached because its creation takes a tenth of a second."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Recipe)
+    return TypeAdapter(ExperimentConfig)
 
 
-def _validate_settings(merged: Settings) -> Recipe:
+def _validate_settings(merged: Settings) -> ExperimentConfig:
     for name in BUDGETS:
         if name in merged:
             check_budget_kind(name, merged[name])
-    hints = hints_of(Recipe)
+    hints = hints_of(ExperimentConfig)
     for name, value in merged.items():
         refuse_conversion(value, hints[name], name)
     from pydantic import ValidationError
@@ -731,7 +741,7 @@ def _validate_settings(merged: Settings) -> Recipe:
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
-        sentence = describe_wrong_value(Recipe, error.errors())
+        sentence = describe_wrong_value(ExperimentConfig, error.errors())
         raise ValueError(sentence) from error
 
 

@@ -10,7 +10,7 @@ from fallow.core.build import find
 from fallow.core.names import BUILT_IN, own_class
 from fallow.core.training_config import KEYWORDS
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.study.strategy import ParsedStrategy
 
 CLOSED_FORM = "closed-form"
@@ -66,9 +66,9 @@ def default_training(settings: Mapping[str, object], strategies: Iterable[str]) 
     return CLOSED_FORM
 
 
-def default_recipe(
+def default_config(
     settings: Mapping[str, object], strategies: Iterable[str] = ()
-) -> Recipe:
+) -> ExperimentConfig:
     """Return the configuration of a data file alone, with the defaults of `fallow.compare`.
 
     Parameters
@@ -78,8 +78,8 @@ def default_recipe(
     strategies : iterable of str, optional
         Query strategies that the caller will run.
 
-    >>> recipe = default_recipe({"data": "patients.csv"})
-    >>> recipe.name, str(recipe.training), str(recipe.partition)
+    >>> config = default_config({"data": "patients.csv"})
+    >>> config.name, str(config.training), str(config.partition)
     ('patients', 'closed-form', 'iid')
     """
     usual: dict[str, object] = {
@@ -91,7 +91,7 @@ def default_recipe(
     }
     if "training" not in settings:
         usual["training"] = default_training(settings, strategies)
-    return recipe_from(usual)
+    return config_from(usual)
 
 
 def _check_settings(settings: Mapping[str, object], where: str) -> None:

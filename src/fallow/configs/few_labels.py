@@ -16,9 +16,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from fallow.configs import all_strategies as strategies
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.recipes import all_strategies as strategies
-from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 
 A_CLASS = (2, 5, 10, 20, 50, 100, 200)
@@ -70,8 +70,8 @@ def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) ->
 
 
 def _task(
-    base: Recipe, *, classes: int, sites: int, per_class: int = A_CLASS[-1]
-) -> Recipe:
+    base: ExperimentConfig, *, classes: int, sites: int, per_class: int = A_CLASS[-1]
+) -> ExperimentConfig:
     """Return the task with FedAvg. most: labels per class that its examples allow."""
     a_class = [labels for labels in A_CLASS if labels <= per_class]
     until = [0, *labels_a_site(classes, sites, a_class)]
@@ -79,7 +79,7 @@ def _task(
     return replace(base, budget=bought, cycles=len(bought))
 
 
-def _solve(task: Recipe, encoder: str) -> Recipe:
+def _solve(task: ExperimentConfig, encoder: str) -> ExperimentConfig:
     """Return the task with closed-form classifiers."""
     settings = {
         "name": task.name.removesuffix(FEDAVG),
@@ -88,7 +88,7 @@ def _solve(task: Recipe, encoder: str) -> Recipe:
         "encoder": encoder,
         "score_rounds": 1,
     }
-    return recipe_from(settings, task)
+    return config_from(settings, task)
 
 
 MNIST = _task(
@@ -107,7 +107,9 @@ MNIST = _task(
 )
 
 
-def _world(task: Recipe, name: str, title: str, **settings: Any) -> Recipe:
+def _simulation(
+    task: ExperimentConfig, name: str, title: str, **settings: Any
+) -> ExperimentConfig:
     """Return the task with another dataset and partition, under another name."""
     return replace(
         task, name=f"benchmark/{name}{FEDAVG}", title=f"Benchmark: {title}", **settings
@@ -124,7 +126,7 @@ def _long_tail(n_max: int, alpha: float) -> Spec:
 
 ALIKE = Spec("exact-dirichlet", {"alpha": 100.0})
 
-FASHION = _world(
+FASHION = _simulation(
     MNIST,
     "fashion-lt",
     "Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
@@ -132,28 +134,28 @@ FASHION = _world(
     rows=strategies.FASHION.rows,
     partition=strategies.FASHION.partition,
 )
-CIFAR = _world(MNIST, "cifar10", "CIFAR-10, 8,000 rows, Dirichlet 0.1", data="cifar10")
-CIFAR_ALIKE = _world(
+CIFAR = _simulation(MNIST, "cifar10", "CIFAR-10, 8,000 rows, Dirichlet 0.1", data="cifar10")
+CIFAR_ALIKE = _simulation(
     CIFAR,
     "cifar10-alpha100",
     "CIFAR-10, 8,000 rows, Dirichlet 100",
     partition=ALIKE,
 )
-CIFAR_TAIL = _world(
+CIFAR_TAIL = _simulation(
     CIFAR,
     "cifar10-lt",
     "CIFAR-10, long tail with rho 20, Dirichlet 0.1",
     rows=strategies.FASHION.rows,
     partition=_long_tail(2300, 0.1),
 )
-CIFAR_TAIL_ALIKE = _world(
+CIFAR_TAIL_ALIKE = _simulation(
     CIFAR_TAIL,
     "cifar10-lt-alpha100",
     "CIFAR-10, long tail with rho 20, Dirichlet 100",
     partition=_long_tail(2300, 100.0),
 )
 DIGITS = _task(
-    _world(
+    _simulation(
         MNIST,
         "digits",
         "digits of 8 x 8 pixels, Dirichlet 0.1",
@@ -165,14 +167,14 @@ DIGITS = _task(
     sites=10,
     per_class=100,
 )
-DIGITS_ALIKE = _world(
+DIGITS_ALIKE = _simulation(
     DIGITS,
     "digits-alpha100",
     "digits of 8 x 8 pixels, Dirichlet 100",
     partition=ALIKE,
 )
 DIGITS_TAIL = _task(
-    _world(
+    _simulation(
         DIGITS,
         "digits-lt",
         "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 0.1",
@@ -182,14 +184,14 @@ DIGITS_TAIL = _task(
     sites=10,
     per_class=20,
 )
-DIGITS_TAIL_ALIKE = _world(
+DIGITS_TAIL_ALIKE = _simulation(
     DIGITS_TAIL,
     "digits-lt-alpha100",
     "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 100",
     partition=_long_tail(130, 100.0),
 )
 WRITERS = _task(
-    _world(
+    _simulation(
         MNIST,
         "writers",
         "digits of the 20 most frequent writers of MNIST",
@@ -204,7 +206,7 @@ WRITERS = _task(
     per_class=100,
 )
 PEOPLE = _task(
-    _world(
+    _simulation(
         MNIST,
         "har",
         "activities of 21 people, from the sensors of their phones",
@@ -221,7 +223,7 @@ PEOPLE = _task(
     sites=21,
 )
 HOSPITALS = _task(
-    _world(
+    _simulation(
         PEOPLE,
         "heart",
         "heart disease in four hospitals",
@@ -251,10 +253,10 @@ TRAINED = (
 ENCODERS = {"har": TABLES, "heart": TABLES}
 SOLVED = tuple(_solve(task, ENCODERS.get(task.data, PICTURES)) for task in TRAINED)
 TUNED = ("benchmark/mnist", "benchmark/fashion-lt")
-RECIPES = (*SOLVED, *TRAINED)
+EXPERIMENTS = (*SOLVED, *TRAINED)
 
 
-def classes_of(task: Recipe) -> int:
+def classes_of(task: ExperimentConfig) -> int:
     """Return the number of classes of a task's data.
 
     >>> [classes_of(task) for task in (DIGITS, PEOPLE, HOSPITALS)]

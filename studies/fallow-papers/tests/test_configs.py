@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import fallow_papers
+from fallow.configs.find import find_config, load_configs
+from fallow.configs.papers import load_paper_results
 from fallow.core.build import build
 from fallow.data import Dataset, is_named
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import draw_flipped_sites
-from fallow.recipes.find import find_recipe, load_recipes
-from fallow.recipes.papers import load_paper_results
-from fallow.settings.recipe import Recipe
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
 from fallow.training.personal import DPFL
 from tests.each import each_of
@@ -28,7 +28,7 @@ published = TABLES.cells
 tables = TABLES.names
 tallies = TABLES.tallies
 
-every = each_of("recipe", load_recipes().values())
+every = each_of("config", load_configs().values())
 
 # data, sites, rounds x epochs, lr, weight decay, batch, initial labels, per cycle, end,
 # participation
@@ -64,42 +64,42 @@ PERSONAL: dict[str, tuple[Any, ...]] = {
 )
 def test_a_file_of_a_recipe_is_the_recipe(name: str) -> None:
     (file,) = Path(fallow_papers.__file__).parent.rglob(f"{name}.toml")
-    recipe = find_recipe(str(file))
-    assert recipe.name == file.stem
-    assert replace(recipe, name=name) == find_recipe(name)
+    config = find_config(str(file))
+    assert config.name == file.stem
+    assert replace(config, name=name) == find_config(name)
 
 
 @every
-def test_its_data_partition_and_every_strategy_exist(recipe: Recipe) -> None:
-    assert is_named(recipe.data)
-    build(rules, recipe.partition.name, **recipe.partition.fields)
-    for strategy in (*recipe.strategies, str(recipe.strategy)):
-        assert methods_of(variant(recipe, strategy))["query"].contract.title
-    assert recipe.reference in (None, *recipe.strategies)
+def test_its_data_partition_and_every_strategy_exist(config: ExperimentConfig) -> None:
+    assert is_named(config.data)
+    build(rules, config.partition.name, **config.partition.fields)
+    for strategy in (*config.strategies, str(config.strategy)):
+        assert methods_of(variant(config, strategy))["query"].contract.title
+    assert config.reference in (None, *config.strategies)
 
 
 @every
-def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
-    if recipe.published is None:
+def test_its_printed_numbers_are_in_the_table_it_names(config: ExperimentConfig) -> None:
+    if config.published is None:
         return
-    if recipe.published.table in tables("tallies"):
-        rows = {row.dataset for row in tallies(recipe.published.table)}
-        named = {row.method for row in tallies(recipe.published.table)}
-        assert recipe.published.setting in rows
-        assert set(recipe.published.names.values()) <= named | {
-            row.rival for row in tallies(recipe.published.table)
+    if config.published.table in tables("tallies"):
+        rows = {row.dataset for row in tallies(config.published.table)}
+        named = {row.method for row in tallies(config.published.table)}
+        assert config.published.setting in rows
+        assert set(config.published.names.values()) <= named | {
+            row.rival for row in tallies(config.published.table)
         }
-        assert set(recipe.published.names) <= set(recipe.strategies)
+        assert set(config.published.names) <= set(config.strategies)
         return
-    cells = published(recipe.published.table)
-    setting = recipe.published.setting
+    cells = published(config.published.table)
+    setting = config.published.setting
     printed = {cell.method for cell in cells if cell.setting == setting}
     known = {cell.method for cell in cells}
     if not setting:  # rows are named by algorithm and setting
         printed = known = {f"{cell.method} {cell.setting}" for cell in cells}
     assert printed
     shown = {
-        recipe.published.names[q] for q in recipe.strategies if q in recipe.published.names
+        config.published.names[q] for q in config.strategies if q in config.published.names
     }
     assert shown <= known | {
         "Entropy",
@@ -111,7 +111,7 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_full_protocol_is_the_papers(name: str) -> None:
-    r = load_recipes()[name]
+    r = load_configs()[name]
     sgd = r.training_config.optimizer
     end = sum(r.purchases)
     protocol = (
@@ -133,8 +133,8 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
 
 
 def test_moments_and_schedules_follow_the_public_codes() -> None:
-    ahfal = load_recipes()["ahfal/cifar10"].training_config
-    logo = load_recipes()["logo/cifar10"].training_config
+    ahfal = load_configs()["ahfal/cifar10"].training_config
+    logo = load_configs()["logo/cifar10"].training_config
     assert ahfal.optimizer.persist and not logo.optimizer.persist
     # 5 local epochs per round: the 260th epoch starts round 52 (zero-based)
     assert ahfal.schedule.at(51, 4, 5) == 1.0 and ahfal.schedule.at(52, 0, 5) == 0.1
@@ -146,11 +146,11 @@ def test_every_published_table_of_classification_has_a_small_recipe_and_a_full_o
 ):
     tables = {f"ahfal-table{i}" for i in (1, 4, 5, 6, 7, 8, 9)} | {"fairfal-final"}
     small = {
-        r.published.table for n, r in load_recipes().items() if r.published and "mini" in n
+        r.published.table for n, r in load_configs().items() if r.published and "mini" in n
     }
     full = {
         r.published.table
-        for n, r in load_recipes().items()
+        for n, r in load_configs().items()
         if r.published and "mini" not in n
     }
     assert tables <= small
@@ -161,7 +161,7 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
     printed = {row.dataset for row in tallies("fale-table2")}
     of_fale = [
         r
-        for r in load_recipes().values()
+        for r in load_configs().values()
         if r.published and r.published.table == "fale-table2"
     ]
     for end in (300, 1500):
@@ -170,7 +170,7 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
             for r in of_fale
             if 10 * r.budget_of(0) == end and r.published
         } == (printed)
-    full = load_recipes()["fale/protein"]
+    full = load_configs()["fale/protein"]
     assert full.budget_of(0) * full.sites * full.cycles == 15_000
     assert full.budget_of(0) / full.queries_per_cycle == 5
     assert (
@@ -192,7 +192,7 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
 
 @pytest.mark.parametrize("name", PERSONAL)
 def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
-    r = load_recipes()[name]
+    r = load_configs()[name]
     sgd = r.training_config.optimizer
     result = (
         r.data,
@@ -208,40 +208,40 @@ def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
     assert (sgd.momentum, r.validation, r.test) == (0.9, 0.2, "own")
 
 
-OF_DPFL = [recipe for name, recipe in load_recipes().items() if name.startswith("dpfl/")]
+OF_DPFL = [config for name, config in load_configs().items() if name.startswith("dpfl/")]
 
 
 def test_every_recipe_of_dpfl_labels_all_rows_first_and_records_every_round() -> None:
-    for recipe in OF_DPFL:
-        assert (recipe.initial, recipe.cycles, recipe.budget_allocation) == (
+    for config in OF_DPFL:
+        assert (config.initial, config.cycles, config.budget_allocation) == (
             1.0,
             0,
             "proportional",
         )
-        assert recipe.score_rounds == recipe.rounds
-        assert {variant(recipe, q).strategy.name for q in recipe.strategies} == {"random"}
+        assert config.score_rounds == config.rounds
+        assert {variant(config, q).strategy.name for q in config.strategies} == {"random"}
 
 
 def test_table_1_of_dpfl_has_a_row_for_every_method_that_it_prints() -> None:
     for name in ("dpfl/cifar10-patho", "dpfl/cifar10-dir0.1", "dpfl/femnist"):
-        recipe = load_recipes()[name]
-        assert recipe.published
-        assert set(recipe.published.names) <= set(recipe.strategies)
+        config = load_configs()[name]
+        assert config.published
+        assert set(config.published.names) <= set(config.strategies)
         printed = {cell.method for cell in published("dpfl-table1")}
-        assert set(recipe.published.names.values()) == printed
+        assert set(config.published.names.values()) == printed
 
 
 def test_tables_2_and_3_of_dpfl_have_a_strategy_for_every_number() -> None:
     for name, table in (("dpfl/tau-init", "dpfl-table2"), ("dpfl/period", "dpfl-table3")):
-        recipe = load_recipes()[name]
-        assert recipe.published
+        config = load_configs()[name]
+        assert config.published
         rows = {f"{cell.method} {cell.setting}" for cell in published(table)}
-        assert {recipe.published.names[q] for q in recipe.strategies} == rows
+        assert {config.published.names[q] for q in config.strategies} == rows
 
 
 def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> None:
-    recipe = load_recipes()["dpfl/flip-one-way-mini"]
-    one_way = variant(recipe, recipe.strategies[-1])
+    config = load_configs()["dpfl/flip-one-way-mini"]
+    one_way = variant(config, config.strategies[-1])
     dataset = Dataset(
         "ten",
         torch.zeros(40, 1),
@@ -250,20 +250,20 @@ def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> Non
         torch.zeros(1, dtype=torch.int64),
         classes=tuple("0123456789"),
     )
-    sites = [f"site-{k:02d}" for k in range(recipe.sites)]
+    sites = [f"site-{k:02d}" for k in range(config.sites)]
     drawn = {
-        draw_flipped_sites(recipe, dataset, sites, seed) for seed in range(recipe.seeds)
+        draw_flipped_sites(config, dataset, sites, seed) for seed in range(config.seeds)
     }
-    assert len(drawn) == recipe.seeds == 5
+    assert len(drawn) == config.seeds == 5
     for wrong in drawn:
         training = methods_of(one_way, wrong)["training"]
         assert isinstance(training, DPFL) and training.alone == wrong
-    assert methods_of(recipe, sites)["training"] == methods_of(recipe)["training"]
+    assert methods_of(config, sites)["training"] == methods_of(config)["training"]
 
 
 def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:
-    recipe = load_recipes()["dpfl/synergy"]
-    rule = build(rules, recipe.partition.name, **recipe.partition.fields)
+    config = load_configs()["dpfl/synergy"]
+    rule = build(rules, config.partition.name, **config.partition.fields)
     y = np.repeat(np.arange(10), 600)
     counts_by_site = [
         np.bincount(y[part], minlength=10)
@@ -276,10 +276,10 @@ def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:
 
 
 def test_every_recipe_of_fale_runs_its_controls() -> None:
-    for name, recipe in load_recipes().items():
+    for name, config in load_configs().items():
         if name.startswith("fale/"):
             assert {"random@training=server-solve", "random@trainer=10x25"} <= set(
-                recipe.strategies
+                config.strategies
             )
-            assert "fale:weights=none@training=server-solve@initial=0" in recipe.strategies
-            assert "bound:all-labels@training=server-solve" in recipe.strategies
+            assert "fale:weights=none@training=server-solve@initial=0" in config.strategies
+            assert "bound:all-labels@training=server-solve" in config.strategies
