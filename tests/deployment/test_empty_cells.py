@@ -82,12 +82,6 @@ def test_an_example_with_an_empty_cell_says_that_its_column_may_be_empty(
     assert whole.missing is None and whole.shape == (4,)
 
 
-def test_an_agreement_without_such_a_column_keeps_its_digest() -> None:
-    columns = tuple(replace(column, may_be_empty=False) for column in SCHEMA.columns)
-    before = replace(SCHEMA, columns=columns, shape=(4,))
-    assert before.digest == "b92e6faed7af52c0434038f14836e031"
-
-
 def test_that_a_column_may_be_empty_is_agreed_on() -> None:
     other = tuple(
         replace(c, may_be_empty=c.name in ("age", "dose")) for c in SCHEMA.columns

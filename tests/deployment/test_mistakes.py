@@ -266,7 +266,11 @@ LABEL, EXPORT = (
             "privacy.limit is 'low'; it must be a finite number",
         ),
         ('name = "north"', "", "name is missing; write a line name = ..."),
-        ('name = "north"', 'name = "nroth"', "'nroth' is not a site of"),
+        (
+            'name = "north"',
+            'name = "nroth"',
+            "has name = 'nroth', but the keys here belong to north",
+        ),
         ('name = "north"', 'name = "south"', "the keys here belong to north"),
         ("127.0.0.1:1", "127.0.0.1:99999", "a port is a number from 1 to 65535"),
     ],

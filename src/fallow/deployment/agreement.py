@@ -188,28 +188,22 @@ class Agreement:
 
         Timeouts are not included.
         """
-        agreed = [
-            self.name,
-            self.config.digest_under(BUILT_IN),
-            self.schema.digest,
-            self.sites,
-            self.seed,
-            self.coordinator.hex(),
-            self.waits.quorum,
-            self.smallest,
-            self.authority,
-            self.transport,
-        ]
-        # agreements of versions without bounds keep their hash
-        if self.bounds != Bounds():
-            agreed.append(asdict(self.bounds))
-        # it influences labels; agreements without a guideline keep their hash
-        if self.guideline is not None:
-            agreed.append({"guideline": self.guideline})
-        if self.distributions:
-            agreed.append({"distributions": describe_distributions(self.distributions)})
-        if self.plan != SINGLE:
-            agreed.append({"plan": asdict(self.plan)})
+        agreed = {
+            "name": self.name,
+            "config": self.config.digest_under(BUILT_IN),
+            "schema": self.schema.digest,
+            "sites": self.sites,
+            "seed": self.seed,
+            "coordinator": self.coordinator.hex(),
+            "quorum": self.waits.quorum,
+            "smallest": self.smallest,
+            "authority": self.authority,
+            "transport": self.transport,
+            "bounds": asdict(self.bounds),
+            "guideline": self.guideline,
+            "distributions": describe_distributions(self.distributions),
+            "plan": asdict(self.plan),
+        }
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @property

@@ -32,6 +32,8 @@ from fallow.experiment.finished import ExampleSpec
 from fallow.storage.validation import STRICT, adapter_of
 
 DataKind = Literal["table", "images", "arrays"]
+LIMITS_OF_COLUMN = ("low", "high")
+"""Settings of a column that are no part of what is agreed on."""
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
 
 
@@ -100,18 +102,6 @@ class Column:
         if self.text:
             return name_buckets(self.name)
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
-
-    @property
-    def agreed(self) -> tuple[object, ...]:
-        """Return the part of the column that the hash of the schema covers.
-
-        For columns without empty cells it is the same as in earlier versions.
-        """
-        if self.text:
-            return (self.name, self.unit, self.values, "text")
-        if self.may_be_empty:
-            return (self.name, self.unit, self.values, "may be empty")
-        return (self.name, self.unit, self.values)
 
 
 @with_config(STRICT)
@@ -268,8 +258,11 @@ class Schema:
 
         Column limits are not included, because they reject nothing.
         """
-        columns = [column.agreed for column in self.columns]
-        text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
+        agreed = asdict(self)
+        for column in agreed["columns"]:
+            for name in LIMITS_OF_COLUMN:
+                del column[name]
+        text = json.dumps(agreed, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def value(self, text: str, *, with_hint: bool = True) -> float:

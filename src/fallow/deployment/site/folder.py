@@ -157,11 +157,6 @@ class SiteFolder:
         file = self.path / "study.toml"
         joined = self.joined
         result = read_agreement(file, self.settings.names)
-        if self.name not in result.sites:
-            raise ValueError(
-                f"{self.path / SETTINGS}: {self.name!r} is not a site of {file}; its "
-                f"sites are {', '.join(result.sites)}"
-            )
         if joined.get("name", self.name) != self.name:
             raise ValueError(
                 f"{self.path / SETTINGS} has name = {self.name!r}, but the keys here "
