@@ -16,7 +16,11 @@ BESIDE = (
     "studies/fallow-papers",
 )
 """Distributions beside the core, which development needs too."""
-FILES = ("Makefile", "pyproject.toml", "constraints.txt", "packages/fallow/pyproject.toml")
+FILES = (
+    *("Makefile", "pyproject.toml", "constraints.txt"),
+    "packages/fallow/pyproject.toml",
+    *(f"{folder}/pyproject.toml" for folder in BESIDE),
+)
 
 
 def copy_files(folder: Path) -> None:
@@ -63,8 +67,6 @@ def test_the_demo_installs_fallow_alone_and_tests_add_the_tools_of_development(
     tmp_path: Path,
 ) -> None:
     copy_files(tmp_path)
-    for folder in BESIDE:
-        (tmp_path / folder).mkdir(parents=True)
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
     for program in ("python", "fallow"):

@@ -301,7 +301,9 @@ def test_weights_reach_the_solver() -> None:
 
 
 def test_a_choice_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="Pivotal's allot is 'anywhere'; use"):
+    with pytest.raises(
+        ValueError, match="Pivotal's allot is 'anywhere'; it must be 'site' or 'federation'"
+    ):
         Pivotal(allot="anywhere")  # type: ignore[arg-type]
 
 

@@ -144,7 +144,7 @@ def test_each_choice_costs_two_evaluations_and_two_for_every_candidate() -> None
 def test_sites_with_mirrored_labels_are_avoided_by_the_others() -> None:
     rows = (12,) * 6
     flipped = (0, 1)
-    result = ran(5, {"rows": rows, "flipped": flipped, "held": 12})
+    result = ran(5, {"rows": rows, "flipped": flipped, "labels_of_site": 12})
     marked = torch.zeros(6, dtype=torch.bool)
     marked[list(flipped)] = True
     assert share_from(result.state["graph"], marked) < share_from(everyone(6), marked) / 2

@@ -35,7 +35,7 @@ def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
     result = ran(4, budget=3)
     assert max(result.watch.received.values()) <= count_most_models(N, 3, 2)
     at_once = ran(
-        4, {"held": [4, 0, 0, 0, 0]}, budget=3
+        4, {"labels_of_site": [4, 0, 0, 0, 0]}, budget=3
     )  # two of a batch of three are used
     received = [at_once.watch.received[name] for name in "bcde"]
     assert set(received) == {(N - 1) + 3 + 2 * 2}
@@ -63,7 +63,7 @@ def test_nothing_relies_on_shared_objects(graph: str) -> None:
 
 
 def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:
-    result = ran(3, {"held": [0, 4, 0, 4, 4]}, budget=3)
+    result = ran(3, {"labels_of_site": [0, 4, 0, 4, 4]}, budget=3)
     for k in (0, 2):
         assert result.state["omega"][k].sum() == result.state["graph"][k].sum() == 2
     assert result.stack_models("average").isfinite().all()
@@ -71,7 +71,7 @@ def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:
 
 def test_a_federation_without_any_validation_rows_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no site has any; set validation=0\.2"):
-        ran(1, {"held": 0}, budget=3)
+        ran(1, {"labels_of_site": 0}, budget=3)
 
 
 def test_a_site_without_labels_is_nobodys_collaborator_and_takes_its_peers() -> None:
@@ -84,7 +84,7 @@ def test_a_site_without_labels_is_nobodys_collaborator_and_takes_its_peers() -> 
 
 @pytest.mark.parametrize("rows", [(1, 1), (3,), (1, 9, 2)])
 def test_sites_of_one_row_and_federations_of_one_site_run(rows: tuple[int, ...]) -> None:
-    result = ran(4, {"rows": rows, "held": 1})
+    result = ran(4, {"rows": rows, "labels_of_site": 1})
     assert result.stack_models("average").isfinite().all()
 
 

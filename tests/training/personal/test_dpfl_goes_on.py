@@ -98,5 +98,5 @@ def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -
 
 
 def test_a_gate_on_many_validation_rows_still_chooses() -> None:
-    others = ran(4, {"held": 40, "flipped": (0, 1)}, gate=0.5).state["graph"][2:]
+    others = ran(4, {"labels_of_site": 40, "flipped": (0, 1)}, gate=0.5).state["graph"][2:]
     assert not others[:, :2].any() and others.any()  # no site chooses the mirrored sites
