@@ -58,9 +58,11 @@ def test_single_examples_have_the_counts_of_pandas(dataset: Dataset) -> None:
 
 
 def test_drift_is_largest_where_a_column_differs(dataset: Dataset) -> None:
-    table = fl.describe(dataset).to_frame().dropna(subset=["drift"])
+    described = fl.describe(dataset)
+    table = described.to_frame().dropna(subset=["drift"])
     worst = table.loc[(table["drift"] / table["drift_by_chance"]).idxmax()]
     assert (worst["column"], worst["site"]) == ("pressure", "chur")
+    assert f">{worst['drift']:.2f} *</td>" in described.to_html()
 
 
 def test_sums_are_those_of_plain_counts_and_have_no_sites(dataset: Dataset) -> None:

@@ -120,31 +120,36 @@ def test_a_malicious_name_is_text(make_study: Callable[..., Path]) -> None:
     assert "img" not in page.tags
 
 
-def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(
+@pytest.mark.parametrize(
+    ("study", "present", "absent"),
+    [
+        ({"seeds": 1}, "at least 2 common seeds", ("Holm",)),
+        (
+            {
+                "strategies": ("entropy", "margin", "logo", "ksas"),
+                "reference": None,
+                "seeds": 2,
+            },
+            "No reference is set",
+            (),
+        ),
+        (
+            {"strategies": ("entropy",), "reference": None, "seeds": 2},
+            "entropy ends at",
+            ("best final score", "tested"),
+        ),
+    ],
+    ids=["one seed", "no reference", "one strategy"],
+)
+def test_a_page_states_why_nothing_is_tested(
     make_study: Callable[..., Path],
+    study: dict[str, Any],
+    present: str,
+    absent: tuple[str, ...],
 ) -> None:
-    text = write_report([make_study(seeds=1)]).read_text()
-    assert "at least 2 common seeds" in text
-    assert "Holm" not in text
-
-
-def test_four_strategies_without_random_or_a_reference_make_a_page(
-    make_study: Callable[..., Path],
-) -> None:
-    root = make_study(
-        strategies=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2
-    )
-    assert "No reference is set" in write_report([root]).read_text()
-
-
-def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(
-    make_study: Callable[..., Path],
-) -> None:
-    text = write_report(
-        [make_study(strategies=("entropy",), reference=None, seeds=2)]
-    ).read_text()
-    assert "entropy ends at" in text
-    assert "best final score" not in text and "tested" not in text
+    text = write_report([make_study(**study)]).read_text()
+    assert present in text
+    assert not [words for words in absent if words in text]
 
 
 def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(

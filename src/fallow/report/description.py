@@ -132,7 +132,7 @@ def _drift_table(facts: Description) -> Table:
     for column in columns:
         cells = [column["name"]]
         for site in column["sites"]:
-            text = number(site["drift"], 2)
+            text = show(site["drift"], lambda drift: f"{drift:.2f}") or NOTHING
             if (site["drift"] or 0.0) > (site["chance"] or 0.0):
                 text += " *"
             cells.append(text)
@@ -162,9 +162,9 @@ def share(part: int, whole: int) -> str:
     return f"{part:,} ({100 * part / whole:.1f} %)"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """Format a value with a number of digits."""
-    return show(value, lambda known: f"{known:.{digits}g}") or NOTHING
+def number(value: float | None) -> str:
+    """Format a value with four digits."""
+    return show(value, lambda known: f"{known:.4g}") or NOTHING
 
 
 def format_description(facts: Description) -> list[str]:

@@ -300,8 +300,7 @@ def _gradients_per_batch(config: ExperimentConfig) -> int:
     return methods_of(config)["training"].contract.gradients_per_batch
 
 
-@dataclass(frozen=True)
-class _TimedRound:
+class _TimedRound(NamedTuple):
     """One round of a short run."""
 
     rows: int  # labeled

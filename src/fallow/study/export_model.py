@@ -6,14 +6,12 @@ import io
 import json
 import tempfile
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
-from fallow.core.methods import Encoder
 from fallow.core.missing import filled
 from fallow.core.model_vectors import Layout
 from fallow.core.optional import import_optional
@@ -111,7 +109,13 @@ def build_whole_model(
     if encoder is not None and with_encoder:
         state = dict(model.saved["encoder"]["state"])
         fill = state.pop(EMPTY_CELLS, None)
-        part = _export_encoder(encoder, shape, state, str(config.encoder))
+        if not isinstance(encoder, Exportable):
+            raise ValueError(
+                f"the encoder {config.encoder} cannot be part of the file, because its network "
+                "is in files of another package; export the rest with --without-encoder (in "
+                "Python with_encoder=False), and pass it the output of this encoder"
+            )
+        part = encoder.network(shape, state)
     if part is None:
         shape = seen
     scale = None
@@ -129,18 +133,6 @@ def build_whole_model(
     draw = stream(0, "export")
     whole.eval().requires_grad_(False)
     return whole, torch.rand((N_TRACED, *shape), generator=draw)
-
-
-def _export_encoder(
-    encoder: Encoder, shape: Sequence[int], state: State, name: str
-) -> nn.Module:
-    if not isinstance(encoder, Exportable):
-        raise ValueError(
-            f"the encoder {name} cannot be part of the file, because its network is in "
-            "files of another package; export the rest with --without-encoder (in Python "
-            "with_encoder=False), and pass it the output of this encoder"
-        )
-    return encoder.network(tuple(shape), state)
 
 
 def export_model(

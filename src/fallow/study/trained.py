@@ -99,21 +99,16 @@ def choose_state(
             f"{config.training} predicts with the labeled examples of a site, which "
             f"{folder} does not store; use another training algorithm"
         )
-    if state is None:
-        raise ValueError(_explain_no_model(folder, list(own), site))
-    return Trained(config, saved, state, policy)
-
-
-def _explain_no_model(folder: Path, own: list[SiteId], site: SiteId | None) -> str:
-    """Explain why there is no model to predict with.
-
-    own: the sites with personalized models; site: the requested site.
-    """
+    if state is not None:
+        return Trained(config, saved, state, policy)
+    why = f"each site of {folder} has a personalized model; the folder of a site has it"
     if site is not None and own:
-        return f"{folder} has no site {site!r}{nearest(site, own)}"
-    if site is not None:
-        return f"{folder} has no personalized models; omit --site {site}"
-    whose = "the folder of a site has it"
-    if own:
-        whose = f"choose a site with --site: {join_some(own)}"
-    return f"each site of {folder} has a personalized model; {whose}"
+        why = f"{folder} has no site {site!r}{nearest(site, list(own))}"
+    elif site is not None:
+        why = f"{folder} has no personalized models; omit --site {site}"
+    elif own:
+        why = (
+            f"each site of {folder} has a personalized model; choose a site with --site: "
+            f"{join_some(list(own))}"
+        )
+    raise ValueError(why)
