@@ -135,6 +135,11 @@ from fallow.deployment.schema import schema_of
 from fallow.deployment.site.rows import read_rows
 from fallow.report.own_data import summarize_data
 from fallow.report.blocks import Table
+import fallow.configs.papers, fallow.report.drift, fallow.report.forecast
+from fallow.study.predict import _write_parquet
+lines = [["a", "yes", "0.5"], ["b", "", ""]]
+file = _write_parquet(["id", "prediction", "probability"], lines, True)
+assert file.startswith(b"PAR1")
 for table in map(Path, sys.argv[1:]):
     rows = read_rows(table, schema_of(table, "sick"))
     summarize_data(describe_data(from_table(table, "sick"), comes_labeled=True))

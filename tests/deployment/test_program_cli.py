@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fallow.cli import main
+from fallow.core.optional import OF_STUDIES
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.site.folder import SiteFolder
@@ -401,9 +402,9 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
 
 
 def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
-    begun: Said, tmp_path: Path
+    begun: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The forecast uses the coordinator's records, as ``fallow forecast`` does."""
+    """The forecast uses the coordinator's records, as ``fallow forecast`` does, without pandas."""
     study = tmp_path / "study"
     write_study(study, strategies=("entropy",), seeds=1, cycles=6, reference=None)
     path = study / "cells/entropy/seed-0/records.jsonl"
@@ -411,8 +412,11 @@ def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
     rows[-1]["stopped"] = "another 100 labels bring less than 0.3 points"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_json(study / "live.json", {**LIVE, "state": "finished"})
-    _, out, _ = begun("coordinate", "status", "study")
-    _, raw, _ = begun("coordinate", "status", "study", "--json")
+    with monkeypatch.context() as core:
+        for package in OF_STUDIES:
+            core.setitem(sys.modules, package, None)
+        _, out, _ = begun("coordinate", "status", "study")
+        _, raw, _ = begun("coordinate", "status", "study", "--json")
     _, forecast, _ = begun("forecast", "study")
     output = json.loads(raw)["forecast"]
     assert output[0].endswith(

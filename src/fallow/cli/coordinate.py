@@ -318,7 +318,8 @@ def describe(
     from fallow.deployment.coordinator.describing import explain_no_description
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.experiment.description import FILE
-    from fallow.report.description import format_description, read_description
+    from fallow.report.description import format_description
+    from fallow.report.drift import read_description
 
     coordinator_folder = CoordinatorFolder.open(folder)
     why = explain_no_description(coordinator_folder.agreement)
@@ -404,14 +405,11 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.status import collect_status
-    from fallow.experiment.description import FILE
+    from fallow.report.drift import summarize
 
     details = collect_status(CoordinatorFolder.open(folder))
     details["forecast"] = _forecast(folder)
-    if (folder / FILE).exists():  # else, it loads matplotlib for nothing
-        from fallow.report.description import summarize
-
-        details["description"] = summarize(folder)
+    details["description"] = summarize(folder)
     if as_json:
         opt.print_json(details)
         return
@@ -422,7 +420,6 @@ def _forecast(folder: Path) -> list[str]:
     """Describe the forecast and the reason for an early stop; empty without scores."""
     if not (folder / "study.json").exists():
         return []
-    check_full_install("a forecast")
     from fallow.configs.papers import load_paper_results
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.optional import check_full_install, import_optional
+from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data import read_rows
@@ -243,14 +244,17 @@ def _write_parquet(
     names: Sequence[str], lines: list[list[object]], has_classes: bool
 ) -> bytes:
     """Return the file as Parquet: IDs and classes are strings, the rest are numbers."""
-    check_full_install("Parquet")
-    import pandas as pd
-
-    table = pd.DataFrame(lines, columns=list(names))
-    for name in names[1:]:
-        table[name] = table[name].mask(table[name] == "")
-        if not has_classes or name != "prediction":
-            table[name] = table[name].astype("float64")
-    import_optional("pyarrow", "pyarrow", "Parquet")
-    parquet: bytes = table.to_parquet(engine="pyarrow", index=False)
-    return parquet
+    arrow = import_optional("pyarrow", "pyarrow", "Parquet")
+    writer = import_optional("pyarrow.parquet", "pyarrow", "Parquet")
+    table: dict[str, Any] = {}  # columns of pyarrow
+    for at, name in enumerate(names):
+        # an empty cell lacks a prediction; a class may be called "NA"
+        cells = [line[at] or None for line in lines]
+        if at == 0 or (has_classes and name == "prediction"):
+            table[name] = arrow.array(cells, arrow.string())
+        else:
+            numbers = [None if cell is None else float(str(cell)) for cell in cells]
+            table[name] = arrow.array(numbers, arrow.float64())
+    file = BytesIO()
+    writer.write_table(arrow.table(table), file)
+    return file.getvalue()
