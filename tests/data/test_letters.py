@@ -39,7 +39,7 @@ def make_letters(is_fixed: bool) -> Dataset:
         test = test + order[: len(own) // 10]
     parts = (torch.tensor(part) for part in (train, test))
     (x, y), (x_test, y_test) = ((bits(ids), ids // IMAGES) for ids in parts)
-    return Dataset("messages", x, y, x_test, y_test, tuple("abcdefghij"))
+    return Dataset("letters", x, y, x_test, y_test, tuple("abcdefghij"))
 
 
 def bits(ids: torch.Tensor) -> torch.Tensor:

@@ -368,7 +368,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.values import Real
 from fallow.core.view import SelectedExamples, View
-from fallow.strategies.base import Budget, Memo, orders, selects
+from fallow.strategies.base import Budget, Memo, label_counts, selects
 """
     source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}
     install(folder, "leaky-of-tests", source, patch)

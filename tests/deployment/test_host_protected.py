@@ -187,8 +187,8 @@ def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
 def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None:
     leader, instruction, secret = relaying(tmp_path)
     answer = leader.send(instruction).answer
-    assert set(answer) == {"letter/south", "bytes"}
-    peer_message = tensor_to_bytes(answer["letter/south"], "a letter")
+    assert set(answer) == {"message/south", "bytes"}
+    peer_message = tensor_to_bytes(answer["message/south"], "a letter")
     model = unpack(
         decrypt(secret, peer_message, repr((RUN, str(instruction.key), "north", "south")))
     )
@@ -213,7 +213,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
         {**brought, "labels": 2.0},
         {"north": leader.site.keys.seal_public},
     )
-    body = delivery_body("model", {"south": torch.as_tensor(sealed["letter/north"])})
+    body = delivery_body("model", {"south": torch.as_tensor(sealed["message/north"])})
     second = Instruction(
         instruction.study,
         instruction.run,
@@ -228,7 +228,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
     leader.again()  # no leg has counted: a restarted coordinator asks both again
     assert torch.equal(
-        leader.send(instruction).answer["letter/south"], first["letter/south"]
+        leader.send(instruction).answer["message/south"], first["message/south"]
     )
     assert leader.send(second).answer == {"refused": ""}
     leader.miss(second)  # it never counts
@@ -267,7 +267,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
         {"north": leader.site.keys.seal_public},
     )
     body = delivery_body(
-        "model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1
+        "model", {"south": torch.as_tensor(sealed["message/north"])}, cycle=1
     )
     brought = leader.instruction(make_request("hello", "0/hello"), key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}

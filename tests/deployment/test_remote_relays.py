@@ -155,7 +155,7 @@ KNOWN = SenderFacts({"weights": 3})
 
 def peer_message(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:
     instruction = Instruction("s", RUN, sender, key_of(key), 1)
-    return torch.as_tensor(seal_peer_messages(instruction, state, TO_B)["letter/b"])
+    return torch.as_tensor(seal_peer_messages(instruction, state, TO_B)["message/b"])
 
 
 def instruction_to_b(**peer_messages: Any) -> Instruction:
@@ -236,11 +236,11 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
 def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     there = federation(Passing(), THREE)
     there.signing["b"].change = lambda instruction, answer: {
-        "letter/a": bytes_to_tensor(b"x"),
+        "message/a": bytes_to_tensor(b"x"),
         "bytes": 1,
     }
     with pytest.raises(
-        RuntimeError, match="letter/a has 1 bytes and is not an encrypted message"
+        RuntimeError, match="message/a has 1 bytes and is not an encrypted message"
     ):
         there.ask().relay(Passing().model, {"a": ["b"]})
 
@@ -249,7 +249,7 @@ def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
     there = federation(Passing(), THREE)
 
     def add_letter(instruction: Instruction, answer: Any) -> Any:
-        return {**answer, "letter/c": answer["letter/a"]}
+        return {**answer, "message/c": answer["message/a"]}
 
     there.signing["b"].change = add_letter
     with pytest.raises(RuntimeError, match="it must reply with encrypted messages to a"):

@@ -39,8 +39,8 @@ def test_every_public_code_that_a_paper_lists_can_be_loaded() -> None:
 def test_a_recipe_loads_its_own_paper_only() -> None:
     code = """
 import sys
-from fallow.configs.find import find_recipe
-assert find_recipe("fale/protein-mini").name == "fale/protein-mini"
+from fallow.configs.find import find_config
+assert find_config("fale/protein-mini").name == "fale/protein-mini"
 print(sorted({name.split(".")[1] for name in sys.modules if name.startswith("fallow_papers.")}))
 """
     done = subprocess.run(
@@ -70,8 +70,8 @@ def test_a_study_read_without_papers_says_the_name_of_the_class(tmp_path: Path) 
 def test_who_only_lists_recipes_draws_nothing() -> None:
     code = """
 import sys
-from fallow.configs.find import load_recipes
-load_recipes()
+from fallow.configs.find import load_configs
+load_configs()
 print({"matplotlib", "pandas"} & set(sys.modules))
 """
     done = subprocess.run(
