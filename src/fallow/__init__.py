@@ -70,6 +70,8 @@ Counts                  Partition by explicit numbers of examples of each class 
 Dirichlet               Distribute each class over sites by Dir(alpha); smaller alpha = more skew.
 ExactDirichlet          Draw the class shares of each site from Dir(alpha), with equal sizes of
                         sites.
+FedMADirichlet          Distribute classes by Dir(alpha) with the mask of FedMA; smaller alpha =
+                        more skew.
 IID                     Partition examples at random in equal parts (IID).
 LongTail                Keep a long-tailed subset, then partition it with `inner`; larger rho = more
                         skew.

@@ -40,6 +40,7 @@ from fallow.data.partition.partitions import ClassWindows as ClassWindows
 from fallow.data.partition.partitions import Counts as Counts
 from fallow.data.partition.partitions import Dirichlet as Dirichlet
 from fallow.data.partition.partitions import ExactDirichlet as ExactDirichlet
+from fallow.data.partition.partitions import FedMADirichlet as FedMADirichlet
 from fallow.data.partition.partitions import LongTail as LongTail
 from fallow.data.partition.partitions import Natural as Natural
 from fallow.data.partition.partitions import Patho as Patho

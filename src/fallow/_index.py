@@ -6,6 +6,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "Counts",
         "Dirichlet",
         "ExactDirichlet",
+        "FedMADirichlet",
         "IID",
         "LongTail",
         "Natural",

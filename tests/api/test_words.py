@@ -36,7 +36,7 @@ PARTITIONS = [
     fl.Dirichlet(alpha=0.5, cap=True),
     fl.Dirichlet(alpha=0.1),
     fl.ExactDirichlet(alpha=1, sizes=(1.0, 2.0)),
-    fl.Dirichlet(min_size=3, cap=True),
+    fl.FedMADirichlet(min_size=3),
     fl.TargetDirichlet(bins=4),
     fl.IID(),
     fl.Natural(),

@@ -18,6 +18,7 @@ from fallow.data.partition.partitions import (
     Counts,
     Dirichlet,
     ExactDirichlet,
+    FedMADirichlet,
     Natural,
     Patho,
     Shards,
@@ -30,6 +31,7 @@ ALL: list[tuple[str, dict[str, Any], int]] = [
     ("IID", {}, 7),
     ("Dirichlet", {"alpha": 0.3}, 7),
     ("Dirichlet", {"alpha": 0.1, "cap": True}, 7),
+    ("FedMADirichlet", {"alpha": 0.1}, 7),
     ("ExactDirichlet", {"alpha": 0.1}, 7),
     ("Patho", {"classes": 3}, 7),
     ("Patho", {"classes": 3, "min_rule": "reject", "min_samples": 2}, 7),
@@ -169,10 +171,12 @@ def test_a_smallest_site_that_never_comes_is_an_error_with_the_numbers(
         Dirichlet(1, min_size=0)
 
 
-def test_the_mask_of_fedma_keeps_its_minimum() -> None:
+def test_the_fedma_mask_keeps_its_minimum_and_is_the_capped_dirichlet() -> None:
     y = np.repeat(np.arange(10), 500)
-    parts = Dirichlet(0.1, min_size=20, cap=True).split(y, 20, rng())
+    parts = FedMADirichlet(0.1).split(y, 20, rng())
     assert min(len(part) for part in parts) >= 20
+    capped = Dirichlet(0.1, min_size=20, cap=True).split(y, 20, rng())
+    assert all(np.array_equal(a, b) for a, b in zip(parts, capped, strict=True))
     # a site is full when it has n / N = 250 examples, so at most one class is added after
     # 249
     assert max(len(part) for part in parts) < 250 + 500

@@ -2,7 +2,7 @@
 
 from fallow.data.partition.base import Partition
 from fallow.data.partition.basic import IID, Counts, Natural
-from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet
+from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
 from fallow.data.partition.few_classes import ClassWindows, Patho, Shards
 from fallow.data.partition.target_dirichlet import TargetDirichlet
 
@@ -12,6 +12,7 @@ __all__ = [
     "Counts",
     "Dirichlet",
     "ExactDirichlet",
+    "FedMADirichlet",
     "Natural",
     "Partition",
     "Patho",

@@ -1,7 +1,7 @@
-"""Label partitions by a Dirichlet distribution; smaller alpha = more skew in both of them.
+"""Three label partitions by a Dirichlet distribution; smaller alpha = more skew in all of them.
 
-Dirichlet is the usual one (Hsu, Qi, Brown, 2019, and common code), with ``cap`` that of the FedMA
-code (Wang et al., 2020).  ExactDirichlet gives every site the same number of examples.
+Dirichlet is the usual one (Hsu, Qi, Brown, 2019, and common code).  FedMADirichlet adds the mask of
+the FedMA code (Wang et al., 2020).  ExactDirichlet gives every site the same number of examples.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ class Dirichlet:
         Minimum number of examples of a site.  The whole partition is drawn again until it is
         reached, at most 2000 times; then ValueError is raised.
     cap : bool
-        A site with n / N examples or more gets none of later classes, in the order of their id.  The
-        public code of FedMA does this with ``min_size=20``: 13 to 84 draws for 50,000 examples and
-        100 sites at alpha 0.1.
+        A site with n / N examples gets none of later classes.
 
     Examples
     --------
@@ -93,6 +91,57 @@ class Dirichlet:
             min_size=self.min_size,
             cap=self.cap,
             rule="Dirichlet",
+        )
+
+
+@explain_constructor
+@final
+@dataclass(frozen=True)
+class FedMADirichlet:
+    """Distribute classes by Dir(alpha) with the mask of FedMA; smaller alpha = more skew.
+
+    The partition is complete.  For a site with n / N examples or more, the share of the next class
+    is set to 0 and the others are renormalized.  Classes are assigned in the order of their id, as
+    in the public code, so later classes go to sites that are still small.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the Dirichlet distribution.
+    min_size : int
+        Minimum number of examples of a site.  The partition is drawn again until it is reached: 13
+        to 84 times for 50,000 examples and 100 sites at alpha 0.1.  After 2000 draws, ValueError is
+        raised.
+
+    Examples
+    --------
+    >>> y = np.repeat([0, 1, 2], 100)
+    >>> parts = FedMADirichlet(alpha=0.5).split(y, 5, np.random.default_rng(0))
+    >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 20
+    (300, True)
+    """
+
+    alpha: PositiveFinite = 0.1
+    min_size: PositiveInt = 20
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        return cut_classes(
+            y,
+            sites,
+            rng,
+            alpha=self.alpha,
+            min_size=self.min_size,
+            cap=True,
+            rule="FedMADirichlet",
         )
 
 

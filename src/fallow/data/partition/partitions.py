@@ -4,7 +4,7 @@ build(partitions, "ExactDirichlet", alpha=0.1).split(y, sites=10, rng=rng)
 """
 
 from fallow.data.partition.basic import IID, Counts, Natural
-from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet
+from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
 from fallow.data.partition.few_classes import ClassWindows, Patho, Shards
 from fallow.data.partition.longtail import LongTail
 from fallow.data.partition.target_dirichlet import TargetDirichlet
@@ -15,6 +15,7 @@ __all__ = [
     "Counts",
     "Dirichlet",
     "ExactDirichlet",
+    "FedMADirichlet",
     "LongTail",
     "Natural",
     "Patho",
