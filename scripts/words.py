@@ -61,6 +61,8 @@ EXAMPLE = re.compile(rf"\s*>>> [\w, ]*\b({'|'.join(sorted(NAMES))})\b[\w, ]*=(?!
 OPENINGS = re.compile(
     r"(What|Who|Whose|So many|So much|Of|Behind|By(?! default))\b(?!.*\?)"
 )
+OPENED = re.compile(r"(#[#: ]*|\"{3}\s*)(What|Who|Whose|So|Of|Behind|By)\b")
+"""Part of the files that are worth reading by tokens, which is slow."""
 TITLE = "What leaves a site"
 """Title of a page and of a section of reports, which may open so."""
 BRITISH = re.compile(
@@ -141,6 +143,8 @@ def _list_paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _list_comments(text: str) -> Iterator[tuple[int, str]]:
+    if not OPENED.search(text):
+        return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("#: ")
