@@ -125,7 +125,7 @@ def federation(
     first = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = RunComponents(model, layout, methods, CLASSES, seed, lambda generator: first)
-    center = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "class means"))
+    center = 2 * torch.randn(CLASSES, *shape, generator=stream(4, "class means"))
     spare = (
         [labels_of_site] * len(rows) if isinstance(labels_of_site, int) else labels_of_site
     )
