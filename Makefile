@@ -104,7 +104,9 @@ bench: $(DEV_STAMP)  ## speed beside the reference in 15 minutes; writes bench/r
 
 sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licenses, in build/
 	mkdir -p build
-	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	version=$$($(PY) -c "from importlib.metadata import version; print(version('fallow-core'))") && \
+	sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > build/sbom.toml  # cyclonedx reads no dynamic version
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/sbom.toml --output-reproducible \
 	--of JSON --output-file build/sbom.json $(PY)
 	$(PY) scripts/licenses.py > build/licenses.txt
 	@echo "Wrote build/sbom.json and build/licenses.txt"
