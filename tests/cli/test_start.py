@@ -52,6 +52,11 @@ COMMANDS: list[list[str]] = [
     ["run", "demo", "--strategy", "entrpy"],
     ["run", "demo", "--set", "strategy=entrpy"],
     ["compare", "demo", "--set", "strategies=random,entrpy"],
+    ["compare", "demo", "--set", "rounds=x"],
+    ["run", "demo", "--set", "rows=true"],
+    ["run", "demo", "--set", "participation=all"],
+    ["run", "demo", "--set", "lr=fast"],
+    ["run", "demo", "--set", "resplit=yes"],
     [
         "coordinate",
         "init",

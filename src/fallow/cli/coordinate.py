@@ -87,7 +87,7 @@ def init(
     fallow coordinate init heart --config demo --sites basel,bern \\
     --example rows.csv --label disease --host fallow.example.org
     """
-    check_arguments(config, opt.strategies_set(set_))
+    check_arguments(config, opt.strategies_set(set_), set_)
     from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
     from fallow.cli.objects import NewFederation
     from fallow.deployment.agreement import Timeouts, read_guideline

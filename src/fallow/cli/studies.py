@@ -99,7 +99,7 @@ def run(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run one query strategy with one seed."""
-    check_arguments(config, [strategy or "", *opt.strategies_set(set_)])
+    check_arguments(config, [strategy or "", *opt.strategies_set(set_)], set_)
     from fallow.cli.paths import use_current_folder
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
@@ -156,7 +156,7 @@ def compare(
 ) -> None:
     """Compare query strategies with paired tests, and write a report."""
     check_arguments(
-        config, [*(opt.named_strategies(strategy) or []), *opt.strategies_set(set_)]
+        config, [*(opt.named_strategies(strategy) or []), *opt.strategies_set(set_)], set_
     )
     from fallow.cli.paths import use_current_folder
     from fallow.settings.config import with_settings

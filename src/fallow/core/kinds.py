@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -239,6 +240,18 @@ def _element_at(hint: Any, at: int) -> Any:
     if at < len(parts):
         return parts[at]
     return Any
+
+
+def literal(text: str) -> Any:
+    """Parse a value from the command line as JSON if possible, and as a string otherwise.
+
+    >>> literal("0.1"), literal("true"), literal("stacked")
+    (0.1, True, 'stacked')
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def show_value(value: object) -> str:

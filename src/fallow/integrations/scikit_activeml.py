@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.kinds import literal
 from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_constructor, nearest, require_known
 from fallow.core.view import SelectedExamples, View
-from fallow.settings.spec import literal
 from fallow.strategies.base import Budget, Memo, check_fields, label_counts, selects
 
 CLASSIFIERS = ("clf", "estimator")  # arguments of `query` that take a classifier

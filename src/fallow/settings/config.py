@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
 from fallow.core.docstrings import add_parameters
-from fallow.core.kinds import hints_of, refuse_conversion
+from fallow.core.kinds import hints_of, literal, refuse_conversion
 from fallow.core.limits import (
     Conflict,
     Limits,
@@ -46,7 +46,7 @@ from fallow.settings.budgets import (
 )
 from fallow.settings.classes import PARTS, resolve_settings
 from fallow.settings.descriptions import MEANINGS
-from fallow.settings.spec import Published, Spec, literal
+from fallow.settings.spec import Published, Spec
 from fallow.settings.stopping import parse_stop
 from fallow.settings.training_defaults import complete_training
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated, Any, get_type_hints
 
 from fallow.core.extensions import find_first_setting, find_short_name
+from fallow.core.kinds import literal
 from fallow.core.names import spell_class
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Described, TrainingConfig
@@ -155,18 +156,6 @@ def _plain(value: object, hint: object) -> object:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value
-
-
-def literal(text: str) -> Any:
-    """Parse a value from the command line as JSON if possible, and as a string otherwise.
-
-    >>> literal("0.1"), literal("true"), literal("stacked")
-    (0.1, True, 'stacked')
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 @dataclass(frozen=True)
