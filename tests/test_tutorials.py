@@ -27,11 +27,11 @@ SHORTER = {
     "01_first_comparison": {
         "seeds=3": "seeds=2",
         "cycles=3,": "cycles=1,",
-        "rounds=5": "rounds=1",
     },
     "02_images_and_model": {'"rounds": 10': '"rounds": 1', "range(600)": "range(300)"},
     "03_query_strategy": {"seeds=3": "seeds=2", "cycles=3,": "cycles=1,"},
     "04_regression": {},
+    "05_texts": {"seeds=3": "seeds=2", "cycles=3": "cycles=1"},
 }
 """Settings of a tutorial, and the smaller ones that are tested here."""
 

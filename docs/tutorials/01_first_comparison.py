@@ -68,32 +68,7 @@ study.plot()
 # A strategy with a steeper curve needs fewer labels for the same accuracy. At the right end the
 # curves meet, because all strategies then have enough labels.
 #
-# Train a network instead
-# -----------------------
-#
-# Name a training algorithm and a model to train a network by federated averaging. ``lr``,
-# ``epochs`` and ``batch_size`` are its hyperparameters, and ``rounds`` the number of communication
-# rounds per cycle.
-networks = fl.compare(
-    federation,
-    ["random", "margin"],
-    training=fl.FedAvg(lr=0.1, epochs=2, batch_size=32),
-    model="mlp",
-    rounds=5,
-    seeds=2,
-    initial=0.05,
-    budget=0.05,
-    cycles=1,
-)
-networks.table()
-
-# %%
-# With so few labels and heterogeneous sites, the network is far behind the closed-form classifier.
-# More rounds reduce the gap. On these data, the training algorithm matters more than the query
-# strategy.
-#
-# Strategies can be objects (``fl.Margin()``) or names (``"margin"``). Settings follow after a
-# colon: ``"ahfal:tau=15"``.
+# :doc:`/train` replaces the classifier by a network.
 #
 # Look at one run
 # ---------------

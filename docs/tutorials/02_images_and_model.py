@@ -152,16 +152,6 @@ print(fl.load_model(folder / "model").predict(new))
 # A network of your own is an ordinary ``nn.Module``. Save its ``state_dict()`` as usual:
 trained = study.run("badge", seed=0)
 torch.save(trained.model.state_dict(), folder / "net.pt")
-#
-# Which examples were selected?
-# -----------------------------
-#
-# ``fl.select`` applies a strategy to arrays, without a federation. It returns positions in the
-# pool. Use it to try strategies in an existing project.
-x = torch.from_numpy(images[:200, None])
-y = digits.target[:200]
-selected = fl.select(x[50:], fl.BADGE(), model=trained.model, labeled=(x[:50], y[:50]), n=5)
-selected
 
 # %%
 # The same on the command line

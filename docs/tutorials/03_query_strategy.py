@@ -178,6 +178,4 @@ fl.run(federation, RareFirst(), initial=0.02, budget=0.02, cycles=1)
 # At real sites, install it as a package. Every site then allows the package by name and digest,
 # because no code is transmitted.
 #
-# To contribute it to Fallow, follow ``CONTRIBUTING.md``. The contract tests check it with every
-# strategy: selected examples are distinct, the same seed gives the same selection, a permuted pool
-# gives a permuted selection, and hidden labels are never read.
+# To contribute it to Fallow, follow ``CONTRIBUTING.md``.

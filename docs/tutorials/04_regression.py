@@ -83,8 +83,7 @@ trainers = fl.compare(
 trainers.table()
 
 # %%
-# On these data the relation is almost linear.  On other tables, Fourier features reduce the error
-# considerably.
+# On these data the relation is almost linear.
 #
 # Select the whole budget at once
 # -------------------------------
@@ -131,12 +130,3 @@ print(
 #
 # Would more labels help?  The forecast extrapolates the learning curve with an interval.
 print(*study.forecast("random").sentences(100), sep="\n")
-
-# %%
-# The same on the command line
-# ----------------------------
-#
-# .. code-block:: bash
-#
-#    fallow compare diabetes.csv --label target --site clinic --set task=regression \
-#        --strategy random,badge,core-set --set training=closed-form --seeds 7
