@@ -67,9 +67,26 @@ study.plot()
 # %%
 # A strategy with a steeper curve needs fewer labels for the same accuracy. At the right end the
 # curves meet, because all strategies then have enough labels.
+
+# %%
+# Train a network instead
+# -----------------------
 #
-# :doc:`/train` replaces the classifier by a network.
-#
+# ``lr``, ``epochs`` and ``batch_size`` are hyperparameters of local training (:doc:`/train`).
+networks = fl.compare(
+    federation,
+    ["random", "margin"],
+    training=fl.FedAvg(lr=0.1, epochs=2, batch_size=32),
+    model="mlp",
+    rounds=5,
+    seeds=2,
+    initial=0.05,
+    budget=0.05,
+    cycles=1,
+)
+networks.table()
+
+# %%
 # Look at one run
 # ---------------
 #

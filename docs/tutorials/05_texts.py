@@ -58,7 +58,7 @@ study = fl.compare(federation, ["random", "margin"], seeds=3, initial=4, budget=
 study.table()
 
 # %%
-# The learning curve shows how many labels a strategy needs for an accuracy:
+# The learning curve:
 study.plot()
 
 # %%
@@ -69,7 +69,7 @@ print(run.config.encoder)
 run.revealed[["function", "what", "bytes"]]
 
 # %%
-# New texts are predicted from a table with the same column:
+# Predict new texts:
 run.predict(pd.DataFrame({"report": ["oil under the press", "relay of pump 7 is stuck"]}))
 
 # %%
