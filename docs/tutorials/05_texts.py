@@ -58,7 +58,7 @@ study = fl.compare(federation, ["random", "margin"], seeds=3, initial=4, budget=
 study.table()
 
 # %%
-# The learning curve:
+# Three seeds are too few for a test. The learning curve:
 study.plot()
 
 # %%
