@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 @opt.shows("fallow.cli.objects:StudyResult")
 def demo(
     fast: Annotated[
-        bool, typer.Option("--fast", help="Run fewer cycles and seeds, in about 15 seconds")
+        bool,
+        typer.Option(
+            "--fast",
+            help="Run fewer cycles and seeds, in about 15 seconds (photographs: one minute)",
+        ),
     ] = False,
     photos: Annotated[
         bool,
