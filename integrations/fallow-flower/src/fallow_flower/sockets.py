@@ -131,7 +131,7 @@ class SocketNode:
         self._server = Thread(
             target=serve_socket,
             args=(at, handle, self._ended),
-            name="label_counts",
+            name="instructions",
             daemon=True,
         )
 

@@ -202,7 +202,7 @@ async def _call(handle: Handle, message: bytes) -> bytes:
         with suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, answer)
 
-    Thread(target=work, name="label_counts", daemon=True).start()
+    Thread(target=work, name="instructions", daemon=True).start()
     answer = await done
     if answer is None:
         raise RequestFailed(FAILED)
