@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -164,3 +166,20 @@ def test_faults_are_chosen_by_a_part_of_their_name(tmp_path: Path) -> None:
 def test_every_fault_of_this_repository_can_be_planted() -> None:
     code, output, wrong = mutants(SCRIPT.parents[1], "--check")
     assert (code, wrong) == (0, ""), output
+
+
+def test_every_test_that_a_fault_names_exists() -> None:
+    missing = []
+    for table in sorted(TABLES.glob("*.toml")):
+        for fault in tomllib.loads(table.read_text(encoding="utf-8"))["fault"]:
+            for test in fault["tests"]:
+                file, *parts = test.split("::")
+                path = SCRIPT.parents[1] / file
+                source = path.read_text(encoding="utf-8") if path.exists() else ""
+                names = [part.partition("[")[0] for part in parts]
+                is_there = all(
+                    re.search(rf"(def|class) {name}\b", source) for name in names
+                )
+                if not source or not is_there:
+                    missing.append(f"{fault['name']}: {test}")
+    assert missing == []

@@ -13,7 +13,14 @@ from fallow.cli.paths import leave_current_folder, use_current_folder
 
 PLANTED = ("fastapi", "jinja2", "uvicorn", "flwr", "opendp", "pyarrow")
 """Packages that commands import when they need them."""
-RUN = "from fallow.cli import main; main()"
+RUN = """
+from fallow.cli import main
+try:
+    main()
+finally:
+    import jinja2
+"""
+"""A command, and an import that commands make after their first checks."""
 
 
 def ended(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
