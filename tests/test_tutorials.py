@@ -185,3 +185,4 @@ def test_what_is_typed_into_the_search_is_found_without_a_server(site: Path) -> 
         result = tab.locator("#search-results li a[href*='privacy.html']").first
         result.click()
         tab.wait_for_url("**/privacy.html*")
+        assert "privacy.html" in tab.url
