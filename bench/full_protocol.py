@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.table} has what is there so far", flush=True)
     for failure in failures:
         print(
-            f"{failure.cell.strategy}, seed {failure.cell.seed}: {failure.why}", flush=True
+            f"{failure.cell.strategy}, seed {failure.cell.seed}: {failure.reason}",
+            flush=True,
         )
     return int(bool(failures))
 
@@ -185,7 +186,7 @@ def _tell(event: Event) -> None:
                 flush=True,
             )
         case "device":
-            print(f"  {run_name}: {event['why']}", flush=True)
+            print(f"  {run_name}: {event['reason']}", flush=True)
 
 
 # -- page of results, built from records -----------------------------------------------

@@ -59,7 +59,7 @@ class Studies:
             cells = list_runs(self.config, STRATEGIES, self.seeds)
             failures = run_study(setup, cells, jobs)
             if failures:
-                raise RuntimeError(f"{failures[0].cell} failed: {failures[0].why}")
+                raise RuntimeError(f"{failures[0].cell} failed: {failures[0].reason}")
             self.outputs[jobs] = [read_output(cell.folder(setup.out)) for cell in cells]
 
     def are_equal(self) -> bool:

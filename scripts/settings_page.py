@@ -44,7 +44,7 @@ def settings_page() -> str:
         rows = []
         for one in describe_classes(part):
             fields = ", ".join(f"`{name}={value}`" for name, value in one.fields.items())
-            rows.append([f"`{one.name}`", one.what, fields])
+            rows.append([f"`{one.name}`", one.summary, fields])
         lines += ["", f"## {title}", "", f"`{part} = NAME`, or `NAME:field=value`.", ""]
         lines += _table(("Name", "Description", "Parameters with defaults"), rows)
     return "\n".join(lines) + "\n"

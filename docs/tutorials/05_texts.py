@@ -66,7 +66,7 @@ study.plot()
 # frequency over all sites: the sites contribute numbers of examples with each n-gram.
 run = study.run("margin", seed=0)
 print(run.config.encoder)
-run.revealed[["function", "what", "bytes"]]
+run.revealed[["function", "description", "bytes"]]
 
 # %%
 # Predict new texts:

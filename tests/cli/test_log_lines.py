@@ -65,7 +65,7 @@ def test_a_line_of_text_has_the_same_in_one_line(tmp_path: Path, capsys: Capture
     log = open_lines("text", "coordinator")
     lines = CoordinatorLines(Console(file=StringIO()), tiny(tmp_path).agreement, log=log)
     lines({"event": "query", "cycle": 1})
-    lines({"event": "refused", "site": "chur", "key": "0/hello", "why": "its\nwords"})
+    lines({"event": "refused", "site": "chur", "key": "0/hello", "reason": "its\nwords"})
     first, second = capsys.readouterr().out.splitlines()
     at, rest = first.split(" ", 1)
     assert datetime.fromisoformat(at).tzinfo is not None

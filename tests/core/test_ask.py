@@ -321,7 +321,7 @@ def test_every_exchange_is_disclosed_with_bytes_in_both_directions() -> None:
     assert row == {
         "kind": "sum",
         "function": "share",
-        "what": "what share tells",
+        "description": "what share tells",
         "bytes": 32,
         "bytes_down": 16,
         "sites": 2,

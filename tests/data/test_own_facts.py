@@ -30,7 +30,7 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
     assert facts is not None
     assert (facts["read"], facts["kept"]) == (45, 43)
     assert facts["lost"] == ["d"]
-    assert [(g["why"][:9], g["rows"]) for g in facts["left_out"]] == [
+    assert [(g["reason"][:9], g["rows"]) for g in facts["left_out"]] == [
         ("a feature", {"d": 1}),
         ("no label,", {"b": 1}),
     ]

@@ -139,7 +139,7 @@ def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
     assert "cells" in set(revealed["function"]) and "columns" not in set(
         revealed["function"]
     )
-    assert "of its non-empty cells" in " ".join(revealed["what"])
+    assert "of its non-empty cells" in " ".join(revealed["description"])
 
 
 def test_secure_sums_fill_the_same_cells(tmp_path: Path) -> None:
@@ -269,5 +269,5 @@ def test_a_model_behind_an_encoder_predicts_rows_with_empty_cells(
     )
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
-    output = run.revealed.set_index("function")["what"]
+    output = run.revealed.set_index("function")["description"]
     assert "of its non-empty cells" in output["cells"]

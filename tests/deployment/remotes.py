@@ -146,7 +146,7 @@ class Federation:
     @property
     def refusals(self) -> dict[str, str]:
         """Return the last reason why a reply of a site was rejected."""
-        return {e["site"]: e["why"] for e in self.events if e["event"] == "refused"}
+        return {e["site"]: e["reason"] for e in self.events if e["event"] == "refused"}
 
 
 def federation(

@@ -134,7 +134,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
                 simulation.program().go()
     (first, second) = simulation.list_events("taken back")
     assert (first["key"], second["key"]) == ("0/train/1/0", "0/train/1/0")
-    assert "are discarded" in first["why"]
+    assert "are discarded" in first["reason"]
     assert simulation.program().go()
     for site in simulation.sites:  # each start asks the site again
         performed = simulation.ledgers[site].instructions.load_standing_keys(

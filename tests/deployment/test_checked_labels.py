@@ -93,7 +93,7 @@ def test_the_earlier_label_is_seen_only_beside_a_new_one(ledger: Ledger) -> None
     assert close(ledger, "1/query") == before
     assert check(ledger, cycle=2) == 0  # a label is checked once
     assert ledger.measure_agreement().examples == 0
-    assert "earlier" not in {line.what for line in ledger.list_history()}
+    assert "earlier" not in {line.event for line in ledger.list_history()}
     assert ledger.list_annotators() == ["ann", "bob"]
     lines = list_labels(ledger, SCHEMA, table_rows())
     assert [(line["row"], line["annotator"]) for line in lines if line["row"] == 2] == [

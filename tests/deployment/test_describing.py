@@ -88,7 +88,7 @@ def test_the_study_goes_on_in_the_same_run_and_names_what_left(
     simulation = plain[0].again(tmp_path / "copy")
     assert simulation.program().go()
     revealed = simulation.records()[0]["revealed"]
-    assert [line["function"] for line in revealed if line["what"] == DISCLOSED] == [
+    assert [line["function"] for line in revealed if line["description"] == DISCLOSED] == [
         "bins",
         "first",
     ]
@@ -144,7 +144,7 @@ def test_behind_masks_such_a_site_refuses(tmp_path: Path) -> None:
     def notify(event: Event) -> None:
         if event["event"] == "refused":
             refused.append(event)
-            raise ValueError(event["why"])
+            raise ValueError(event["reason"])
 
     with pytest.raises(ValueError, match="does not describe its data"):
         describe(simulation.again(tmp_path / "copy"), notify=notify)

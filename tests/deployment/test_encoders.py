@@ -93,7 +93,7 @@ def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -
         assert state["filters"].shape == (4, 27)
         assert torch.equal(state["filters"], states[0]["filters"])
     revealed = {
-        row["function"]: row["what"] for row in simulation.records()[-1]["revealed"]
+        row["function"]: row["description"] for row in simulation.records()[-1]["revealed"]
     }
     assert "second moments of the patches" in revealed["patches"]
     assert revealed["encode"] == "nothing"
@@ -175,7 +175,7 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
         assert float(state["length"]) == float(states[0]["length"])
         assert float(state["gamma"]) in GAMMAS
     revealed = {
-        row["function"]: row["what"] for row in simulation.records()[-1]["revealed"]
+        row["function"]: row["description"] for row in simulation.records()[-1]["revealed"]
     }
     assert "for each candidate of the encoder" in revealed["products"]
     assert "for each candidate of the encoder" in revealed["left_out"]

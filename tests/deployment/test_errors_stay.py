@@ -341,7 +341,7 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
     simulation.transport.alive["basel"] = wild
     with pytest.raises(RuntimeError) as error:
         simulation.program(events.append).go()
-    words = [str(error.value), *(str(event.get("why", "")) for event in events)]
+    words = [str(error.value), *(str(event.get("reason", "")) for event in events)]
     words.append((simulation.coordinator_folder / "live.json").read_text())
     assert any("basel" in text for text in words)
     for text in words:

@@ -69,7 +69,7 @@ def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
     adds(there, "c", 1, **more)
     torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
     (event,) = [event for event in there.events if event["event"] == "implausible"]
-    assert "is impossible" in event["why"]
+    assert "is impossible" in event["reason"]
 
 
 def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on() -> None:

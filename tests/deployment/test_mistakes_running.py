@@ -336,7 +336,7 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
 
     while not simulation.program(notify, clock=lambda: now[0]).go():
         now[0] += 86400.0 * 30
-    assert {event["why"] for event in simulation.list_events("labeled")} == {"deadline"}
+    assert {event["reason"] for event in simulation.list_events("labeled")} == {"deadline"}
     assert simulation.records()[0]["labeled_per_site"] == {
         "basel": [4],
         "chur": [4],

@@ -105,7 +105,7 @@ def test_a_coordinator_that_hangs_is_not_well_when_the_clock_is_set_back(
     tell(coordinator, time.time() + 2 * SILENT)
     health = watch(coordinator).check()
     assert not health.is_well
-    assert "the clock was set back" in health.why
+    assert "the clock was set back" in health.reason
 
 
 def test_the_metrics_of_a_coordinator_say_who_is_there_and_who_is_awaited(
@@ -130,7 +130,7 @@ def test_a_coordinator_that_hangs_is_not_well_and_a_finished_one_is(
     tell(coordinator, time.time() - SILENT - 60)
     health = watch(coordinator).check()
     assert not health.is_well
-    assert "has not responded for" in health.why
+    assert "has not responded for" in health.reason
     tell(coordinator, time.time() - SILENT - 60, state="finished")
     assert watch(coordinator).check().is_well
 
@@ -141,7 +141,7 @@ def test_a_state_that_no_coordinator_wrote_is_no_health_and_no_number(
     tell(coordinator, time.time(), cycle="2")
     health = watch(coordinator).check()
     assert not health.is_well
-    assert "cycle is '2'; it must be a whole number" in health.why
+    assert "cycle is '2'; it must be a whole number" in health.reason
     samples = parse(metrics_text(watch(coordinator)))
     assert value(samples, "fallow_healthy") == 0
     assert "fallow_waiting_sites" not in {name for name, _ in samples}
@@ -149,7 +149,7 @@ def test_a_state_that_no_coordinator_wrote_is_no_health_and_no_number(
 
 def test_a_coordinator_that_has_ended_is_not_well(begun: Said, tmp_path: Path) -> None:
     health = watch(tmp_path / "study").check()
-    assert (health.is_well, "no coordinator runs" in health.why) == (False, True)
+    assert (health.is_well, "no coordinator runs" in health.reason) == (False, True)
 
 
 def test_before_a_run_there_is_nothing_to_count_and_that_is_no_error(

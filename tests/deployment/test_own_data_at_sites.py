@@ -66,7 +66,7 @@ def test_rows_that_were_left_out_are_counted(tmp_path: Path) -> None:
     facts = describe_own_data(site)
     assert facts["read"] == facts["kept"] + 1
     assert facts["left_out"] == [
-        {"why": "a feature is missing or infinite", "rows": {"basel": 1}}
+        {"reason": "a feature is missing or infinite", "rows": {"basel": 1}}
     ]
     assert facts["duplicates"] == 1 and facts["crossing"] == 0
     simulation.close()

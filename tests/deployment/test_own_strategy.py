@@ -199,7 +199,7 @@ def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
     with closing(planted(tmp_path, EXPERIMENT, waits=WAITS, policy=policy)) as simulation:
         run_study(simulation, HOSTILE)
         refusals = [
-            (event["key"], event["why"]) for event in simulation.list_events("refused")
+            (event["key"], event["reason"]) for event in simulation.list_events("refused")
         ]
         assert {event["site"] for event in simulation.list_events("refused")} == {SITES[2]}
     assert refusals == [
@@ -225,7 +225,7 @@ def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
     ]
     with closing(planted(tmp_path, config, policy=policy)) as simulation:
         run_study(simulation, hostile)
-        reasons = [event["why"] for event in simulation.list_events("implausible")]
+        reasons = [event["reason"] for event in simulation.list_events("implausible")]
         assert simulation.list_events("refused") == []
     for field, why in zip(("swell", "boats", "keel"), reasons, strict=True):
         assert f"is impossible: {field} is " in why

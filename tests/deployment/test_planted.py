@@ -178,7 +178,9 @@ def test_a_refusal_tells_nothing_of_folders(tmp_path: Path) -> None:
     tables.read(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(RuntimeError, match=f"{PLANTED} .*free some space"):
         simulation.program(people(simulation)).go()
-    refusals = [e["why"] for e in simulation.list_events("refused") if e["site"] == PLANTED]
+    refusals = [
+        e["reason"] for e in simulation.list_events("refused") if e["site"] == PLANTED
+    ]
     assert refusals
     assert not any(FOLDER in why or str(tmp_path) in why for why in refusals)
     assert wire.find_traces([], []) == []

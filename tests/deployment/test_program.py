@@ -35,7 +35,7 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
 
     assert simulation.program(notify, clock=lambda: now[0]).go()
     assert simulation.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
-    assert [event["why"] for event in simulation.list_events("labeled")] == [
+    assert [event["reason"] for event in simulation.list_events("labeled")] == [
         "deadline",
         "deadline",
     ]
@@ -75,7 +75,7 @@ def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
             Control(simulation.coordinator_folder / "control").tell("advance")
 
     assert simulation.program(notify).go()
-    assert [event["why"] for event in simulation.list_events("labeled")] == [
+    assert [event["reason"] for event in simulation.list_events("labeled")] == [
         "advance",
         "advance",
     ]
@@ -154,7 +154,7 @@ def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
         simulation.program(notify).go()
     live = read_live(simulation.coordinator_folder)
     assert live is not None and live["state"] == "failed"
-    assert "davos" in str(live["why"])
+    assert "davos" in str(live["reason"])
     simulation.transport.down.clear()
     assert simulation.program().go()
     assert simulation.bought(0) == dict.fromkeys(NAMES[:3], 3)

@@ -385,7 +385,7 @@ LIVE = {
         {
             "at": "2030-01-01T07:00:00+00:00",
             "site": "south",
-            "why": "its clock strikes thirteen",
+            "reason": "its clock strikes thirteen",
         }
     ],
 }
@@ -484,7 +484,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
 ) -> None:
     live = {**LIVE, "phase": "initial labels", "deadline": None, "waiting": WAITING}
     live["absent"] = [
-        {"site": "north", "what": "round 1 of cycle 0", "at": WAITING["since"]}
+        {"site": "north", "exchange": "round 1 of cycle 0", "at": WAITING["since"]}
     ]
     write_json(tmp_path / "study" / "live.json", live)
     with only_one(tmp_path / "study" / "coordinator.lock"):

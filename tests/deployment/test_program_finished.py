@@ -164,7 +164,7 @@ def test_a_site_is_well_after_the_end_without_a_process(
     site = finished.folder / "basel"
     health = watch(site).check()
     assert health.is_well
-    assert health.why == f"study {finished.agreement.name} has ended at site basel"
+    assert health.reason == f"study {finished.agreement.name} has ended at site basel"
     done = CliRunner().invoke(app, ["monitor", str(site), "--check"])
     assert done.exit_code == 0
     ended = tiny(tmp_path)

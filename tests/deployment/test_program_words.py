@@ -51,19 +51,19 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     ("event", "line"),
     [
         (
-            {"event": "refused", "site": "a", "why": "no rows"},
+            {"event": "refused", "site": "a", "reason": "no rows"},
             "the reply of a is discarded: no rows",
         ),
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "proceeded without a"),
         ({"event": "missing", "sites": ["a"], "exchange": key_of("progress/1")}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
         (
-            {"event": "lost", "site": "a", "why": "no heartbeat"},
+            {"event": "lost", "site": "a", "reason": "no heartbeat"},
             "a did not respond and is asked again: no heartbeat",
         ),
         ({"event": "met", "sites": ["a"], "awaited": ["a"]}, ""),
-        ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
-        ({"event": "transport", "why": "port in use"}, "port in use"),
+        ({"event": "failed", "reason": "no site is there"}, "failed: no site is there"),
+        ({"event": "transport", "reason": "port in use"}, "port in use"),
         (
             {"event": "scored", "cycle": 1, "labeled": 9, "accuracy": None, "mse": 0.25},
             "cycle 1: 9 labels, mse 0.25",
@@ -100,8 +100,8 @@ def test_sites_that_go_while_a_run_ends_are_no_news(tmp_path: Path) -> None:
     paper = StringIO()
     lines = CoordinatorLines(Console(file=paper, width=200), tiny(tmp_path).agreement)
     lines.is_ending = True
-    lines({"event": "lost", "site": "a", "why": "no heartbeat"})
-    lines({"event": "stopped", "why": None})
+    lines({"event": "lost", "site": "a", "reason": "no heartbeat"})
+    lines({"event": "stopped", "reason": None})
     assert paper.getvalue().endswith("  stopped\n") and "heartbeat" not in paper.getvalue()
 
 

@@ -123,14 +123,14 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
     ended = {
         "step": "0/query",
         "tasks": "labels of cycle 0",
-        "why": "advance",
+        "reason": "advance",
         "open": 7,
     }
     over = {**asking, "phase": "storing labels", "deadline": None}
     closed = describe_standing({**over, "ended": ended})
     assert "The labels of cycle 0 were closed at the coordinator's request" in closed
     assert "7 open labeling tasks were withdrawn" in closed
-    late = describe_standing({**over, "ended": {**ended, "why": "deadline"}})
+    late = describe_standing({**over, "ended": {**ended, "reason": "deadline"}})
     assert "were closed when their time was up" in late
     assert "closed" not in describe_standing({**over, "step": "1/query", "ended": ended})
 
@@ -162,7 +162,7 @@ class TestInABrowser:
             assert inside > room
 
 
-COUNTED = {"site": "basel", "at": THEN, "why": "too late"}
+COUNTED = {"site": "basel", "at": THEN, "reason": "too late"}
 STATE = {"online": True, "seen": THEN, "labels": COUNTS}
 
 
@@ -193,7 +193,7 @@ STATE = {"online": True, "seen": THEN, "labels": COUNTS}
         ),
         ({"refusals": [{"site": "basel"}]}, "refusals.0.at is missing"),
         ({"step": 3}, "step is 3; it must be a text or none"),
-        ({"ended": {"step": "0/query", "why": "x"}}, "ended.tasks is missing"),
+        ({"ended": {"step": "0/query", "reason": "x"}}, "ended.tasks is missing"),
         ({"round": True}, "round is True; it must be a whole number, 0 or more, or none"),
         ({"cycle": 10**400}, "cycle is "),
         ({"waiting": {"sites": ["basel"]}}, "waiting.key is missing"),
@@ -228,13 +228,13 @@ def test_all_that_a_state_may_say_is_read(
     }
     result = make_status(
         refusals=[COUNTED],
-        absent=[{"site": "bern", "what": "round 1 of cycle 0", "at": THEN}],
+        absent=[{"site": "bern", "exchange": "round 1 of cycle 0", "at": THEN}],
         left={"bern": THEN},
         silent={"basel": None},
         ended={
             "step": "0/query-1",
             "tasks": "labels of cycle 0, part 2",
-            "why": "advance",
+            "reason": "advance",
             "open": 2,
         },
         waiting=waiting,

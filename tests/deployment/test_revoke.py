@@ -260,7 +260,7 @@ def test_a_site_is_revoked_by_one_command_and_again_changes_nothing(command: Sai
     assert "were revoked before" in out
     assert Path("study", REVOKED).read_bytes() == file
     _, out, _ = command(*REVOKE, "south", "--json")
-    assert json.loads(out) == {"site": "south", "again": True, "why": None}
+    assert json.loads(out) == {"site": "south", "again": True, "reason": None}
 
 
 def test_the_command_says_where_the_study_needs_the_site(command: Said) -> None:

@@ -93,7 +93,7 @@ def test_a_column_of_dates_is_left_out_of_the_agreement_and_passed_over_at_sites
     assert "'seen' was left out: it contains dates or times ('2024-01-01', ...)" in sentence
     at_site = read_rows(table(tmp_path / "rows.csv", *rows[:4], head=DATED), result)
     assert at_site.x.shape == (4, 4)
-    assert at_site.columns[-1].why == "it contains dates or times ('2024-01-01', ...)"
+    assert at_site.columns[-1].reason == "it contains dates or times ('2024-01-01', ...)"
 
 
 def test_a_table_of_nothing_but_names_is_refused_with_the_reason(tmp_path: Path) -> None:

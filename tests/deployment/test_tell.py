@@ -34,7 +34,7 @@ CUT_SHORT: Event = {
     "event": "labeled",
     "step": "0/query",
     "tasks": "labels of cycle 0",
-    "why": "advance",
+    "reason": "advance",
 }
 
 
@@ -143,7 +143,7 @@ def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
     with full_disk(10):
         tell(asking("0/query", north=NORTH))
         tell.end("failed", "the disk is full")
-    assert events[-1] == {"event": "failed", "why": "the disk is full"}
+    assert events[-1] == {"event": "failed", "reason": "the disk is full"}
 
 
 def blocked(path: Path) -> None:
@@ -162,7 +162,7 @@ def test_what_only_shows_a_run_and_cannot_be_written_is_named_and_ends_none(
     blocked(simulation.coordinator_folder / name)
     assert simulation.program(pages=True).go()
     assert simulation.records()[-1]["accuracy"] is not None
-    why = simulation.list_events(event)[0]["why"]
+    why = simulation.list_events(event)[0]["reason"]
     assert f"{name} cannot be written" in why
     assert "the run continues" in why
     assert event == "page" or len(simulation.list_events(event)) == 1

@@ -146,7 +146,7 @@ def test_a_study_of_notes_runs_and_predicts_at_its_sites(tmp_path: Path) -> None
     assert simulation.program().go()
     record = simulation.records()[-1]
     assert record["accuracy"] > 0.8
-    revealed = {row["function"]: row["what"] for row in record["revealed"]}
+    revealed = {row["function"]: row["description"] for row in record["revealed"]}
     assert "examples with each hashed n-gram" in revealed["frequencies"]
     hits = []
     for name, site in simulation.sites.items():

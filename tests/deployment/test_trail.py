@@ -80,10 +80,10 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
     with closing(site.open_ledger()) as ledger:
         asked = {question.row for question in ledger.tasks()}
         traffic = ledger.instructions.traffic()
-    labeled = [line for line in values if line["what"] == "answer"]
+    labeled = [line for line in values if line["event"] == "answer"]
     assert {int(line["row"]) for line in labeled} == asked
     assert {line["party"] for line in labeled} != {""}
-    sent = [line for line in values if line["what"] == "sent"]
+    sent = [line for line in values if line["event"] == "sent"]
     assert len(sent) == sum(line["exchanges"] for line in traffic)
     assert sum(int(line["bytes"]) for line in sent) == sum(
         line["bytes"] for line in traffic
@@ -260,9 +260,9 @@ def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> No
     leader.send(leader.instruction(SHARE))
     leader.ledger.close()
     trail, _ = read_audit_log(leader.site.path)
-    (noise,) = [entry for entry in trail.entries if entry["what"] == "noise"]
+    (noise,) = [entry for entry in trail.entries if entry["event"] == "noise"]
     assert (noise["epsilon"], noise["exchange"]) == (0.5, "0/query/0")
-    (sent,) = [entry for entry in trail.entries if entry["what"] == "sent"]
+    (sent,) = [entry for entry in trail.entries if entry["event"] == "sent"]
     assert noise["time"] == sent["time"] != ""
 
 
@@ -298,7 +298,7 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
     assert (code, err) == (0, "")
     assert json.loads(out)["entries"] == 3
     result = entries(tmp_path / "study" / "audit")
-    assert [line["what"] for line in result] == ["admitted", "admitted", "received"]
+    assert [line["event"] for line in result] == ["admitted", "admitted", "received"]
     assert (result[2]["party"], result[2]["bytes"], result[2]["epsilon"]) == (
         "north",
         "70",
@@ -315,11 +315,11 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
 def test_a_coordinator_notes_each_answer_as_it_arrives(simulation: Federation) -> None:
     arrivals = list(read_arrivals(simulation.coordinator_folder / ARRIVALS))
     assert {arrival.site for arrival in arrivals} == {"basel", "chur"}
-    assert {arrival.what for arrival in arrivals} == {"received"}
+    assert {arrival.event for arrival in arrivals} == {"received"}
     assert all(arrival.n_bytes > 0 and arrival.run and arrival.time for arrival in arrivals)
     assert not [arrival for arrival in arrivals if arrival.key.startswith("progress/")]
     trail, _ = read_audit_log(simulation.sites["chur"].path)
-    sent = {entry["exchange"] for entry in trail.entries if entry["what"] == "sent"}
+    sent = {entry["exchange"] for entry in trail.entries if entry["event"] == "sent"}
     assert {arrival.key for arrival in arrivals if arrival.site == "chur"} == sent
 
 

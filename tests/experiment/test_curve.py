@@ -176,13 +176,13 @@ def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> 
         "another 5 labels bring less than 50 points with 100 % confidence"
     )
     assert "by 4 scores on test examples up to 24 labels; the criterion is 90 %" in why
-    assert [event["why"] for event in output if event["event"] == "enough"] == [why]
+    assert [event["reason"] for event in output if event["event"] == "enough"] == [why]
     step = run.event_log.load_step("3/stop")
     assert step is not None
-    assert (step["is_over"], step["why"]) == (True, why)
+    assert (step["is_over"], step["reason"]) == (True, why)
     waiting = run.event_log.load_step("0/stop")
     assert waiting is not None
-    assert waiting["why"] == "1 scores so far, and a forecast needs 4"
+    assert waiting["reason"] == "1 scores so far, and a forecast needs 4"
 
 
 def test_a_rule_that_never_holds_changes_nothing() -> None:
@@ -223,10 +223,10 @@ def test_without_test_rows_audits_decide_and_without_these_left_out_rows() -> No
     }
     rule = parse_stop(SOON)
     by_evaluation = [record(k, evaluation_set=evaluation, left_out=0.5) for k in range(5)]
-    assert "the evaluation set" in decide_stop(rule, by_evaluation)["why"]
+    assert "the evaluation set" in decide_stop(rule, by_evaluation)["reason"]
     by_rows = [record(k, left_out=0.5) for k in range(5)]
-    assert "leave-one-out" in decide_stop(rule, by_rows)["why"]
-    assert "0 scores so far" in decide_stop(rule, [record(k) for k in range(5)])["why"]
+    assert "leave-one-out" in decide_stop(rule, by_rows)["reason"]
+    assert "0 scores so far" in decide_stop(rule, [record(k) for k in range(5)])["reason"]
 
 
 def test_it_stops_where_the_curve_is_flat_and_goes_on_where_it_is_steep() -> None:

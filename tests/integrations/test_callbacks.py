@@ -42,8 +42,8 @@ class Notes(Callback):
         self.messages.append(f"cycle {cycle}")
         self.scores.append(scores)
 
-    def end_run(self, run: TrackedRun, why: str | None) -> None:
-        self.messages.append(f"end {run.name}: {why}")
+    def end_run(self, run: TrackedRun, reason: str | None) -> None:
+        self.messages.append(f"end {run.name}: {reason}")
 
     def end(self, page: Path | None) -> None:
         self.messages.append("over")
@@ -138,7 +138,9 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
     def stop() -> None:
         with CallbackList([notes], ExperimentConfig("mine"), cells, print) as output:
             output({"event": "query", "cycle": 0, "strategy": "random", "seed": 0})
-            output({"event": "failed", "why": "no rows", "strategy": "random", "seed": 0})
+            output(
+                {"event": "failed", "reason": "no rows", "strategy": "random", "seed": 0}
+            )
             output({"event": "query", "cycle": 0, "strategy": "random", "seed": 1})
             raise KeyboardInterrupt
 

@@ -35,7 +35,7 @@ def test_a_missing_package_is_one_sentence_that_names_the_extra(
     monkeypatch.setitem(sys.modules, "skactiveml.pool", None)
     with pytest.raises(ValueError, match="which is not installed") as error:
         fl.FromScikitActiveML("MaxHerding")
-    assert "pip install 'fallow[scikit-activeml]'" in str(error.value)
+    assert "pip install 'fallow-core[scikit-activeml]'" in str(error.value)
 
 
 @requires_package

@@ -45,7 +45,11 @@ def test_keys_are_an_exchange_of_their_own_in_what_left() -> None:
     federation = protected(SECURE)
     asking(federation).sum(Asker().plain)
     keys, total = federation.shown.rows()
-    assert (keys["kind"], keys["function"], keys["what"]) == ("each", "keys", "public keys")
+    assert (keys["kind"], keys["function"], keys["description"]) == (
+        "each",
+        "keys",
+        "public keys",
+    )
     assert keys["bytes"] == 3 * 32 and keys["exchanges"] == 1
     assert (total["kind"], total["function"], total["masked"]) == ("sum", "plain", True)
 

@@ -26,7 +26,12 @@ def _shares(gen: np.random.Generator, total: int) -> list[list[int]]:
 def _exchange(
     kind: str, function: str, what: str, size: int, exchanges: int
 ) -> dict[str, Any]:
-    output = {"kind": kind, "function": function, "what": what, "bytes": size * exchanges}
+    output = {
+        "kind": kind,
+        "function": function,
+        "description": what,
+        "bytes": size * exchanges,
+    }
     return output | {"bytes_down": 0, "sites": SITES, "exchanges": exchanges}
 
 

@@ -45,7 +45,7 @@ def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
         {
             "kind": "keep",
             "function": "select",
-            "what": "number of selected examples",
+            "description": "number of selected examples",
             "bytes": 80 * turns,
             "bytes_down": 80 * turns,
             "sites": 10,
@@ -54,7 +54,7 @@ def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
         {
             "kind": "sum",
             "function": "upload",
-            "what": "weighted models",
+            "description": "weighted models",
             "bytes": 900 * turns,
             "bytes_down": 900 * turns,
             "sites": 10,

@@ -102,7 +102,7 @@ def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> No
 def test_every_class_is_listed_with_a_sentence() -> None:
     for part in PARTS:
         for one in describe_classes(part):
-            assert one.what and "\n" not in one.what
+            assert one.summary and "\n" not in one.summary
     words = {one.name for one in describe_classes("strategy")}
     assert {"random", "ahfal"} <= words
     assert any(setting.meaning.startswith("τ") for setting in class_fields())

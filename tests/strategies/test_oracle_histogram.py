@@ -180,7 +180,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
     event_log = EventLog()
     made = build_environment(config, 0, event_log)
     records = ExperimentRun(made, event_log).go()
-    shown = {row["function"]: row["what"] for row in records[-1]["revealed"]}
+    shown = {row["function"]: row["description"] for row in records[-1]["revealed"]}
     assert shown["histogram"].startswith("simulation only")
     for name, site in made.members.items():
         assert torch.equal(site.labels, made.oracle.hidden[name][site.labeled])

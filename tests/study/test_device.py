@@ -68,8 +68,8 @@ def test_a_run_whose_device_fails_goes_on_there_or_on_the_processor(
     open_study(setup, [CELL], "fallow compare", resume=False)
     Faulty.fails_at = Faulty.passes * 3 // 2  # in the middle of the run
     (failure,) = run_study(setup, [CELL])
-    assert "device cpu failed while it trained (CUDA error: unspecified" in failure.why
-    assert "continue with --resume, or on the CPU with --resume --set" in failure.why
+    assert "device cpu failed while it trained (CUDA error: unspecified" in failure.reason
+    assert "continue with --resume, or on the CPU with --resume --set" in failure.reason
 
     Faulty.fails_at = None
     passes = Faulty.passes

@@ -26,6 +26,6 @@ def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> N
 
 def test_at_the_end_nothing_is_left() -> None:
     progress = StudyProgress(fl.ExperimentConfig("a", cycles=1), [StudyRun("random", 0)])
-    progress.take({"event": "failed", "strategy": "random", "seed": 0, "why": "no rows"})
+    progress.take({"event": "failed", "strategy": "random", "seed": 0, "reason": "no rows"})
     assert progress.share == 1.0
     assert progress.estimate_left() is None

@@ -166,7 +166,7 @@ def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
 
 SITES = {"a": [1, 2], "b": [0, 4]}
 SENT = {
-    **{"kind": "relay", "function": "pass", "what": "a model", "bytes": 8},
+    **{"kind": "relay", "function": "pass", "description": "a model", "bytes": 8},
     **{"bytes_down": 8, "sites": 2, "exchanges": 1},
 }
 SCORED = {

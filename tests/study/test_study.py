@@ -71,10 +71,10 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
     events: list[Event] = []
     (failure,) = run_study(setup, cells, notify=events.append)
     assert failure.cell == cells[1]
-    assert "'tests.experiment.crash:Nothing' could not be loaded" in failure.why
+    assert "'tests.experiment.crash:Nothing' could not be loaded" in failure.reason
     assert "Traceback" in failure.trace
     assert [e["strategy"] for e in events if e["event"] == "done"] == ["random", "ahfal"]
-    assert [e["why"] for e in events if e["event"] == "failed"] == [failure.why]
+    assert [e["reason"] for e in events if e["event"] == "failed"] == [failure.reason]
 
 
 def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
@@ -83,8 +83,10 @@ def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
         replace(setup, config=replace(setup.config, training_config=wild)),
         [StudyRun("random", 0)],
     )
-    assert "site site-0 replied to 'upload' with w that is NaN or infinite" in failure.why
-    assert "diverged" in failure.why
+    assert (
+        "site site-0 replied to 'upload' with w that is NaN or infinite" in failure.reason
+    )
+    assert "diverged" in failure.reason
 
 
 def test_a_study_says_what_it_is(setup: Setup) -> None:
@@ -158,8 +160,8 @@ def test_a_damaged_checkpoint_stops_its_run_and_no_other(setup: Setup) -> None:
     (folder / "checkpoints" / "cycle-1.safetensors").write_bytes(b"no longer a model")
     (failure,) = run_study(setup, cells)
     assert failure.cell == cells[0]
-    assert "cycle-1.safetensors is damaged" in failure.why
-    assert f"delete the folder {folder} and run again with --resume" in failure.why
+    assert "cycle-1.safetensors is damaged" in failure.reason
+    assert f"delete the folder {folder} and run again with --resume" in failure.reason
 
 
 def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) -> None:

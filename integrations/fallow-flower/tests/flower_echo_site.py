@@ -27,7 +27,7 @@ def main() -> None:
         return name.encode() + b":" + message
 
     def notify(event: Event) -> None:
-        (home / "problem").write_text(str(event["why"]))
+        (home / "problem").write_text(str(event["reason"]))
 
     with private_socket(home) as socket:
         node = Supernode(

@@ -173,7 +173,7 @@ def test_a_child_that_ends_is_started_again_and_says_why(tmp_path: Path) -> None
     wait_until(lambda: (tmp_path / "runs").exists() and len(output) > 1, 30, "two runs")
     child.stop()
     assert child.problem == "load paper"
-    assert output[0] == {"event": "process", "name": "printer", "why": "load paper"}
+    assert output[0] == {"event": "process", "name": "printer", "reason": "load paper"}
     assert child.last() == "out of paper"
     assert child.pid is None
 

@@ -131,7 +131,7 @@ def test_a_lost_message_is_sent_again_after_a_while_and_the_reason_is_said(
     assert app.takes()[2] == b"order"
     assert time.monotonic() - began > 0.9
     assert events == [
-        {"event": "lost", "site": "ash", "why": "the process of the site does not run"}
+        {"event": "lost", "site": "ash", "reason": "the process of the site does not run"}
     ]
 
 
@@ -204,7 +204,7 @@ def test_nonsense_from_the_app_ends_its_connection_and_nothing_else(
 ) -> None:
     write(app.connection, NODES, b"{not json")
     assert read(app.connection) is None
-    assert "broke" in str(events[0]["why"])
+    assert "broke" in str(events[0]["reason"])
     again = App(hub)
     again.sees(ASH)
     hub.send({"ash": b"order"})

@@ -321,7 +321,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
         cost = f"{row['exchanges']} exchanges, {row['bytes']} bytes"
         if row.get("epsilon"):
             cost += f", ε = {row['epsilon']:g}"
-        yield f"- {row['function']} ({row['kind']}): {row['what']}; {cost}"
+        yield f"- {row['function']} ({row['kind']}): {row['description']}; {cost}"
     yield ""
     yield "## Use"
     yield ""

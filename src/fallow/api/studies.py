@@ -213,7 +213,7 @@ def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
     first = failures[0]
     output = (
         f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with seed "
-        f"{first.cell.seed}: {first.why}"
+        f"{first.cell.seed}: {first.reason}"
     )
     if len(failures) == len(cells):
         error = StorageError(output)

@@ -168,9 +168,9 @@ def _usage(error: Any) -> str:
     return f"{output}; see '{where} --help'"
 
 
-def _leave(code: int, why: str) -> None:
+def _leave(code: int, reason: str) -> None:
     if "--debug" in sys.argv:
         traceback.print_exc()
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    errors.print(f"[bold red]error:[/] {escape(plain(why, LONGEST))}")
+    errors.print(f"[bold red]error:[/] {escape(plain(reason, LONGEST))}")
     sys.exit(code)

@@ -123,7 +123,7 @@ def benchmark(
         first = failures[0]
         raise StorageError(
             f"{len(failures)} runs failed; the first was {first.cell.strategy} with seed "
-            f"{first.cell.seed}: {first.why}"
+            f"{first.cell.seed}: {first.reason}"
         )
 
 

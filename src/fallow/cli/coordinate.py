@@ -228,13 +228,13 @@ def revoke(
     result = RevokedSite(
         site=site,
         again=not is_new,
-        why=explain_too_few(coordinator_folder.agreement, coordinator_folder.revoked),
+        reason=explain_too_few(coordinator_folder.agreement, coordinator_folder.revoked),
     )
     lines = [f"revoked the keys of {site}: its messages are no longer accepted"]
     if result.again:
         lines = [f"the keys of {site} were revoked before: its messages are not accepted"]
-    if result.why is not None:
-        lines.append(f"The study cannot proceed: {result.why}")
+    if result.reason is not None:
+        lines.append(f"The study cannot proceed: {result.reason}")
     elif is_running(folder):
         lines.append(f"The running study proceeds without {site} within seconds")
     else:
@@ -355,7 +355,7 @@ def _collect_description(coordinator_folder: CoordinatorFolder, *, quiet: bool) 
             lines(event)
         is_here = event.get("key", "").startswith(DESCRIBE.phase_name)
         if event["event"] == "refused" and is_here:
-            raise ValueError(f"site {event['site']} sent no counts: {event['why']}")
+            raise ValueError(f"site {event['site']} sent no counts: {event['reason']}")
 
     if _run_program(
         coordinator_folder, coordinator_folder.keys, notify, lines, describes=True
@@ -447,7 +447,7 @@ def show(console: Console, status: Status) -> None:
     print_lines(console, status.get("forecast", []))
     for refusal in (status.get("refusals") or [])[-3:]:
         when = format_moment(refusal["at"])
-        print_lines(console, [f"{when}  {refusal['site']}: {refusal['why']}"])
+        print_lines(console, [f"{when}  {refusal['site']}: {refusal['reason']}"])
 
 
 @coordinate.command()

@@ -116,13 +116,13 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
         case "labels":
             return _describe_labels(event)
         case "labeled":
-            return f"{event['tasks']}: {ENDED[event['why']]}"
+            return f"{event['tasks']}: {ENDED[event['reason']]}"
         case "agreement":
             return _describe_agreement(event["sites"])
         case "scored":
             return _describe_score(event)
         case "enough":
-            return f"cycle {event['cycle']}: stopping criterion met: {event['why']}"
+            return f"cycle {event['cycle']}: stopping criterion met: {event['reason']}"
         case "waiting" if "since" in event:
             return describe_wait(event)
         case "waiting":
@@ -130,18 +130,18 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
         case "missing" if not is_progress(event):
             return f"proceeded without {', '.join(event['sites'])} ({event['key']})"
         case "lost":
-            why = event["why"]
+            why = event["reason"]
             if "Node Unavailable" in why:
                 why = "it has no connection"
             return f"{event['site']} did not respond and is asked again: {why}"
         case "refused":
-            return f"the reply of {event['site']} is discarded: {event['why']}"
+            return f"the reply of {event['site']} is discarded: {event['reason']}"
         case "finished" | "failed" | "stopped":
-            if not event.get("why"):
+            if not event.get("reason"):
                 return str(event["event"])
-            return f"{event['event']}: {event['why']}"
-        case _ if event.get("why"):
-            return str(event["why"])
+            return f"{event['event']}: {event['reason']}"
+        case _ if event.get("reason"):
+            return str(event["reason"])
         case _:
             return None
 

@@ -208,7 +208,7 @@ def _print_classes(part: str, as_json: bool) -> None:
     """Print the components that a setting can name, one per line."""
     from fallow.settings.fields import describe_classes
 
-    _print(describe_classes(part), as_json, ("name", "what", "fields"))
+    _print(describe_classes(part), as_json, ("name", "summary", "fields"))
 
 
 def _print(rows: Sequence[object], as_json: bool, columns: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ WARNINGS = (
 def find_level(event: Event) -> Level:
     """Return the log level of an event.
 
-    >>> find_level({"event": "round"}), find_level({"event": "order", "refused": "why"})
+    >>> find_level({"event": "round"}), find_level({"event": "order", "refused": "reason"})
     ('INFO', 'WARNING')
     """
     kind = event["event"]

@@ -46,8 +46,8 @@ def monitor(
     if check:
         health = watched.check()
         if not health.is_well:
-            raise StorageError(health.why)
-        typer.echo(health.why)
+            raise StorageError(health.reason)
+        typer.echo(health.reason)
         return
     import_optional("prometheus_client", "fallow-core[deploy]", "fallow monitor")
     if once:

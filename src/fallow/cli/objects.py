@@ -170,7 +170,9 @@ class RevokedSite:
 
     site: Annotated[str, Field(description="name of the site")]
     again: Annotated[bool, Field(description="whether they had been revoked before")]
-    why: Annotated[str | None, Field(description="why the study cannot proceed, or null")]
+    reason: Annotated[
+        str | None, Field(description="why the study cannot proceed, or null")
+    ]
 
 
 @with_config(STRICT)

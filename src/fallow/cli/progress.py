@@ -72,10 +72,12 @@ class ProgressWatcher:
             line = f"{self.progress.share:4.0%}  {text}{self._time_left()}"
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         elif kind == "device":
-            self.console.print(event["why"], soft_wrap=True, markup=False, highlight=False)
+            self.console.print(
+                event["reason"], soft_wrap=True, markup=False, highlight=False
+            )
         elif kind == "failed":
             self.console.print(
-                f"{text}: {event['why']}", style="red", markup=False, highlight=False
+                f"{text}: {event['reason']}", style="red", markup=False, highlight=False
             )
 
     def _text(self, event: Event) -> str:
@@ -96,7 +98,7 @@ class ProgressWatcher:
             case "encoding":
                 more = f"encoding examples, {event['done']:,} of {event['rows']:,}"
             case "device":
-                more = event["why"]
+                more = event["reason"]
             case "failed":
                 more = "failed"
             case _ if event.get("cached"):

@@ -590,10 +590,12 @@ def _choose_limit(console: Console, proposed: ProposedLimit, is_asked: bool) -> 
     Raises ValueError without an answer.
     """
     if not is_asked:
-        line = f"Label budget: {proposed.labels}, {proposed.why}; change it with --limit."
+        line = (
+            f"Label budget: {proposed.labels}, {proposed.reason}; change it with --limit."
+        )
         print_lines(console, [line])
         return proposed.labels
-    question = f"Maximum number of labels over all runs (proposed: {proposed.why})"
+    question = f"Maximum number of labels over all runs (proposed: {proposed.reason})"
     try:
         typed = typer.prompt(question, default=proposed.labels, type=int)
     except typer.Abort as error:

@@ -58,7 +58,7 @@ def describe_event(event: Event) -> str:
             return "the coordinator is reachable; joining takes up to a minute"
         return f"{event['problem']}; nothing is lost, and this site retries automatically"
     if event["event"] == "state":
-        return str(event["why"])
+        return str(event["reason"])
     if event["event"] == "encoding":
         return f"encoding examples: {event['done']:,} of {event['rows']:,}"
     if event["refused"]:

@@ -334,7 +334,7 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> Non
         first = failures[0]
         error = StorageError(
             f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with "
-            f"seed {first.cell.seed}: {first.why}"
+            f"seed {first.cell.seed}: {first.reason}"
         )
         error.add_note(first.trace)  # shown by --debug
         raise error

@@ -64,7 +64,7 @@ class Disclosure:
         self,
         kind: str,
         function: str,
-        what: str,
+        description: str,
         up: int,
         down: int,
         sites: int,
@@ -72,7 +72,13 @@ class Disclosure:
         masked: bool = False,
         passed: Mapping[str, Mapping[SiteId, int]] | None = None,
     ) -> None:
-        zero = {"what": what, "bytes": 0, "bytes_down": 0, "sites": 0, "exchanges": 0}
+        zero = {
+            "description": description,
+            "bytes": 0,
+            "bytes_down": 0,
+            "sites": 0,
+            "exchanges": 0,
+        }
         entry = self.entries.setdefault((kind, function), zero)
         entry["bytes"] += up
         entry["bytes_down"] += down
@@ -92,7 +98,7 @@ class Disclosure:
             joined.add(
                 kind,
                 function,
-                entry["what"],
+                entry["description"],
                 up=entry["bytes"],
                 down=entry["bytes_down"],
                 sites=entry["sites"],

@@ -19,7 +19,7 @@ class Event(TypedDict, total=False):
     """
 
     event: Required[str]  # the kind
-    why: Any  # a sentence: reason for the end of labeling
+    reason: Any  # a sentence: reason for the end of labeling
     # of a run
     cycle: int
     round: int

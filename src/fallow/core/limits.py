@@ -127,7 +127,7 @@ class Conflict:
         Names of the settings; their values begin the message.
     when : callable
         Whether their values exclude each other.
-    why : str
+    reason : str
         End of the message: the reason and the fix.
 
     >>> both = Conflict(
@@ -139,7 +139,7 @@ class Conflict:
 
     names: tuple[str, ...]
     when: Callable[..., bool]
-    why: str
+    reason: str
 
     def find_fault(self, settings: Mapping[str, Any], prefix: str = "") -> str | None:
         """Explain why these settings exclude each other, or return None."""
@@ -152,7 +152,7 @@ class Conflict:
             facts.append(f"{prefix}{name} is {shown}")
             if prefix.endswith("'s "):  # the owner is named once
                 prefix = "its "
-        return join_words(facts) + self.why
+        return join_words(facts) + self.reason
 
 
 def check_fields(algorithm: Any) -> None:

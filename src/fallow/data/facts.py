@@ -36,13 +36,13 @@ class ColumnFacts(TypedDict):
     values: Annotated[list[str], Field(description="levels of a categorical column")]
     missing: Annotated[int, Field(ge=0, description="empty cells")]
     missing_at: Annotated[dict[str, int], Field(description="empty cells by site")]
-    why: Annotated[str, Field(description="why the column is not a feature, or empty")]
+    reason: Annotated[str, Field(description="why the column is not a feature, or empty")]
 
 
 class LeftOutFacts(TypedDict):
     """Omitted examples."""
 
-    why: Annotated[str, Field(description="reason")]
+    reason: Annotated[str, Field(description="reason")]
     rows: Annotated[dict[str, int], Field(description="omitted examples by site")]
 
 
@@ -85,7 +85,7 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
     left_out = []
     for item in reading.left_out:
         rows = {site: n for site, n in item.rows.items() if n}
-        left_out.append(LeftOutFacts(why=item.why, rows=rows))
+        left_out.append(LeftOutFacts(reason=item.reason, rows=rows))
     warnings = _warn_of_sites(sites, lost)
     if comes_labeled:
         warnings += _warn_of_labels(dataset.classes, classes)
@@ -111,7 +111,7 @@ def _describe_column(column: ColumnRead) -> ColumnFacts:
         values=list(column.values),
         missing=column.missing,
         missing_at=dict(column.missing_at),
-        why=column.why,
+        reason=column.reason,
     )
 
 
@@ -195,7 +195,7 @@ def format_facts(facts: DataFacts) -> list[str]:
     lines.append(f"  rows: {facts['read']:,} read, {kept}")
     for left_out in facts["left_out"]:
         total = sum(left_out["rows"].values())
-        line = f"    {total:,} left out: {left_out['why']}"
+        line = f"    {total:,} left out: {left_out['reason']}"
         by_site = {site: n for site, n in left_out["rows"].items() if site != ALL}
         if by_site:
             line += f" ({join_some(_format_counts(by_site))})"
@@ -278,7 +278,7 @@ def _format_columns(facts: DataFacts) -> list[str]:
         names = [column["name"] for column in by_kind["text"]]
         lines.append(f"  texts: {join_some(names)}")
     for column in by_kind.get("left out", []):
-        lines.append(f"  left out: {column['name']}, {column['why']}")
+        lines.append(f"  left out: {column['name']}, {column['reason']}")
     missing: dict[str, int] = {}
     for column in facts["columns"]:
         if column["kind"] != "left out" and column["missing"]:

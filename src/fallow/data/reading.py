@@ -19,7 +19,7 @@ ALL = ""
 class OmittedExamples:
     """Omitted examples: the reason, and their number at each site."""
 
-    why: str
+    reason: str
     rows: Mapping[str, int]
 
     @property
@@ -40,7 +40,7 @@ class ColumnRead:
     kind: str
     values: tuple[str, ...] = ()
     missing: int = 0
-    why: str = ""
+    reason: str = ""
     missing_at: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -69,11 +69,11 @@ class Reading:
             counter.update(item.rows)
         return {site: rows - counter[site] for site, rows in self.rows.items()}
 
-    def without(self, why: str, rows: Mapping[str, int]) -> Reading:
+    def without(self, reason: str, rows: Mapping[str, int]) -> Reading:
         """Return the summary after further examples are omitted."""
         if not any(rows.values()):
             return self
-        left_out = (*self.left_out, OmittedExamples(why, dict(rows)))
+        left_out = (*self.left_out, OmittedExamples(reason, dict(rows)))
         return Reading(self.source, self.rows, left_out, self.columns)
 
 

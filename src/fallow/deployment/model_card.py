@@ -218,4 +218,4 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         epsilon = row.get("epsilon")
         if epsilon:
             cost += f", ε = {epsilon:g}"
-        yield f"  - {row['function']} ({row['kind']}): {row['what']}; {cost}"
+        yield f"  - {row['function']} ({row['kind']}): {row['description']}; {cost}"

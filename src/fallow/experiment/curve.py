@@ -345,7 +345,7 @@ def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
     known = len({point.labels for point in points[source]})
     if known < FEWEST:
         why = f"{known} scores so far, and a forecast needs {FEWEST}"
-        return {"is_over": False, "chance": None, "why": why}
+        return {"is_over": False, "chance": None, "reason": why}
     chance = fit_curve(points[source]).chance_of_less(rule.more, rule.gain)
     output = (
         f"another {rule.more} labels bring less than {100 * rule.gain:g} points with "
@@ -355,4 +355,4 @@ def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
     is_over = chance >= rule.confidence
     wanted = f"{100 * rule.confidence:g} %"
     why = f"{output}; the criterion is {wanted}"
-    return {"is_over": is_over, "chance": chance, "why": why}
+    return {"is_over": is_over, "chance": chance, "reason": why}

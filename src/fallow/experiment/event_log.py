@@ -87,16 +87,16 @@ class EventLog:
             if kind not in ("table", "index"):
                 raise self._damaged(f"it has a {kind}, {name:.40}, which no event log has")
 
-    def _unwritable(self, why: str) -> StorageError:
+    def _unwritable(self, reason: str) -> StorageError:
         return StorageError(
-            f"{self.path} cannot be written ({why}): free some space or make the folder "
+            f"{self.path} cannot be written ({reason}): free some space or make the folder "
             "writable, then run again with --resume (coordinate start: without); "
             "finished steps are kept"
         )
 
-    def _damaged(self, why: str) -> StorageError:
+    def _damaged(self, reason: str) -> StorageError:
         return StorageError(
-            f"event log {self.path} is damaged ({why}): delete the folder "
+            f"event log {self.path} is damaged ({reason}): delete the folder "
             f"{self.path and self.path.parent} and run again with --resume (coordinate "
             "start: without); other runs are not affected"
         )

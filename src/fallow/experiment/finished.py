@@ -55,7 +55,7 @@ class FinishedStop(TypedDict):
 
     is_over: bool
     chance: float | None  # that more labels bring too little; None: too few scores
-    why: str
+    reason: str
 
 
 class PhaseResults(StepCosts):

@@ -29,7 +29,7 @@ class DisclosureEntry(TypedDict):
         str, Field(description="operation: `sum`, `each`, `keep`, `relay` or `fit`")
     ]
     function: Annotated[str, Field(description="the client function")]
-    what: Annotated[str, Field(description="description by the algorithm")]
+    description: Annotated[str, Field(description="description by the algorithm")]
     bytes: Annotated[Count, Field(description="bytes from sites to the server side")]
     bytes_down: Annotated[Count, Field(description="bytes from the server side to sites")]
     sites: Annotated[Count, Field(description="largest number of participating sites")]

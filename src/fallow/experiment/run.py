@@ -143,7 +143,7 @@ class ExperimentRun:
             records += of_cycle
             self._write_records(cycle, records)
             if stopped is not None:
-                self.notify({"event": "enough", "cycle": cycle, "why": stopped})
+                self.notify({"event": "enough", "cycle": cycle, "reason": stopped})
                 break
         self._save_model(done)
         return records
@@ -162,7 +162,7 @@ class ExperimentRun:
             decided = self.event_log.finish(step, decided)
         if not decided["is_over"]:
             return None
-        return decided["why"]
+        return decided["reason"]
 
     def one_pass(self, cycle: int) -> list[Record]:
         """Select from scratch with the budget of all cycles so far, and train on the labels."""

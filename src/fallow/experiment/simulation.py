@@ -412,8 +412,8 @@ def _place(
 ) -> tuple[Executor, RunComponents]:
     """Return the executor of local training, and the parts of the sites on its device."""
 
-    def tell(why: str) -> None:
-        notify({"event": "device", "why": why})
+    def tell(reason: str) -> None:
+        notify({"event": "device", "reason": reason})
 
     placement = placement_of(config)
     engine = build_executor(

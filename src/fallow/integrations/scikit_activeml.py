@@ -154,7 +154,7 @@ class FromScikitActiveML:
 def _pool() -> Any:
     return import_optional(
         "skactiveml.pool",
-        "fallow[scikit-activeml]",
+        "fallow-core[scikit-activeml]",
         "a query strategy of scikit-activeml",
     )
 
@@ -225,7 +225,9 @@ def _build_strategy(name: str, settings: str, classes: int, seed: int) -> Any:
     """Return the query strategy of scikit-activeml, with the values that a site provides."""
     pool = _pool()
     base = import_optional(
-        "skactiveml.base", "fallow[scikit-activeml]", "a query strategy of scikit-activeml"
+        "skactiveml.base",
+        "fallow-core[scikit-activeml]",
+        "a query strategy of scikit-activeml",
     ).SingleAnnotatorPoolQueryStrategy
     known = {
         word: cls

@@ -99,7 +99,7 @@ class Exchange:
     strategy: str
     kind: str
     function: str
-    what: str
+    description: str
     sites: int
     exchanges: float
     amount: float
@@ -120,15 +120,15 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
         by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
             for entry in cell.last.get("revealed") or ():
-                name = (entry["kind"], entry["function"], entry["what"])
+                name = (entry["kind"], entry["function"], entry["description"])
                 by_name.setdefault(name, []).append(entry)
         of_strategy = []
-        for (kind, function, what), entries in by_name.items():
+        for (kind, function, description), entries in by_name.items():
             exchange = Exchange(
                 strategy=strategy,
                 kind=kind,
                 function=function,
-                what=what,
+                description=description,
                 sites=max(entry["sites"] for entry in entries),
                 exchanges=sum(entry["exchanges"] for entry in entries) / len(cells),
                 amount=sum(entry["bytes"] for entry in entries) / len(cells),
@@ -183,7 +183,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
                 "Data": exchange.group,
                 "Kind": exchange.kind,
                 "Client function": exchange.function,
-                "Disclosed": exchange.what,
+                "Disclosed": exchange.description,
                 "Visible to": seen_by,
                 "Sites": str(exchange.sites),
                 "Exchanges": f"{exchange.exchanges:.0f}",

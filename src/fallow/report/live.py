@@ -88,7 +88,7 @@ def live(study: StudyRecords, key: str) -> Blocks:
             blocks.append(Note(AGREED))
     refusals = []
     for line in reversed(outcome.get("refusals") or []):
-        refusals.append([line["site"], format_moment(line["at"]), line["why"]])
+        refusals.append([line["site"], format_moment(line["at"]), line["reason"]])
     if refusals:
         header = ["Site", "When", "Why"]
         blocks.append(Table("Refused lately", header=header, rows=refusals, words=3))
@@ -130,12 +130,12 @@ def describe_standing(live: LiveStatus) -> str:
     ...     {"state": "running", "phase": "labeling", "tasks": "initial labels"}
     ... )
     'The run is in progress. Current phase: labeling, initial labels.'
-    >>> describe_standing({"state": "stopped", "why": "its process has ended"})
+    >>> describe_standing({"state": "stopped", "reason": "its process has ended"})
     'The coordinator was stopped. The run continues when it is started again. Its process has ended.'
     """
     sentences = [STATES.get(str(live.get("state")), "The state of the run is unknown.")]
-    if live.get("why"):
-        why = str(live["why"])
+    if live.get("reason"):
+        why = str(live["reason"])
         sentences.append(f"{why[:1].upper()}{why[1:]}.")
     if live.get("state") == OPEN:
         sentences.append(f"Current phase: {', '.join(_place(live))}.")
@@ -165,7 +165,7 @@ def without(live: LiveStatus) -> list[str]:
 
     >>> absent = {
     ...     "site": "a",
-    ...     "what": "round 2 of cycle 0",
+    ...     "exchange": "round 2 of cycle 0",
     ...     "at": "2026-12-05T21:49:24+00:00",
     ... }
     >>> without({"absent": [absent]})
@@ -173,10 +173,10 @@ def without(live: LiveStatus) -> list[str]:
     """
     lines = []
     for line in live.get("absent") or []:
-        what = line["what"]
-        what = what[:1].upper() + what[1:]
+        exchange = line["exchange"]
+        exchange = exchange[:1].upper() + exchange[1:]
         since = format_moment(line["at"])
-        lines.append(f"{what} proceeds without {line['site']} since {since}.")
+        lines.append(f"{exchange} proceeds without {line['site']} since {since}.")
     for site, since in (live.get("left") or {}).items():
         lines.append(f"The study proceeds without {site} since {format_moment(since)}.")
     return lines
@@ -232,14 +232,14 @@ def _about_labels(live: LiveStatus) -> list[str]:
             sentences.append(f"{silent}.")
         return sentences
     ended = live.get("ended") or {}
-    if ended.get("step") != live.get("step") or ended.get("why") not in CLOSED:
+    if ended.get("step") != live.get("step") or ended.get("reason") not in CLOSED:
         return []
     many = ended.get("open") or 0
     back = ""
     if many:
         questions = count_noun(many, "open labeling task")
         back = f"; {questions} {was_or_were(many)} withdrawn"
-    return [f"The {ended['tasks']} were closed {CLOSED[ended['why']]}{back}."]
+    return [f"The {ended['tasks']} were closed {CLOSED[ended['reason']]}{back}."]
 
 
 def caption(live: LiveStatus) -> str:

@@ -66,7 +66,7 @@ class RejectedReply(TypedDict):
 
     site: Annotated[str, Field(description="name of the site")]
     at: Annotated[Moment, Field(description="time of the latest rejection")]
-    why: Annotated[str, Field(description="reason")]
+    reason: Annotated[str, Field(description="reason")]
 
 
 @with_config(STRICT)
@@ -74,7 +74,7 @@ class AbsentSite(TypedDict):
     """Site that a round or query proceeds without."""
 
     site: Annotated[str, Field(description="name of the site")]
-    what: Annotated[str, Field(description="round or query")]
+    exchange: Annotated[str, Field(description="round or query")]
     at: Annotated[Moment, Field(description="since when")]
 
 
@@ -101,7 +101,7 @@ class EndedLabels(TypedDict, total=False):
 
     step: Required[Annotated[str, Field(description="the step")]]
     tasks: Required[Annotated[str, Field(description="name of its labeling tasks")]]
-    why: Required[
+    reason: Required[
         Annotated[str, Field(description="`advance`, `deadline` or another reason")]
     ]
     open: Annotated[Count | None, Field(description="labeling tasks that were still open")]
@@ -119,7 +119,7 @@ class LiveState(TypedDict, total=False):
             ),
         ]
     ]
-    why: Annotated[str | None, Field(description="reason why the run does not proceed")]
+    reason: Annotated[str | None, Field(description="reason why the run does not proceed")]
     name: Annotated[str, Field(description="name of the study")]
     pid: Annotated[Count, Field(description="process of the coordinator")]
     started: Annotated[Moment, Field(description="start of the coordinator")]

@@ -57,7 +57,7 @@ def summarize_data(facts: DataFacts) -> str:
     parts.append(f"{facts['kept']:,} of them are in this study")
     for item in facts["left_out"]:
         n = sum(item["rows"].values())
-        parts.append(f"{n:,} were excluded: {item['why']}")
+        parts.append(f"{n:,} were excluded: {item['reason']}")
     sentences = [f"{'; '.join(parts)}."]
     if facts["lost"]:
         sentences.append(f"No row remains of {join_some(facts['lost'])}.")
@@ -76,7 +76,7 @@ def summarize_data(facts: DataFacts) -> str:
 
 def _sites(facts: DataFacts) -> Table:
     classes = list(facts["classes"])
-    reasons = [item["why"] for item in facts["left_out"]]
+    reasons = [item["reason"] for item in facts["left_out"]]
     header = ["Site", "Read", "Kept", "Training", "Test", *reasons, *classes]
     rows = []
     for site in facts["sites"]:
@@ -95,7 +95,7 @@ def _columns(facts: DataFacts) -> Table:
         if column["kind"] == "category":
             how = f"category: {', '.join(column['values'])}"
         if column["kind"] == "left out":
-            how = f"left out: {column['why']}"
+            how = f"left out: {column['reason']}"
         missing = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
         rows.append(
             {

@@ -39,7 +39,7 @@ class NamedClass:
     """Component that a setting can name."""
 
     name: Annotated[str, Field(description="name in settings")]
-    what: Annotated[str, Field(description="description")]
+    summary: Annotated[str, Field(description="description")]
     fields: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
 
 

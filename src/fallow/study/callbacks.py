@@ -109,8 +109,8 @@ class Callback(Protocol):
         """
         return
 
-    def end_run(self, run: TrackedRun, why: str | None) -> None:
-        """Handle the end of a run; ``why`` is the reason of a failure or stop, and None if finished."""
+    def end_run(self, run: TrackedRun, reason: str | None) -> None:
+        """Handle the end of a run; ``reason`` tells why it failed or stopped (None if it finished)."""
         return
 
     def end(self, page: Path | None) -> None:
@@ -207,7 +207,7 @@ class CallbackList:
         elif kind in ENDINGS:
             self._end_run(run, None)
         elif kind in FAILURES:
-            self._end_run(run, str(event.get("why") or kind))
+            self._end_run(run, str(event.get("reason") or kind))
 
     def end(self, page: Path | None) -> None:
         """Notify callbacks of the end of the study; ``page`` is its report."""
@@ -243,9 +243,9 @@ class CallbackList:
         self._tell(lambda callback: callback.begin_run(run))
         return run
 
-    def _end_run(self, run: TrackedRun, why: str | None) -> None:
+    def _end_run(self, run: TrackedRun, reason: str | None) -> None:
         del self._begun[run.strategy, run.seed]
-        self._tell(lambda callback: callback.end_run(run, why))
+        self._tell(lambda callback: callback.end_run(run, reason))
 
     def _tell(self, call: Callable[[Callback], None]) -> None:
         """Call every callback, and drop those that fail."""

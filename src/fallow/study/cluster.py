@@ -53,7 +53,7 @@ def run_on_cluster(
             "a study with data or classes from a program cannot run on a cluster; name "
             "its data and its classes in an experiment configuration"
         )
-    distributed = import_optional("distributed", "fallow[cluster]", "a cluster")
+    distributed = import_optional("distributed", "fallow-core[cluster]", "a cluster")
     try:
         client: Client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -168,7 +168,9 @@ def run_task(text: str) -> Report:
         failures = run_all(setup, cells, note)
     task = []
     for failure in failures:
-        task.append((failure.cell.strategy, failure.cell.seed, failure.why, failure.trace))
+        task.append(
+            (failure.cell.strategy, failure.cell.seed, failure.reason, failure.trace)
+        )
     return {"events": noted, "failures": task}
 
 

@@ -104,7 +104,7 @@ def run_study(
                 f"the GPU has {size(free)} of free memory, and a run needs up to "
                 f"{size(ROOM)}: {count_noun(fitting, 'run')} at once instead of {jobs}"
             )
-            event: Event = {"event": "device", "why": why}
+            event: Event = {"event": "device", "reason": why}
             notify(name_run(event, cells[0].strategy, cells[0].seed))
             jobs = fitting
     tasks = assign_runs(cells, jobs)
@@ -269,7 +269,7 @@ def run_all(
                 run_one(setup, cell, tell, shared)
         except Exception as error:  # also errors in custom algorithms: other runs continue
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
-            tell({"event": "failed", "why": sentence(error)})
+            tell({"event": "failed", "reason": sentence(error)})
     return failures
 
 

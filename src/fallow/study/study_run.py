@@ -27,7 +27,7 @@ class Failure:
     """Failed run, with the reason and the traceback."""
 
     cell: StudyRun
-    why: str
+    reason: str
     trace: str = ""
 
 

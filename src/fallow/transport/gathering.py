@@ -274,9 +274,9 @@ class ReplyCollector:
                 f"site {site} has Fallow {version} and the coordinator {__version__}: upgrade "
                 "the older"
             )
-            self._notify("version", site=site, why=plain(f"{why} one when convenient"))
+            self._notify("version", site=site, reason=plain(f"{why} one when convenient"))
 
-    def _ask_again(self, site: SiteId, why: str) -> bool:
+    def _ask_again(self, site: SiteId, reason: str) -> bool:
         """Send a damaged instruction again, or one with a damaged reply.
 
         Returns False after too many attempts.
@@ -284,16 +284,16 @@ class ReplyCollector:
         self.damaged[site] += 1
         if self.damaged[site] > AGAIN:
             return False
-        self._notify("refused", site=site, why=plain(why))
+        self._notify("refused", site=site, reason=plain(reason))
         self._send({site})
         return True
 
-    def _refuse(self, site: SiteId, why: str) -> None:
+    def _refuse(self, site: SiteId, reason: str) -> None:
         """Reject a reply. The reason may include text of the site."""
-        why = plain(why)
+        reason = plain(reason)
         self.accepted.pop(site, None)
-        self.refused[site] = why
-        self._notify("refused", site=site, why=why)
+        self.refused[site] = reason
+        self._notify("refused", site=site, reason=reason)
 
     def _refuse_odd(self) -> bool:
         strange = self.find_inconsistent(self.accepted)

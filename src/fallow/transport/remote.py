@@ -191,7 +191,7 @@ class RemoteChannel:
         answers, cut = self.weights.limit(requests, result.answers)
         for site, why in cut.items():
             self.notify(
-                {"event": "weighed", "site": site, "key": str(result.key), "why": why}
+                {"event": "weighed", "site": site, "key": str(result.key), "reason": why}
             )
         return Delivered(answers, up, down, result.dearest)
 
@@ -320,7 +320,7 @@ class RemoteChannel:
         """Accept the confirmation of a delivery. A site proceeds without rejected messages."""
         answer = check_plain(answer)
         if why := answer.get("refused"):
-            self.notify({"event": "refused", "site": site, "key": "", "why": plain(why)})
+            self.notify({"event": "refused", "site": site, "key": "", "reason": plain(why)})
         return answer
 
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, SealKey]:

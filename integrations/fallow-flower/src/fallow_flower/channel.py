@@ -114,7 +114,7 @@ class FlowerTransport:
                 pause = SHORTEST
             except (RuntimeError, OSError, ValueError, SubprocessError) as error:
                 self._trouble = str(error)
-                self.notify({"event": "transport", "why": self._trouble})
+                self.notify({"event": "transport", "reason": self._trouble})
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST)
 

@@ -158,7 +158,7 @@ class Hub:
             self.notify(
                 {
                     "event": "transport",
-                    "why": f"the connection to Flower's app broke: {error}",
+                    "reason": f"the connection to Flower's app broke: {error}",
                 }
             )
         self._drop(connection)
@@ -189,7 +189,7 @@ class Hub:
             parcel.send_again(monotonic() + parcel.pause)
             parcel.pause = min(2 * parcel.pause, LONGEST)
         why = payload[NUMBER.size :].decode(errors="replace")
-        self.notify({"event": "lost", "site": site, "why": why})
+        self.notify({"event": "lost", "site": site, "reason": why})
 
     def _note_nodes(self, nodes: list[tuple[int, SiteId, str]]) -> None:
         """Record the connected nodes. Messages to a restarted node are lost."""

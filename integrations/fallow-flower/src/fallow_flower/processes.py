@@ -164,7 +164,7 @@ class Child:
             self.problem = (
                 self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"
             )
-            self.notify({"event": "process", "name": self.name, "why": self.problem})
+            self.notify({"event": "process", "name": self.name, "reason": self.problem})
             self._stop.wait(pause)
 
     def _once(self) -> tuple[int, str]:

@@ -77,9 +77,9 @@ class MLflow(Callback):
         metrics = [Metric(name, value, now, cycle) for name, value in scores.items()]
         self._client.log_batch(self._runs[run], metrics=metrics)
 
-    def end_run(self, run: TrackedRun, why: str | None) -> None:
+    def end_run(self, run: TrackedRun, reason: str | None) -> None:
         status = "FINISHED"
-        if why is not None:
+        if reason is not None:
             status = "FAILED"
         self._client.set_terminated(self._runs[run], status)
 
@@ -136,9 +136,9 @@ class WandB(Callback):
     def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
         self._runs[run].log({"cycle": cycle, **scores}, step=cycle)
 
-    def end_run(self, run: TrackedRun, why: str | None) -> None:
+    def end_run(self, run: TrackedRun, reason: str | None) -> None:
         opened = self._runs[run]
-        if why is not None:
+        if reason is not None:
             del self._runs[run]
             opened.finish(exit_code=1)
         elif not run.is_alone:  # one that is alone takes the page first
@@ -230,7 +230,7 @@ class TensorBoard(Callback):
             writer.add_scalar(name, value, cycle)
         writer.flush()
 
-    def end_run(self, run: TrackedRun, why: str | None) -> None:
+    def end_run(self, run: TrackedRun, reason: str | None) -> None:
         self._writers.pop(run).close()
 
     def end(self, page: Path | None) -> None:

@@ -136,7 +136,7 @@ def keep_at_least_one(columns: Sequence[RecognizedColumn]) -> list[RecognizedCol
     kept = []
     for column in columns:
         if column.numbers is not None:  # it was left out because it is a counter
-            read = replace(column.read, kind="number", why="")
+            read = replace(column.read, kind="number", reason="")
             column = replace(column, read=read)
         kept.append(column)
     return kept
@@ -167,7 +167,7 @@ def recognize_column(
     value = len(texts) - missing
     if not levels:
         return RecognizedColumn(
-            ColumnRead(name, "left out", missing=missing, why="it is empty")
+            ColumnRead(name, "left out", missing=missing, reason="it is empty")
         )
     if cells.is_date or are_dates(levels):
         return _leave_out(name, missing, describe_dates(levels), must, file)
@@ -179,7 +179,7 @@ def recognize_column(
         _check_mixed(name, texts, codes, as_number, file)
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
-        return RecognizedColumn(ColumnRead(name, "left out", why=why))
+        return RecognizedColumn(ColumnRead(name, "left out", reason=why))
     reason = explain_many_texts(len(levels), value)
     if reason is not None and must:
         return _recognize_text(name, codes, levels)
@@ -251,15 +251,15 @@ def _recognize_text(
 
 
 def _leave_out(
-    name: str, missing: int, why: str, must: bool, file: str
+    name: str, missing: int, reason: str, must: bool, file: str
 ) -> RecognizedColumn:
     """Leave the column out, or raise ValueError if it was requested."""
     if must:
         raise ValueError(
-            f"{file}: column {name!r} cannot be a feature: {why}; omit it, or declare it "
+            f"{file}: column {name!r} cannot be a feature: {reason}; omit it, or declare it "
             "as the identifier with --id (id=)"
         )
-    return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
+    return RecognizedColumn(ColumnRead(name, "left out", missing=missing, reason=reason))
 
 
 def _recognize_number_texts(
@@ -274,7 +274,7 @@ def _recognize_number_texts(
     missing = len(codes) - value
     if names_rows(name) and not must and len(levels) == value and value >= ENOUGH:
         why = f"it is an identifier ({len(levels):,} different numbers in {value:,} rows)"
-        return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
+        return RecognizedColumn(ColumnRead(name, "left out", missing=missing, reason=why))
     table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
     with np.errstate(over="ignore"):
         numbers = table[codes].astype(np.float32)
@@ -289,16 +289,18 @@ def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedCol
     if missing:
         value = flat[~is_missing]
     if not len(value):
-        read = ColumnRead(name, "left out", missing=missing, why="it is empty")
+        read = ColumnRead(name, "left out", missing=missing, reason="it is empty")
         return RecognizedColumn(read)
     low = float(value.min())
     high = float(value.max())
     is_constant = low == high and bool(np.isfinite(low))
     if is_constant and not missing and not must:
-        return RecognizedColumn(ColumnRead(name, "left out", why=f"every row has {low:g}"))
+        return RecognizedColumn(
+            ColumnRead(name, "left out", reason=f"every row has {low:g}")
+        )
     if not must and not missing and len(value) >= MANY and _counts_rows(value):
         why = f"it is a counter ({low:g}, {low + 1:g}, ... {high:g})"
-        return RecognizedColumn(ColumnRead(name, "left out", why=why), numbers=numbers)
+        return RecognizedColumn(ColumnRead(name, "left out", reason=why), numbers=numbers)
     infinite = 0
     if not np.isfinite([low, high]).all():
         infinite = int(np.isinf(value).sum())
@@ -414,9 +416,9 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
 
 def explain(column: ColumnRead) -> str:
     """Explain why a column is not a feature, and how a column of texts becomes one."""
-    if DIFFERENT_TEXTS in column.why:
-        return f"{column.why}; name it with --columns (columns=) to use it as text"
-    return column.why
+    if DIFFERENT_TEXTS in column.reason:
+        return f"{column.reason}; name it with --columns (columns=) to use it as text"
+    return column.reason
 
 
 def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:

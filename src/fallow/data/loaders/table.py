@@ -348,11 +348,11 @@ def _recognize_columns(
         if name in used:
             continue
         if name in wanted.drop:
-            dropped.append(ColumnRead(name, "left out", why="you dropped it"))
+            dropped.append(ColumnRead(name, "left out", reason="you dropped it"))
             continue
         if wanted.only and name not in wanted.only:
             dropped.append(
-                ColumnRead(name, "left out", why="it is not among the requested columns")
+                ColumnRead(name, "left out", reason="it is not among the requested columns")
             )
             continue
         must = name in wanted.only

@@ -30,14 +30,14 @@ Role = Literal["site", "coordinator"]
 class Entry(TypedDict):
     """One event. Unset fields are empty.
 
-    ``time`` is ISO 8601 in UTC by the party's own clock. ``what`` is the kind of event, a key of
+    ``time`` is ISO 8601 in UTC by the party's own clock. ``event`` is the kind of event, a key of
     `KINDS`. ``party`` is an annotator, or the site that an entry of a coordinator concerns. ``row``
     is the row number in the site's file, from 0.
     """
 
     number: int
     time: str
-    what: str
+    event: str
     party: str
     run: str
     exchange: str
@@ -128,7 +128,7 @@ def read_site_audit_log(folder: SiteFolder) -> AuditLog:
 
 def _tell(line: HistoryLine) -> Entry:
     """Convert a line of a ledger to an entry."""
-    result = _empty(line.what)
+    result = _empty(line.event)
     result["time"] = line.at
     result["party"] = line.annotator
     result["run"] = line.run
@@ -154,13 +154,13 @@ def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
         entries.append(entry)
     entries += _list_decisions(folder.path, agreement)
     for arrival in read_arrivals(folder.path / ARRIVALS):
-        entry = _empty(arrival.what)
+        entry = _empty(arrival.event)
         entry["time"] = arrival.time
         entry["party"] = arrival.site
         entry["run"] = arrival.run
         entry["exchange"] = arrival.key
-        entry["note"] = arrival.why
-        if arrival.what == "received":
+        entry["note"] = arrival.reason
+        if arrival.event == "received":
             entry["bytes"] = arrival.n_bytes
             entry["epsilon"] = arrival.epsilon
         entries.append(entry)
@@ -203,11 +203,11 @@ def _time_of(entry: Entry) -> str:
     return entry["time"]
 
 
-def _empty(what: str) -> Entry:
+def _empty(event: str) -> Entry:
     return {
         "number": 0,
         "time": "",
-        "what": what,
+        "event": event,
         "party": "",
         "run": "",
         "exchange": "",

@@ -77,7 +77,7 @@ def _count(trail: AuditLog) -> dict[str, int]:
     """Return the number of entries of each kind that occurs."""
     counts: dict[str, int] = {}
     for kind in KINDS:
-        many = sum(entry["what"] == kind for entry in trail.entries)
+        many = sum(entry["event"] == kind for entry in trail.entries)
         if many:
             counts[kind] = many
     return counts

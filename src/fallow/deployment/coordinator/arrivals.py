@@ -19,7 +19,7 @@ from fallow.storage.database import make_private
 from fallow.storage.errors import StorageError
 
 ARRIVALS = "arrivals.jsonl"
-FIELDS = ("time", "what", "site", "run", "key", "n_bytes", "epsilon", "why")
+FIELDS = ("time", "event", "site", "run", "key", "n_bytes", "epsilon", "reason")
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Arrival:
     """An accepted or rejected reply of a site. ``epsilon`` is its reported privacy cost."""
 
     time: str  # ISO 8601, UTC
-    what: Literal["received", "refused"]
+    event: Literal["received", "refused"]
     site: SiteId
     run: str
     key: str
     n_bytes: int = 0
     epsilon: float = 0.0
-    why: str = ""
+    reason: str = ""
 
 
 def add_arrival(file: Path, arrival: Arrival) -> None:

@@ -77,7 +77,7 @@ class EventReporter:
     ) -> None:
         """Record sites left out of a round or query, and sites removed from the study."""
         absent = [
-            {"site": absence.site, "what": describe_key(absence.key), "at": absence.at}
+            {"site": absence.site, "exchange": describe_key(absence.key), "at": absence.at}
             for absence in absences
         ]
         self.live.put(absent=absent, left=dict(left))
@@ -89,13 +89,13 @@ class EventReporter:
             self.live.update_site(site, rows=answer["rows"], test=answer.get("test"))
         self({"event": "met", "sites": sorted(known), "awaited": sorted(self._away)})
 
-    def end(self, state: str, why: str | None = None) -> None:
+    def end(self, state: str, reason: str | None = None) -> None:
         """Record that the run is finished, stopped or failed."""
         for site in self.live.sites:
             self.live.update_site(site, awaited=None)
-        self.live.put(state=state, why=why, deadline=None, waiting=None, silent=None)
+        self.live.put(state=state, reason=reason, deadline=None, waiting=None, silent=None)
         self._write_page()
-        self.notify({"event": state, "why": why})
+        self.notify({"event": state, "reason": reason})
 
     def __call__(self, event: Event) -> None:
         output: dict[str, int] = {}
@@ -128,12 +128,12 @@ class EventReporter:
             case "waiting" if not is_progress(event):
                 event = self._note_waiting(event)
             case "weighed":
-                self.live.note_refusal(event["site"], event["why"])
+                self.live.note_refusal(event["site"], event["reason"])
             case "advanced" | "revoked":
                 self.live.put(waiting=None)
             case "refused":
                 self._record(event)
-                self.live.note_refusal(event["site"], event["why"])
+                self.live.note_refusal(event["site"], event["reason"])
             case "scored":
                 self.live.put(**output)
                 self._write_page()
@@ -198,7 +198,7 @@ class EventReporter:
             details["ended"] = {
                 "step": step,
                 "tasks": event["tasks"],
-                "why": event["why"],
+                "reason": event["reason"],
                 "open": sum(n["open"] for n in counts.values()),
             }
         for site, n in counts.items():
@@ -217,18 +217,18 @@ class EventReporter:
         """Add an accepted or rejected reply to the audit log, except progress replies."""
         if is_progress(event):
             return
-        what: Literal["received", "refused"] = "received"
+        event_kind: Literal["received", "refused"] = "received"
         if event["event"] == "refused":
-            what = "refused"
+            event_kind = "refused"
         arrival = Arrival(
             time=utc(self.live.clock()),
-            what=what,
+            event=event_kind,
             site=event["site"],
             run=self.run,
             key=event.get("key", ""),
             n_bytes=event.get("bytes", 0),
             epsilon=event.get("epsilon", 0.0),
-            why=event.get("why", ""),
+            reason=event.get("reason", ""),
         )
         add_arrival(self.folder / ARRIVALS, arrival)
 
@@ -253,4 +253,4 @@ class EventReporter:
             write_report([self.folder], papers=load_papers())
         except (StorageError, OSError, ValueError) as error:
             why = f"the report page is outdated: {sentence(error)}; the run continues"
-            self.notify({"event": "page", "why": why})
+            self.notify({"event": "page", "reason": why})

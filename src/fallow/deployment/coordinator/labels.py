@@ -72,7 +72,7 @@ class LabelWait:
                 "event": "labeled",
                 "step": step.step_name,
                 "tasks": name_tasks(step),
-                "why": result,
+                "reason": result,
             }
         )
         return result

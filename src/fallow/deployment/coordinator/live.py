@@ -115,13 +115,13 @@ class StatusFile:
         """Update the state of a site, which is written with the next state."""
         self.sites.setdefault(name, {}).update(changes)
 
-    def note_refusal(self, site: SiteId, why: str) -> None:
+    def note_refusal(self, site: SiteId, reason: str) -> None:
         """Record a rejected reply and the reason, and write the state to disk."""
-        line = {"at": utc(self.clock()), "site": site, "why": why}
+        line = {"at": utc(self.clock()), "site": site, "reason": reason}
         # list a repeated rejection of a site once, with its latest time
         lines: list[Tree] = []
         for other in self.refusals:
-            if (other["site"], other["why"]) != (site, why):
+            if (other["site"], other["reason"]) != (site, reason):
                 lines.append(other)
         lines.append(line)
         self.refusals = lines[-KEPT:]
@@ -141,7 +141,7 @@ class StatusFile:
             write_json(self.path, state)
         except StorageError as error:
             if not self._is_unwritable:
-                self.notify({"event": "state", "why": f"{error}; the run continues"})
+                self.notify({"event": "state", "reason": f"{error}; the run continues"})
             self._is_unwritable = True
         else:
             self._is_unwritable = False

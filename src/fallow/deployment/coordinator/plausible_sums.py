@@ -72,7 +72,7 @@ class PlausibleSums:
                 "processes, and start again, or agree on a study without secure "
                 "aggregation or with other sites"
             )
-        self.notify({"event": "implausible", "why": f"{output}; it is requested again"})
+        self.notify({"event": "implausible", "reason": f"{output}; it is requested again"})
         raise Implausible(output)
 
     def find_fault(

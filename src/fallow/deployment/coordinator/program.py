@@ -252,7 +252,7 @@ class Program:
             why = f"proceeding without {names}"
         except ValueError as error:
             why = f"cannot proceed without {names}: {error}"
-        reporter({"event": "advanced", "sites": sites, "why": why})
+        reporter({"event": "advanced", "sites": sites, "reason": why})
 
     def _remove(
         self,
@@ -272,7 +272,7 @@ class Program:
         why = (
             f"the keys of {', '.join(sites)} were revoked: the study proceeds without them"
         )
-        reporter({"event": "revoked", "sites": sites, "why": why})
+        reporter({"event": "revoked", "sites": sites, "reason": why})
 
     def _roll_back(
         self, channel: RemoteChannel, event_log: EventLog, reporter: EventReporter
@@ -291,7 +291,7 @@ class Program:
                 {
                     "event": "taken back",
                     "key": str(key),
-                    "why": (
+                    "reason": (
                         f"the replies to {key} cannot be used and are discarded: the "
                         "exchange is repeated at the next start; to proceed without "
                         "a site, stop its program and run 'fallow coordinate "

@@ -33,7 +33,7 @@ def collect_status(folder: CoordinatorFolder) -> Status:
     }
     if status["state"] == OPEN and not is_alive:
         status["state"] = "stopped"
-        status["why"] = "the process has ended"
+        status["reason"] = "the process has ended"
     return status
 
 

@@ -12,11 +12,11 @@ from fallow.deployment.ledger.tables import MARKED, Tables
 class HistoryLine(NamedTuple):
     """One event.
 
-    ``what`` is its kind. ``at`` is ISO 8601 in UTC, or empty if the time is unknown. ``key``
+    ``event`` is its kind. ``at`` is ISO 8601 in UTC, or empty if the time is unknown. ``key``
     identifies the exchange or the step. ``row`` is a row number.
     """
 
-    what: str
+    event: str
     at: str
     annotator: str = ""
     run: str = ""

@@ -169,7 +169,7 @@ class ProposedLimit(NamedTuple):
     """Proposed label limit, with its reason."""
 
     labels: int
-    why: str
+    reason: str
 
 
 def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> ProposedLimit:

@@ -240,7 +240,7 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
                 f"column {name!r} is not part of the agreement; remove it (the label "
                 f"is {schema.label!r}, row names are in {schema.ids!r})"
             )
-        passed_over.append(ColumnRead(name, "left out", why=why))
+        passed_over.append(ColumnRead(name, "left out", reason=why))
     return passed_over
 
 

@@ -164,7 +164,7 @@ def _watch(
             try:
                 write_json(folder.path / "live.json", asdict(state))
             except StorageError as error:
-                notify({"event": "state", "why": f"{error}; this site continues"})
+                notify({"event": "state", "reason": f"{error}; this site continues"})
         if stop.wait(min(LOOK, copies.every)):
             return
         copies.look()

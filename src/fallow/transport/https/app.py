@@ -63,9 +63,9 @@ class Refused(Exception):
     """Rejected request: status and message of the response. The connection is closed."""
 
     def __init__(
-        self, status: int, why: str, headers: Mapping[str, str] | None = None
+        self, status: int, reason: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(why)
+        super().__init__(reason)
         self.status = status
         self.headers = dict(headers or {})
 

@@ -188,9 +188,9 @@ class HttpsTransport:
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._app.wake, site)
 
-    def _complain(self, why: str) -> None:
-        self.problem = why
-        happening: Happening = {"event": "transport", "why": why}
+    def _complain(self, reason: str) -> None:
+        self.problem = reason
+        happening: Happening = {"event": "transport", "reason": reason}
         self.notify(happening)
 
     def _note_error(
