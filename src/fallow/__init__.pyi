@@ -61,7 +61,7 @@ from fallow.models import LeNetFEMNIST as LeNetFEMNIST
 from fallow.models import Linear as Linear
 from fallow.models import MobileNetV2 as MobileNetV2
 from fallow.models import ResNet8 as ResNet8
-from fallow.privacy import Privacy as Privacy
+from fallow.privacy.settings import Privacy as Privacy
 from fallow.settings.config import ExperimentConfig as ExperimentConfig
 from fallow.settings.spec import Spec as Spec
 from fallow.strategies import ACSFW as ACSFW

@@ -29,7 +29,7 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
             "fallow.core.training_config",
             ("TrainingConfig", "TrainingStage", "Optimizer", "Schedule"),
         ),
-        ("fallow.privacy", ("Privacy",)),
+        ("fallow.privacy.settings", ("Privacy",)),
     ),
     "Selection from arrays": (
         ("fallow.api.selection", ("select", "Site", "Selection")),

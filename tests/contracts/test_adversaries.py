@@ -29,9 +29,9 @@ from fallow.engine.column_counts import DescribedColumn
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe
 from fallow.experiment.evaluation_set import EvaluationSet
-from fallow.privacy import SecureSum
 from fallow.privacy.encryption import encrypt_for
 from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.secure_sum import SecureSum
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL, FALE, Entropy, Pivotal
 from fallow.training import ClosedForm, FedAvg, personal

@@ -15,7 +15,7 @@ from fallow.contrib.chooser import FLOOR, PENALTIES, RATE, draw_arm, mix, solve
 from fallow.core.build import build
 from fallow.core.streams import stream
 from fallow.deployment.building import build_study
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label

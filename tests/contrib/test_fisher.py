@@ -13,7 +13,7 @@ from fallow.contrib import Fisher
 from fallow.contrib.fisher import FLAT, add_products, fold, lower_trace, unfold
 from fallow.core.streams import stream
 from fallow.deployment.building import build_study
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label

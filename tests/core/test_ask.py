@@ -25,7 +25,7 @@ from fallow.core.values import Real
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.engine import Loop, row_loss
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import MemoryStore

@@ -16,8 +16,9 @@ from fallow.core.values import SenderFacts, resolve_dims
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.engine import Loop, row_loss
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.secure_sum import SecureSum
+from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.sites import LocalSite
 from fallow.sites.in_process import perform

@@ -23,7 +23,7 @@ from fallow.deployment.coordinator.absences import (
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.coordinator.program import find_contracts
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.report.live import describe_standing, read_live, without
 from tests.deployment.simulations import NAMES, TINY, Federation, tiny
 from tests.each import mark_long

@@ -13,7 +13,8 @@ import torch
 
 from fallow.deployment.building import build_study
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
-from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.secure_sum import SecureSum
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply

@@ -21,7 +21,7 @@ from fallow.deployment.agreement import Timeouts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import FEATURES, Host
 from fallow.encoders import Fourier
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.database import Database

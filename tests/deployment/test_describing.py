@@ -23,7 +23,7 @@ from fallow.deployment.site.settings import settings_text
 from fallow.engine.column_counts import BINS, DescribedColumn
 from fallow.experiment.describing import DISCLOSED, MOST_COLUMNS, Describe
 from fallow.experiment.description import FILE, SiteCounts, describe_counts
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.report.description import format_description
 from fallow.report.drift import read_description, summarize
 from fallow.report.page import write_report

@@ -29,7 +29,7 @@ from fallow.deployment.site.rows import read_rows
 from fallow.deployment.toml import schema_section
 from fallow.encoders import Fourier
 from fallow.encoders.base import EMPTY_CELLS, encoder_digest, round_digits
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from fallow.transport.envelope import Reply

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.spec import Spec
 from tests.deployment.simulations import ward
 from tests.deployment.test_closed_form_killed import EXPERIMENT, check

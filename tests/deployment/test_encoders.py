@@ -32,7 +32,7 @@ from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.encoding import Encoding
 from fallow.encoders.fourier import GAMMAS
 from fallow.encoders.module import encoder_class
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec, name_of
 from fallow.storage.features import DATA

@@ -18,8 +18,8 @@ from fallow.deployment.site.agreement_text import (
 )
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import write_agreement
-from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half
+from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import open_signed, sign
 from fallow.storage.errors import StorageError
 from tests.deployment.agreed import ROWS, agreed, table

@@ -26,7 +26,7 @@ from fallow.deployment.study_file import write_agreement
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree

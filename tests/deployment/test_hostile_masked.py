@@ -16,7 +16,8 @@ from fallow.core.refusal import RunHalted
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.secure_sum import SecureSum
+from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import sign
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.deployment.children import REPOSITORY, wait_until

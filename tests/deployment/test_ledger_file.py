@@ -16,7 +16,7 @@ from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
 from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.ledger.tables import MARK_OF, mark_of
-from fallow.privacy import Released
+from fallow.privacy.ledger import Released
 from fallow.sites.store import Label, PeerMessage
 from fallow.storage.database import Database
 from tests.experiment.crash import KILLED, start_child, wait_for_child

@@ -10,7 +10,7 @@ import pytest
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.ledger.tables import MARKED
-from fallow.privacy import Released
+from fallow.privacy.ledger import Released
 from fallow.storage.errors import StorageError
 from tests.deployment.ledgers import close, values
 

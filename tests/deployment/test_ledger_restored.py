@@ -16,7 +16,7 @@ import torch
 from fallow.core.messages import Request, Step
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.releases import NAME
-from fallow.privacy import Released
+from fallow.privacy.ledger import Released
 from fallow.storage.errors import StorageError
 from tests.deployment.hosts import RUN, SECOND, Leader, agreement, folder
 from tests.experiment.crash import KILLED, start_child, wait_for_child

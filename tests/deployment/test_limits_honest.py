@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from tests.deployment.simulations import federation, photos, rows

@@ -15,7 +15,7 @@ from fallow.data.facts import format_facts
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from tests.deployment.simulations import TINY, federation, photos, ward
 from tests.each import mark_long
 

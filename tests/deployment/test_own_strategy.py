@@ -18,7 +18,7 @@ from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply, sign_message

@@ -13,7 +13,7 @@ import pytest
 from fallow.core.events import Event
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.site.feature_space import FeatureSpace, open_feature_space
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.spec import Spec
 from tests.deployment.browser import NEEDS, chromium
 from tests.deployment.hosts import agreement, folder

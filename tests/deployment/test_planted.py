@@ -12,7 +12,7 @@ import torch
 
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.packing import pack

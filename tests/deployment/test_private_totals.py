@@ -16,9 +16,9 @@ from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.deployment.site.folder import SiteFolder, check_delta_of
-from fallow.privacy import Privacy
 from fallow.privacy.gaussian import costs_of
 from fallow.privacy.ledger import Released
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training.parts.adassp import SENSITIVITY, ZEROS

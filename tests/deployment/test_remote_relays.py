@@ -14,8 +14,8 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.values import Count, Model, Real, SenderFacts
 from fallow.core.view import View
-from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.settings import Privacy
 from fallow.sites.store import PeerMessage
 from fallow.transport.envelope import Instruction, open_instruction, open_reply
 from fallow.transport.peer_messages import (

@@ -9,7 +9,7 @@ import torch
 
 from fallow.core.ask import each_of_all, sum_of_all
 from fallow.core.events import Event
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.strategies import AHFAL
 from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.privacy.federation import SECURE, Asker

@@ -24,7 +24,7 @@ from fallow.deployment.coordinator.live import (
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.site.folder import SiteFolder
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.report.live import read_live, without
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec

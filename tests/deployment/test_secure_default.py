@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fallow.deployment.building import LARGE, with_secure_sums
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
 
 SOLVED = config_from({"name": "trial", "training": "closed-form", "strategy": "margin"})

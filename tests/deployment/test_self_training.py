@@ -14,7 +14,7 @@ from fallow.core.composites import MASS
 from fallow.core.values import SenderFacts
 from fallow.deployment.building import build_study
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import ClosedForm

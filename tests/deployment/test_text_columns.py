@@ -20,7 +20,7 @@ from fallow.deployment.site.predict import predict_at
 from fallow.deployment.site.rows import read_rows
 from fallow.deployment.study_file import write_agreement
 from fallow.deployment.toml import schema_section
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec

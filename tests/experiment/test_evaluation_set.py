@@ -24,7 +24,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import EvaluationScore, Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label

@@ -14,7 +14,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.first_phase import phase_key
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import build_environment
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Published, Spec
 from fallow.study.study import run_one

@@ -13,7 +13,8 @@ from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Answer
 from fallow.core.view import Release, View
-from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.secure_sum import SecureSum
+from fallow.privacy.settings import Privacy
 from fallow.sites.in_process import InProcessChannel
 from tests.simulations import Simulation, Tables, simulation, tables
 

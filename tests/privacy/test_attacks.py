@@ -13,9 +13,9 @@ from scipy import stats
 from fallow.core.messages import Kind, Masked, Request, Step
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
-from fallow.privacy import Privacy
 from fallow.privacy.fixed_point import decode
 from fallow.privacy.masks import mask, new_secret, public_half
+from fallow.privacy.settings import Privacy
 from fallow.sites.replies import answer_step
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL

@@ -12,7 +12,6 @@ from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.view import Release
-from fallow.privacy import Privacy
 from fallow.privacy.gaussian import (
     cost_of_next,
     costs_of,
@@ -23,6 +22,7 @@ from fallow.privacy.gaussian import (
     scale_of,
 )
 from fallow.privacy.ledger import Released, add_up, as_written, check_delta
+from fallow.privacy.settings import Privacy
 from tests.keys import key_of
 from tests.privacy.federation import Asker, asking, protected
 

@@ -11,7 +11,8 @@ import torch
 from scipy import stats
 
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy, Released
+from fallow.privacy.ledger import Released
+from fallow.privacy.settings import Privacy
 from fallow.sites.in_process import InProcessChannel
 from fallow.storage.errors import StorageError
 from fallow.strategies import AHFAL

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from tests.contracts.strategies import every
 from tests.privacy.federation import SECURE, asking, protected
 from tests.simulations import tables

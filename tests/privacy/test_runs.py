@@ -16,7 +16,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, build_environment
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.report.costs import MASKED, MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.config import ExperimentConfig

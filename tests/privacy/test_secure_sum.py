@@ -12,10 +12,10 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.messages import Delivered, Masked
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed_point import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
-from fallow.privacy.secure_sum import mask_answer
+from fallow.privacy.secure_sum import SecureSum, mask_answer
+from fallow.privacy.settings import Privacy
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.replies import answer_step
 from fallow.strategies import AHFAL

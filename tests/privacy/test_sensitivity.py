@@ -24,7 +24,7 @@ from fallow.core.model_vectors import Layout
 from fallow.core.view import Release
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.models.dense import Linear
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
-from fallow.privacy import Privacy, check_fit
+from fallow.privacy.settings import Privacy, check_fit
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.variants import variant
 

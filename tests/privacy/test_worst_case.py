@@ -16,9 +16,10 @@ from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.models.dense import Linear
-from fallow.privacy import Privacy, ReleaseGuard
+from fallow.privacy.guard import ReleaseGuard
 from fallow.privacy.ledger import add_up, as_written
 from fallow.privacy.noise import draw_from_os
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.store import Label, MemoryStore

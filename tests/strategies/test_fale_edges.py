@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.strategies.fale import FALE
 from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.sites.store import Label
 from fallow.strategies.fale import FALE
 from fallow.strategies.parts import leverage

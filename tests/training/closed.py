@@ -19,7 +19,8 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
-from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.secure_sum import SecureSum
+from fallow.privacy.settings import Privacy
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore

@@ -15,8 +15,8 @@ from torch.testing import assert_close
 import fallow as fl
 from fallow.core.streams import stream
 from fallow.core.view import Release
-from fallow.privacy import Privacy
 from fallow.privacy.gaussian import rho_of, scale_of
+from fallow.privacy.settings import Privacy
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts.adassp import (

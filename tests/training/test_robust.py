@@ -19,7 +19,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, State
 from fallow.engine import Stacked
 from fallow.experiment.methods import methods_of
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import FedAvg, Robust

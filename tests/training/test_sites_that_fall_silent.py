@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.exchange_key import ExchangeKey
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.training.masked_solve import MaskedSolve
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve

@@ -20,7 +20,7 @@ from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.encoders import Convolution, Fourier, Identity
 from fallow.encoders.base import encode_rows
-from fallow.privacy import SecureSum
+from fallow.privacy.secure_sum import SecureSum
 from fallow.training import ClosedForm
 from fallow.training.parts.closed_form import Labeled, totals_of
 from fallow.training.personal import ClosedFormHeads

@@ -35,7 +35,8 @@ from fallow.experiment.describing import (
 )
 from fallow.experiment.description import ColumnDescription, CountFacts, Description
 from fallow.experiment.event_log import EventLog
-from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.secure_sum import SecureSum
+from fallow.privacy.settings import Privacy
 from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel

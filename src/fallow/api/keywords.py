@@ -10,7 +10,7 @@ from torch import nn
 from fallow.core.methods import Query, TrainingAlgorithm
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.models.architectures import Architecture
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.budgets import BudgetAllocation, LabelBudget
 from fallow.settings.config import Device, Precision
 from fallow.settings.spec import Published, Spec

@@ -9,10 +9,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from fallow.core import limits, training_config
-from fallow.core.kinds import literal, refuse_conversion
 from fallow.core.suggestions import explain_config
 
 PACKAGE = Path(__file__).parents[1]
@@ -26,9 +23,6 @@ BUILT_IN = ("demo", "strategies", "benchmark")
 """First parts of the names of built-in experiment configurations."""
 PAPERS = "fallow.papers"
 """Group of entry points; each has the first part of the names of its configurations."""
-CONFIG = PACKAGE / "settings" / "config.py"
-TYPES = {**vars(limits), **vars(training_config), "bool": bool, "int": int, "float": float}
-"""Types of settings that are checked here, by the names in annotations."""
 CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
@@ -91,54 +85,22 @@ def check_strategies(strategies: Iterable[str]) -> None:
 
 
 def check_values(pairs: Iterable[str]) -> None:
-    """Raise ValueError for a word in place of a number or of true and false.
+    """Raise ValueError for an unknown nested setting, and for a value of a wrong type.
 
-    Unknown keys, and values of other types, are checked when the configuration is built.
+    Another unknown key may be a parameter of a component, which is checked when it is created.
 
     >>> check_values(["cycles=2", "rounds=x"])
     Traceback (most recent call last):
         ...
     ValueError: rounds is 'x'; it must be a whole number
     """
-    hints: dict[str, Any] = {}
     for key, equals, text in (pair.partition("=") for pair in pairs):
         if not equals:
             continue  # rejected when the pairs are combined
-        hints = hints or _read_types()
-        if key in training_config.KEYWORDS:
-            key = ".".join(("training_config", *training_config.KEYWORDS[key]))
-        top, *parts = key.split(".")
-        value: Any = literal(text)
-        for part in reversed(parts):
-            value = {part: value}
-        refuse_conversion(value, hints.get(top, Any), top)
+        from fallow.settings.config import check_setting
+        from fallow.settings.fields import full_name
 
-
-def _read_types() -> dict[str, Any]:
-    """Read the declared types of settings from the source of `ExperimentConfig`."""
-    tree = ast.parse(CONFIG.read_text(encoding="utf-8"))
-    return {
-        field.target.id: _find_type(field.annotation)
-        for declared in tree.body
-        if isinstance(declared, ast.ClassDef)
-        for field in declared.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    }
-
-
-def _find_type(node: ast.expr) -> Any:
-    """Return the type that an annotation names, without its limits; Any for other types."""
-    if isinstance(node, ast.BinOp):
-        return _find_type(node.left) | _find_type(node.right)
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
-        assert isinstance(node.slice, ast.Tuple)  # noqa: S101 - Annotated has two parts
-        return _find_type(node.slice.elts[0])
-    if isinstance(node, ast.Name):
-        hint = TYPES.get(node.id, Any)
-        return getattr(hint, "__origin__", hint)
-    return Any
+        check_setting(full_name(key, {}), text)
 
 
 def _list_names() -> Iterator[str]:

@@ -9,7 +9,7 @@ from fallow import strategies
 from fallow.core.build import find
 from fallow.core.names import BUILT_IN, own_class
 from fallow.core.training_config import KEYWORDS
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.study.strategy import ParsedStrategy
 

@@ -30,12 +30,6 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from torch import nn
-
-from fallow.core.contract import Contract
-from fallow.core.function_strategy import strategy_class
-from fallow.core.methods import lacking_function
-
 OWN_MODULE = re.compile(r"fallow\.\w+")
 """Modules of Fallow whose exported classes are named with their module."""
 
@@ -72,14 +66,15 @@ OWN = NamePolicy(any_module=True)
 class ClassKind:
     """Requirements for a class that a received file may name.
 
-    is_method: a dataclass with a `Contract`.  base: required base class.  members: required
-    functions.  is_function: whether a plain function of the user can define one.  group: group of
-    entry points by which distributions add such classes, or None (`fallow.core.extensions`).
+    is_method: a dataclass with a `Contract`.  base: function that returns the required base class,
+    which is imported when a class is checked.  members: required functions.  is_function: whether a
+    plain function of the user can define one.  group: group of entry points by which distributions
+    add such classes, or None (`fallow.core.extensions`).
     """
 
     what: str
     is_method: bool = False
-    base: type | None = None
+    base: Callable[[], type] | None = None
     members: tuple[str, ...] = ()
     is_function: bool = False
     group: str | None = None
@@ -91,12 +86,16 @@ class ClassKind:
             raise ValueError(f"{name} is no {self.what}: {lacks}")
 
     def _lacks(self, value: Any) -> str | None:
+        from fallow.core.contract import Contract
+        from fallow.core.methods import lacking_function
+
         if not isinstance(value, type):
             return "it is not a class"
-        if self.base is not None and not issubclass(value, self.base):
-            return (
-                f"it is not a subclass of {self.base.__module__}.{self.base.__qualname__}"
-            )
+        base: type = object
+        if self.base is not None:
+            base = self.base()
+        if not issubclass(value, base):
+            return f"it is not a subclass of {base.__module__}.{base.__qualname__}"
         if self.is_method and not is_dataclass(value):
             return "it is not a dataclass"
         if self.is_method and not isinstance(getattr(value, "contract", None), Contract):
@@ -107,13 +106,19 @@ class ClassKind:
         return f"it has no function {lacking}"
 
 
+def _network() -> type:
+    from torch import nn  # takes a second
+
+    return nn.Module
+
+
 TRAINING = ClassKind(
     "training method",
     is_method=True,
     members=("start", "step", "finish", "round", "deploy"),
     group="fallow.training",
 )
-MODEL = ClassKind("model", base=nn.Module, members=("forward",), group="fallow.models")
+MODEL = ClassKind("model", base=_network, members=("forward",), group="fallow.models")
 CLASS_KINDS: Mapping[str, ClassKind] = {
     "fallow.strategies": ClassKind(
         "query",
@@ -375,6 +380,8 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
     if policy.any_module:
         # Never for a received name: a function does not declare its purpose.
         if kind is not None and kind.is_function and inspect.isfunction(result):
+            from fallow.core.function_strategy import strategy_class
+
             return strategy_class(result)
         return result
     is_own = OWN_MODULE.fullmatch(module) is not None

@@ -17,7 +17,7 @@ from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import Answer
 from fallow.core.values import Count, Optional, Whole
 from fallow.core.view import View
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 
 
 @final

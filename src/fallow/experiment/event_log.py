@@ -11,8 +11,7 @@ from typing import Any, TypeVar, final
 
 from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.types import SiteId, State
-from fallow.privacy import Released
-from fallow.privacy.ledger import SumKey
+from fallow.privacy.ledger import Released, SumKey
 from fallow.sites.store import Contribution, Label, PeerMessages
 from fallow.storage.database import Database, DatabaseErrors, Durability
 from fallow.storage.errors import StorageError

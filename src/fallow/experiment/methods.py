@@ -26,7 +26,7 @@ from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
 from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.models import build_model, outline_model
-from fallow.privacy import check_fit
+from fallow.privacy.settings import check_fit
 from fallow.settings.config import ExperimentConfig
 from fallow.strategies import Random, Typical
 from fallow.training import FedAvg, personal

@@ -62,7 +62,7 @@ from fallow.experiment.scale import Scale, is_standardized
 from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.models import check_model
-from fallow.privacy import SecureSum
+from fallow.privacy.secure_sum import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, RunComponents

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import NamedTuple, Protocol, Required, TypedDict
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Required, TypedDict
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId, Tree
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fallow.core.types import Answer, SiteId, Tree
 
 
 class Released(NamedTuple):

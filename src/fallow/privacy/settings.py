@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveFinite, check_limits
 from fallow.core.suggestions import explain_constructor
 from fallow.privacy.extra import need
-from fallow.privacy.gaussian import costs_of
 from fallow.privacy.ledger import add_up, as_written
+
+if TYPE_CHECKING:
+    from fallow.core.contract import Contract
 
 SMALLEST = 3
 """Minimum number of sites in secure aggregation: of two, each can compute the other's contribution."""
@@ -119,6 +120,8 @@ class Privacy:
         """
         if self.epsilon is None or self.total is not None:
             return self
+        from fallow.privacy.gaussian import costs_of  # imports PyTorch
+
         exact = as_written(self.epsilon) * queries
         exact += add_up(costs_of(closes, self.epsilon, delta))
         exact = exact or as_written(self.epsilon)

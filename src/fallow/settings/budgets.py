@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fallow.core.limits import Limits
-from fallow.core.types import SiteId
 from fallow.core.wording import count_noun
+
+if TYPE_CHECKING:
+    from fallow.core.types import SiteId
 
 LabelBudget = float | int
 """Labels to acquire: a fraction (float) of all examples, or a number (int) at each site."""

@@ -11,25 +11,22 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from dataclasses import Field as DataclassField
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from fallow import contrib, encoders, strategies, training
 from fallow.core.build import find, names
 from fallow.core.names import NamePolicy, check_name
 from fallow.core.training_config import TrainingConfig
-from fallow.data.partition import partitions
-from fallow.models import networks
 from fallow.settings.spec import Spec
-from fallow.training import personal
 
-PARTS: Mapping[str, tuple[ModuleType, ...]] = {
-    "partition": (partitions,),
-    "encoder": (encoders,),
-    "features": (networks,),
-    "model": (networks,),
-    "training": (training, personal),
-    "strategy": (strategies, contrib),
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "partition": ("fallow.data.partition.partitions",),
+    "encoder": ("fallow.encoders",),
+    "features": ("fallow.models.networks",),
+    "model": ("fallow.models.networks",),
+    "training": ("fallow.training", "fallow.training.personal"),
+    "strategy": ("fallow.strategies", "fallow.contrib"),
 }
 """Setting -> packages whose classes it may name."""
 
@@ -37,10 +34,15 @@ DECIDED = ("shape", "outputs")
 """Fields of a model that are determined by the data."""
 
 
+def packages_of(part: str) -> tuple[ModuleType, ...]:
+    """Return the packages whose classes a setting may name; they import PyTorch."""
+    return tuple(map(import_module, PARTS[part]))
+
+
 def classes_of(part: str) -> dict[str, type[Any]]:
     """Return the classes that a setting can name, by name, in alphabetical order."""
     result: dict[str, type[Any]] = {}
-    for package in PARTS[part]:
+    for package in packages_of(part):
         for name, cls in names(package).items():
             if is_dataclass(cls) or "shape" in inspect.signature(cls).parameters:
                 result[name] = cls
@@ -58,7 +60,7 @@ def fields_of(part: str, name: str) -> dict[str, object]:
     if ":" in name:
         return {}
     try:
-        cls = find(PARTS[part], name)
+        cls = find(packages_of(part), name)
     except ValueError:
         return {}
     return defaults_of(cls)
@@ -191,7 +193,7 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
     values = {name: _plain(value, policy) for name, value in spec.fields.items()}
     try:
         check_name(spec.name, policy)  # before any import
-        cls = find(PARTS[part], spec.name, policy)
+        cls = find(packages_of(part), spec.name, policy)
     except ValueError:
         return values
     return _defaults(cls, policy) | values

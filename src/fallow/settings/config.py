@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from fallow.core.build import find, resolve_name
-from fallow.core.contract import Contract
 from fallow.core.docstrings import add_parameters
 from fallow.core.kinds import hints_of, literal, refuse_conversion
 from fallow.core.limits import (
@@ -36,7 +35,7 @@ from fallow.core.training_config import (
     merge_explicit,
 )
 from fallow.core.wrong_values import describe_wrong_value
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.budgets import (
     BudgetAllocation,
     LabelBudget,
@@ -44,7 +43,7 @@ from fallow.settings.budgets import (
     check_budget_kind,
     describe_reading,
 )
-from fallow.settings.classes import PARTS, resolve_settings
+from fallow.settings.classes import PARTS, packages_of, resolve_settings
 from fallow.settings.descriptions import MEANINGS
 from fallow.settings.spec import Published, Spec
 from fallow.settings.stopping import parse_stop
@@ -52,6 +51,8 @@ from fallow.settings.training_defaults import complete_training
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+    from fallow.core.contract import Contract
 
 TEXTS = (str, str | None)
 OF_FILES = (
@@ -491,7 +492,7 @@ def named_classes(config: ExperimentConfig) -> dict[str, str]:
         result["encoder"] = config.encoder.name
     for setting, name in result.items():
         if setting in PARTS:
-            result[setting] = resolve_name(PARTS[setting], name)
+            result[setting] = resolve_name(packages_of(setting), name)
     return result
 
 
@@ -606,16 +607,9 @@ def with_settings(
     8
     """
     merged = _start_settings(config, settings)
-    hints = hints_of(ExperimentConfig)
     of_training: Settings = {}
     for key, text in settings.items():
-        value = _from_text(text, hints.get(key))
-        top, *parts = key.split(".")
-        for part in reversed(
-            parts
-        ):  # training_config.batch_size=8: {"training_config": {"batch_size": 8}}
-            value = {part: value}
-        change = gather_training_config({top: value})
+        change = gather_training_config(_read_setting(key, text))
         chosen_config = change.get("training_config")
         if isinstance(chosen_config, Mapping):
             of_training = merge_explicit(
@@ -625,8 +619,48 @@ def with_settings(
     return _validate_settings(merged)
 
 
+def check_setting(key: str, text: str) -> None:
+    """Raise ValueError for a setting that is invalid in every configuration.
+
+    Unknown nested settings and values of a wrong type are.  A name without a dot may be a parameter
+    of a component.  Components are not checked, so PyTorch is not imported.
+
+    >>> check_setting("privacy.epsilon", "x")
+    Traceback (most recent call last):
+        ...
+    ValueError: privacy.epsilon is 'x'; it must be a number or none
+    """
+    hints = hints_of(ExperimentConfig)
+    start: Settings = {}
+    for name, hint in hints.items():
+        if _without_none(hint) is Spec:
+            start[name] = {"name": "", "fields": {}}
+    top = key.partition(".")[0]
+    if top == key and top not in hints:
+        return
+    merged = _merge_settings(start, _read_setting(key, text), ExperimentConfig, "")
+    refuse_conversion(merged[top], hints[top], top)
+
+
+def _read_setting(key: str, text: str) -> Settings:
+    """Return nested settings: ``{"training_config": {"batch_size": 8}}``."""
+    top, *parts = key.split(".")
+    hint: object = hints_of(ExperimentConfig).get(top)
+    for part in parts:
+        kind = _without_none(hint)
+        hint = None
+        if isinstance(kind, type) and is_dataclass(kind):
+            hint = hints_of(kind).get(part)
+    value = _from_text(text, hint)
+    for part in reversed(parts):
+        value = {part: value}
+    return {top: value}
+
+
 def _from_text(text: str, hint: object) -> object:
     """Parse a value from the command line; names are separated by commas."""
+    if text == "none" and type(None) in get_args(hint):
+        return None
     if hint in TEXTS:
         return text
     if hint == NAMES and not text.startswith("["):
@@ -710,11 +744,8 @@ def contract_of_training(name: str) -> Contract | None:
 
     Returns None for unknown names and for custom classes, which are not imported.
     """
-    from fallow import training as common
-    from fallow.training import personal
-
     try:
-        cls = own_class(name) or find((common, personal), name, BUILT_IN)
+        cls = own_class(name) or find(packages_of("training"), name, BUILT_IN)
     except ValueError:
         return None
     contract: Contract = cls.contract

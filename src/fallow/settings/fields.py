@@ -58,9 +58,14 @@ def describe_classes(part: str) -> list[NamedClass]:
 
 
 def describe_default(value: object) -> str:
-    """Return the default of a field as text."""
+    """Return the default of a parameter as ``name:parameter=value`` takes it.
+
+    ``none`` is a word there: ``ahfal:balance=none``.
+    """
     if value is ...:
         return GIVEN
+    if value is None:
+        return "null"
     return describe_value(value)
 
 

@@ -43,7 +43,10 @@ class Setting:
         Field(description="name as in --set, with dots for nested settings"),
     ]
     type: Annotated[str, Field(description="type in words")]
-    default: Annotated[str, Field(description="default, or `none`")]
+    default: Annotated[
+        str,
+        Field(description="default; `none`, or `null` of a parameter, if there is none"),
+    ]
     meaning: Annotated[str, Field(description="description")]
     source: Annotated[str, Field(description="class that declares and checks it")]
 
@@ -119,15 +122,17 @@ def meaning_of(name: str) -> str:
 
 
 def describe_value(value: object) -> str:
-    """Return a default as ``--set`` takes it, ``none`` for None.
+    """Return a default as ``--set`` takes it; an empty text is named.
 
     >>> describe_value(0.1), describe_value(None), describe_value(("a", "b"))
     ('0.1', 'none', '["a", "b"]')
+    >>> describe_value("auto"), describe_value("")
+    ('auto', 'empty')
     """
     if value is None:
         return "none"
     if isinstance(value, Spec | str):
-        return str(value) or "none"
+        return str(value) or "empty"
     text: str = json.dumps(value, default=asdict)  # stages are dataclasses
     return text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import OF_FILES, ExperimentConfig, with_settings
 from fallow.settings.spec import Spec

@@ -25,8 +25,8 @@ from fallow.core.view import Rows
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.engine.device import ForwardPasses, SelectionDevice
-from fallow.privacy import Privacy, ReleaseGuard
-from fallow.privacy.guard import Noise
+from fallow.privacy.guard import Noise, ReleaseGuard
+from fallow.privacy.settings import Privacy
 from fallow.sites.store import (
     Contribution,
     Label,

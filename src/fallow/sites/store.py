@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fallow.core.missing import filled
 from fallow.core.types import SiteId, State
-from fallow.privacy import Released, ReleaseLedger
-from fallow.privacy.ledger import SumKey
+from fallow.privacy.ledger import Released, ReleaseLedger, SumKey
 from fallow.storage.files import checksum
 from fallow.storage.packing import pack
 

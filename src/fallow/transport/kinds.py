@@ -63,7 +63,7 @@ class Https(TransportFactory):
 FACTORIES: Mapping[str, type[TransportFactory]] = {HTTPS: Https}
 """Transports of Fallow by name."""
 
-TRANSPORT = ClassKind("transport", base=TransportFactory, group="fallow.transports")
+TRANSPORT = ClassKind("transport", base=lambda: TransportFactory, group="fallow.transports")
 """Required kind of an extension."""
 
 

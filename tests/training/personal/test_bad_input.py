@@ -20,7 +20,7 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.methods import methods_of
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
-from fallow.privacy import Privacy
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite

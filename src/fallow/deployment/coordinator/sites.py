@@ -41,7 +41,7 @@ from fallow.experiment.methods import is_shared
 from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
-from fallow.privacy import SecureSum
+from fallow.privacy.secure_sum import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.config import ExperimentConfig
 

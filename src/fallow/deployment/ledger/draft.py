@@ -8,8 +8,7 @@ from typing import final
 
 from fallow.core.types import SiteId, State
 from fallow.deployment.ledger.store import SiteStore
-from fallow.privacy import Released
-from fallow.privacy.ledger import SumKey
+from fallow.privacy.ledger import Released, SumKey
 from fallow.sites.store import Contribution, Label, PeerMessages, names_from_relay
 
 

@@ -13,8 +13,7 @@ from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.deployment.ledger.tables import COPIED, NOTICED, Tables
 from fallow.experiment.event_log import with_checksum
-from fallow.privacy import Released
-from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
+from fallow.privacy.ledger import Released, SumKey, add_up, as_written, doubtful
 from fallow.sites.store import Contribution, Label
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack

@@ -238,7 +238,7 @@ def describe_showing(agreement: Agreement) -> list[str]:
 def describe_minimum(config: ExperimentConfig) -> str:
     """Describe after how many new labels statistics of labeled examples change.
 
-    >>> from fallow.privacy import Privacy
+    >>> from fallow.privacy.settings import Privacy
     >>> describe_minimum(ExperimentConfig("a", privacy=Privacy(min_new_labels=10)))
     'statistics of labeled examples change only after 10 new labels of a site (privacy.min_new_labels)'
     """

@@ -116,7 +116,7 @@ class LabelingTool:
         raise ValueError("this labeling tool has no server: use export and import")
 
 
-TOOL = ClassKind("labeling tool", base=LabelingTool, group="fallow.labeling_tools")
+TOOL = ClassKind("labeling tool", base=lambda: LabelingTool, group="fallow.labeling_tools")
 """Required kind of a labeling tool."""
 
 
