@@ -343,7 +343,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         lambda: fl.Federation("digits", fl.Natural()),
         {},
-        "digits has no natural sites, which fl.Natural needs; give their column",
+        "the data name no sites, which the partition natural needs; name them with the data",
     ),
     (
         lambda: fl.Federation("digits", sites=0),

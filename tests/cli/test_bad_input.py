@@ -110,7 +110,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         (
             [*RUN, "--set", "partition=natural"],
-            "needs natural sites and this data has none",
+            "the data name no sites, which the partition natural needs",
         ),
         ([*RUN, "--set", "initial=-1"], "initial is -1; it must be 0 or more"),
         ([*RUN, "--set", "budget=-3"], "budget is -3; it must be above 0"),

@@ -238,7 +238,7 @@ def test_natural_sites_are_the_largest_groups_in_order_of_their_id() -> None:
         ValueError, match="5 sites are requested and the data has 4 natural"
     ):
         Natural().split(np.zeros(7, dtype=np.int64), 5, rng(), groups)
-    with pytest.raises(ValueError, match="this data has none"):
+    with pytest.raises(ValueError, match="the data name no sites"):
         Natural().split(Y, 5, rng())
 
 

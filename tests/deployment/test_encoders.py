@@ -262,7 +262,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
-    assert "is too early: a field of the encoder is chosen by the initial labels" in refused
+    assert "a field of the encoder is chosen by the initial labels before" in refused
     leader.ledger.close()
 
 

@@ -151,8 +151,6 @@ def test_a_study_without_an_encoder_has_neither(tmp_path: Path) -> None:
     site = folder(tmp_path, agreement("strategy=entropy"))
     with closing(site.open_ledger()) as ledger:
         assert open_feature_space(site, ledger) is None
-        with pytest.raises(ValueError, match="has no encoder"):
-            FeatureSpace(site, ledger)
 
 
 def test_before_the_first_run_nothing_is_known(tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
     [
         ("weak.json", "verify is a weak key, for which anyone can forge signatures"),
         ("short.json", "verify is not 32 bytes in base64"),
-        ("nothing.json", "give the join.json of the site"),
+        ("nothing.json", "give the join.json of a site"),
         ("nothing.toml", "give the study.toml"),
     ],
 )
@@ -365,7 +365,8 @@ def test_what_is_no_key_is_refused_in_a_sentence(
     fallow: Said, tmp_path: Path, key: str, why: str
 ) -> None:
     for name, verify in (("weak", "AQ" + 41 * "A" + "="), ("short", "abc")):
-        joining = {"verify": verify, "name": "north", "study": "0"}
+        names = ("name", "study", "seal", "seal_signature", "transport_key")
+        joining = {**dict.fromkeys(names, "north"), "verify": verify}
         (tmp_path / f"{name}.json").write_text(json.dumps(joining))
     code, _, err = fallow("audit", "verify", str(tmp_path), "--key", key)
     assert code in (1, 2)

@@ -143,30 +143,6 @@ def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
         encode_rows(Identity(half=True), torch.full((4, 2), 1e6), {})
 
 
-def hand_over_of(sites: dict[str, Any]) -> Any:
-    """Return the client function that receives the state of an encoder."""
-    return sites["s0"].parts.methods["encoding"].encode
-
-
-def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Fourier(features=4)
-    sites = make_sites(encoder, [draw_pictures(5, 3), draw_pictures(5, 3, seed=1)])
-    ask = open_door(sites, "encoding", "0/initial/encode")
-    state = fit_encoder(encoder, [draw_pictures(5, 3)])
-    with pytest.raises(RuntimeError, match=r"site s0 has another version of Fourier"):
-        ask.keep(hand_over_of(sites), None, digest="0" * 32, **state)
-
-
-def test_a_site_refuses_what_it_cannot_encode_by() -> None:
-    encoder = Fourier(features=4)
-    sites = make_sites(encoder, [draw_pictures(5, 3)])
-    ask = open_door(sites, "encoding", "0/initial/encode")
-    with pytest.raises(
-        RuntimeError, match="site s0 cannot encode its examples with the received"
-    ):
-        ask.keep(hand_over_of(sites), None, digest=encoder_digest(encoder))
-
-
 def test_sites_see_features_once_they_were_handed_over() -> None:
     encoder = Fourier(features=4)
     x = draw_pictures(9, 3)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.contract import Contract
-from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders import EfficientNetLite0
-from fallow.encoders.base import Shape
+from fallow.encoders.base import Shape, find_wrong_state
 from fallow.encoders.photos import (
     FAR,
     PHOTO_DEVIATION,
     PHOTO_MEAN,
     PhotoNetwork,
-    check_colors,
     color_totals,
     encode_photos,
     fit_colors,
@@ -111,16 +107,17 @@ def test_without_normalizing_nothing_is_asked_and_pictures_stay() -> None:
 
 def test_other_parts_than_colors_are_refused() -> None:
     good = {"mean": torch.zeros(3).double(), "deviation": torch.ones(3).double()}
-    check_colors("Timm", (3, 9, 9), good, is_fitted=True)
+    encoder = EfficientNetLite0()
+    shape = (3, 9, 9)
+    assert find_wrong_state(encoder, shape, good) is None
     # 0 in float32 because of the division
     nothing = torch.full((3,), 1e-320, dtype=torch.float64)
     for part, value, words in (
-        ("deviation", torch.zeros(3).double(), "is not above 0"),
-        ("deviation", nothing, "is not above 0"),
-        ("deviation", torch.ones(2).double(), "must have the shape (3,)"),
-        ("mean", torch.full((3,), torch.nan).double(), "finite numbers"),
+        ("deviation", torch.zeros(3).double(), "deviation is 0, which is below"),
+        ("deviation", nothing, "which is below"),
+        ("deviation", torch.ones(2).double(), "has the shape (2,) and not (3,)"),
+        ("mean", torch.full((3,), torch.nan).double(), "mean is NaN or infinite"),
     ):
-        with pytest.raises(Refusal, match=re.escape(words)):
-            check_colors("Timm", (3, 9, 9), good | {part: value}, is_fitted=True)
-    with pytest.raises(Refusal, match="the fitted state of"):
-        check_colors("Timm", (3, 9, 9), good, is_fitted=False)
+        assert words in str(find_wrong_state(encoder, shape, good | {part: value}))
+    plain = EfficientNetLite0(normalize=False)
+    assert "deviation, mean instead of none" in str(find_wrong_state(plain, shape, good))

@@ -177,7 +177,7 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
         (replace(config, sites=1), "ahfal compares sites and needs at least 2"),
         (
             replace(config, partition=Spec("natural"), sites=0),
-            "names no sites; give their column with --site",
+            "the data name no sites, which the partition natural needs",
         ),
         (
             replace(config, executor="stacked", model=Spec("tests.cli.models:Own")),

@@ -14,7 +14,7 @@ from fallow.core.build import build
 from fallow.core.names import lend
 from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_constructor
-from fallow.data import Dataset, partition_report
+from fallow.data import Dataset, natural_groups, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
 from fallow.settings.config import ExperimentConfig, config_from
@@ -158,12 +158,7 @@ class Federation:
 def _check_sites(dataset: Dataset, partition: str, count: int) -> None:
     """Raise ValueError if the data cannot have this number of sites."""
     if partition == "natural":
-        if dataset.groups is None:
-            raise ValueError(
-                f"{dataset.name} has no natural sites, which fl.Natural needs; give their "
-                "column (site=) or array (sites=) with the data, or use another "
-                "partition such as fl.IID()"
-            )
+        natural_groups(dataset.groups, count)
         return
     if count == 0:
         raise ValueError("sites is 0; give the number of sites, 1 or more")

@@ -415,6 +415,16 @@ class NonNegative(Numbers):
 
 @final
 @dataclass(frozen=True)
+class Positive(Numbers):
+    """Numbers above 0, also in float32."""
+
+    dims: Dims = ()
+    title: ClassVar[str] = "positive numbers"
+    range = Range(low=torch.finfo(torch.float32).tiny)
+
+
+@final
+@dataclass(frozen=True)
 class Real(Numbers):
     """Finite real numbers; ``bound``: of their absolute values."""
 

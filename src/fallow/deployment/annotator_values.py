@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import final
@@ -43,7 +43,7 @@ YEARS = range(2000, 3000)
 """Years of a deadline that every time zone can display."""
 
 
-def _whole(*names: str) -> dict[str, Kind]:
+def _whole(names: Iterable[str]) -> dict[str, Kind]:
     return {name: Whole() for name in names}
 
 
@@ -69,10 +69,11 @@ class Registration(Composite):
         if self.code:
             fix = "compare the installed distributions with federation.distributions in study.toml"
             code = {"code": Text((self.code,), fix)}
+        counts = _whole(LABELS)
         return {
             "rows": Whole(low=1),
             "test": Whole(),
-            **_whole(*LABELS),
+            **counts,
             "schema": Text(known, "compare its study.toml with the coordinator's"),
             "fallow": Text(),
             **code,
@@ -96,7 +97,7 @@ class NewTasks(Composite):
     """Number of labeling tasks that a site created."""
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        return _whole("asked")
+        return _whole(["asked"])
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         asked = float(parts["asked"])
@@ -117,7 +118,7 @@ class EndedTasks(Composite):
     has_agreement: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        fields = _whole("asked", *SETTLED, *LABELS)
+        fields = _whole(("asked", *SETTLED, *LABELS))
         if self.has_agreement:
             fields["alpha"] = Optional(Real(bound=1.0))
         return fields
@@ -152,7 +153,7 @@ class Progress(Composite):
     """Labeling tasks of the open step by their state."""
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        return _whole("asked", *STATES)
+        return _whole(("asked", *STATES))
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         together = _add(parts, STATES)

@@ -7,6 +7,7 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -18,6 +19,7 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
 from fallow.privacy.signing import decode_key
+from fallow.storage.received import parse_json
 from fallow.storage.validation import find_error
 from fallow.transport.sum_keys import is_seal_signed
 
@@ -40,23 +42,29 @@ OWN = ("verify", "seal", "transport_key")
 ASK = "ask for the file again"
 
 
+def parse_joining(file: Path) -> dict[str, str]:
+    """Return the fields of a ``join.json``. Raises ValueError for any other file."""
+    content = read_bytes(file, "give the join.json of a site")
+    with explain_errors(
+        f"{file} is not the join.json of a site, which 'fallow site init' writes: ",
+        after=f"; {ASK}",
+    ):
+        with explain_errors("it is not JSON: "):
+            joining: Any = parse_json(content)  # checked below
+        why = find_error(Joining, joining)
+        if why is not None:
+            raise ValueError(why)
+        details = {name: joining[name] for name in JOINING}
+        check_texts(details)
+    return details
+
+
 def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     """Read and validate a site's ``join.json``.
 
     Raises ValueError that names the file and the problem.
     """
-    what = f"{file} is not the join.json of a site, which 'fallow site init' writes"
-    content = read_bytes(file, "check the path")
-    try:
-        joining = json.loads(content)
-    except (ValueError, RecursionError) as error:  # also a number with thousands of digits
-        raise ValueError(f"{what}: not a JSON file; {ASK}") from error
-    why = find_error(Joining, joining)
-    if why is not None:
-        raise ValueError(f"{what}: {why}; {ASK}")
-    details = {name: joining[name] for name in JOINING}
-    with explain_errors(f"{what}: "):
-        check_texts(details)
+    details = parse_joining(file)
     site = details["name"]
     require_known(
         site, agreement.sites, f"{file} is of {site!r}, which is not a site of this study"

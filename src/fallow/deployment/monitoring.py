@@ -39,7 +39,7 @@ Sample = tuple[Mapping[str, str], float]
 """Labels of a value, and the value."""
 
 
-def _metric(name: str, text: str, *samples: Sample, kind: str = "gauge") -> Metric:
+def _metric(name: str, text: str, samples: Iterable[Sample], kind: str = "gauge") -> Metric:
     """Return a metric with its values. A "counter" only increases."""
     from prometheus_client.core import Metric
 
@@ -110,7 +110,7 @@ class WatchedSite:
         whose = {"study": self.folder.agreement.name, "site": self.folder.name}
         healthy = float(self.check().is_well)
         yield _metric(
-            "fallow_healthy", "1 while the process of the site runs.", (whose, healthy)
+            "fallow_healthy", "1 while the process of the site runs.", [(whose, healthy)]
         )
         progress = collect_progress(self.folder)
         replies: list[Sample] = []
@@ -122,37 +122,40 @@ class WatchedSite:
         yield _metric(
             "fallow_exchanges",
             "Number of replies sent by the site.",
-            *replies,
+            replies,
             kind="counter",
         )
         yield _metric(
             "fallow_sent_bytes",
             "Size of replies sent by the site in bytes.",
-            *sizes,
+            sizes,
             kind="counter",
         )
         counts = dict(progress["labels"])
-        yield _metric("fallow_labels", TASKS, *_list_counts(whose, counts))
+        yield _metric("fallow_labels", TASKS, _list_counts(whose, counts))
         asked = progress["asked"]
         yield _metric(
             "fallow_labels_asked",
             "Labels requested since the site joined.",
-            (whose, asked),
+            [(whose, asked)],
             kind="counter",
         )
-        values = {
-            ("fallow_epsilon_spent", "Epsilon spent on noise."): progress["epsilon"],
-            ("fallow_epsilon_limit", "Privacy budget epsilon of the site."): progress[
-                "epsilon_limit"
-            ],
+        values = (
+            ("fallow_epsilon_spent", "Epsilon spent on noise.", progress["epsilon"]),
+            (
+                "fallow_epsilon_limit",
+                "Privacy budget epsilon of the site.",
+                progress["epsilon_limit"],
+            ),
             (
                 "fallow_copy_age_seconds",
                 "Age of the newest backup of the ledger.",
-            ): progress["copy_age"],
-        }
-        for (name, text), value in values.items():
+                progress["copy_age"],
+            ),
+        )
+        for name, text, value in values:
             if value is not None:
-                yield _metric(name, text, (whose, value))
+                yield _metric(name, text, [(whose, value)])
 
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a set
@@ -195,17 +198,18 @@ class WatchedCoordinator:
         try:
             status = collect_status(self.folder)
         except ValueError:  # `check` reports the error
-            yield _metric("fallow_healthy", healthy, ({}, 0.0))
+            yield _metric("fallow_healthy", healthy, [({}, 0.0)])
             return
-        yield _metric("fallow_healthy", healthy, ({}, float(self._judge(status).is_well)))
+        is_well = self._judge(status).is_well
+        yield _metric("fallow_healthy", healthy, [({}, float(is_well))])
         study = {"study": status["name"]}
         phase = {**study, "phase": status.get("phase", status["state"])}
-        yield _metric("fallow_phase", "1 for the present phase of the run.", (phase, 1))
+        yield _metric("fallow_phase", "1 for the present phase of the run.", [(phase, 1)])
         numbers = {"cycle": status.get("cycle"), "round": status.get("round")}
         for name, number in numbers.items():
             if number is not None:
                 text = f"The present {name} of the run."
-                yield _metric(f"fallow_{name}", text, ({}, number))
+                yield _metric(f"fallow_{name}", text, [({}, number)])
         if status["state"] == NOT_STARTED:
             return
         online: list[Sample] = []
@@ -218,14 +222,14 @@ class WatchedCoordinator:
                 seen.append((whose, seconds_of(heard)))
             labels += _list_counts(whose, details.get("labels") or {})
         waiting = sum(bool(state.get("awaited")) for state in status["sites"].values())
-        yield _metric("fallow_waiting_sites", "Number of pending sites.", ({}, waiting))
+        yield _metric("fallow_waiting_sites", "Number of pending sites.", [({}, waiting)])
         refusals = len(status.get("refusals") or [])
-        yield _metric("fallow_refusals", "Recent rejected replies.", ({}, refusals))
-        yield _metric("fallow_site_online", "1 for a site that is connected.", *online)
+        yield _metric("fallow_refusals", "Recent rejected replies.", [({}, refusals)])
+        yield _metric("fallow_site_online", "1 for a site that is connected.", online)
         yield _metric(
-            "fallow_site_seen_timestamp_seconds", "Time of the last reply of a site.", *seen
+            "fallow_site_seen_timestamp_seconds", "Time of the last reply of a site.", seen
         )
-        yield _metric("fallow_labels", TASKS, *labels)
+        yield _metric("fallow_labels", TASKS, labels)
 
 
 TASKS = "Labeling tasks of the newest cycle, by state."

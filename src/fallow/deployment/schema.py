@@ -27,6 +27,7 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.table import EMPTY, read_cells
 from fallow.data.loaders.table_files import number_in
+from fallow.data.reading import find_existing
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
 from fallow.storage.validation import STRICT, adapter_of
@@ -344,11 +345,7 @@ def schema_of(
     be empty, because sites drop incomplete rows or models cannot use them. Raises ValueError if no
     schema can be inferred.
     """
-    file = Path(path)
-    if not file.exists():
-        raise ValueError(
-            f"there is no file or folder {str(path)!r}; give the path of an example"
-        )
+    file = find_existing(path)
     if file.is_dir():
         pictures = read_pictures(file)
         values = classes or tuple(sorted(set(pictures.labels) - {""}))
@@ -411,8 +408,6 @@ def _schema_of_table(
         np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
     )
     cells.pop(ids, None)
-    if not cells:
-        raise ValueError(f"{file.name} has no feature column; add one")
     columns: list[Column] = []
     reasons: list[str] = []
     for name, values in cells.items():
@@ -436,9 +431,8 @@ def _schema_of_table(
             Column(name, values=tuple(levels), may_be_empty=has_empty and not needs_whole)
         )
     if not columns:
-        raise ValueError(
-            f"{file.name} has no feature column ({'; '.join(reasons)}); add one"
-        )
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        raise ValueError(f"{file.name} has no feature column{why}; add one")
     for reason in reasons:
         notify(f"{file.name}: {reason}")
     return Schema(

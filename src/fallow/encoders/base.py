@@ -11,10 +11,11 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from fallow.core.client import find_wrong_argument
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
-from fallow.core.refusal import Refusal
 from fallow.core.types import State
+from fallow.core.values import Kind, SenderFacts
 
 Shape = tuple[int, ...]
 """Shape of one example before encoding."""
@@ -44,12 +45,23 @@ class ShapeDependent(Protocol):
 
 
 @runtime_checkable
-class StateChecking(Protocol):
-    """An encoder that validates its fitted state."""
+class StateDeclaring(Protocol):
+    """An encoder that declares its fitted state."""
 
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal unless a state is valid for examples of that shape."""
+    def state_kinds(self, shape: Shape) -> Mapping[str, Kind]:
+        """Return the kind of each part of the state, for examples of that shape."""
         ...
+
+
+def find_wrong_state(encoder: StateDeclaring, shape: Shape, state: State) -> str | None:
+    """Explain why a fitted state is not the one that an encoder declares, or return None."""
+    kinds = encoder.state_kinds(shape)
+    if state.keys() != kinds.keys():
+        return (
+            f"it has {', '.join(sorted(state)) or 'no tensors'} instead of "
+            f"{', '.join(sorted(kinds)) or 'none'}"
+        )
+    return find_wrong_argument(kinds, state, SenderFacts({}))
 
 
 @runtime_checkable
@@ -59,23 +71,6 @@ class Exportable(Protocol):
     def network(self, shape: Shape, state: State) -> nn.Module:
         """Return the network, for float32 examples (m, *shape) without empty cells."""
         ...
-
-
-def check_parts(title: str, state: State, shapes: Mapping[str, Shape]) -> None:
-    """Raise Refusal unless a fitted state has exactly these tensors, with finite values."""
-    if state.keys() != shapes.keys():
-        raise Refusal(
-            f"the fitted state of {title} has {', '.join(sorted(state)) or 'no tensors'} "
-            f"instead of {', '.join(sorted(shapes)) or 'none'}"
-        )
-    for name, shape in shapes.items():
-        part = state[name]
-        is_number = part.is_floating_point() and bool(part.isfinite().all())
-        if tuple(part.shape) != tuple(shape) or not is_number:
-            raise Refusal(
-                f"{name} in the fitted state of {title} must have the shape "
-                f"{tuple(shape)} and finite numbers"
-            )
 
 
 def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:

@@ -18,15 +18,13 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.limits import Finite, NonNegativeInt, PositiveInt, check_fields
-from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
-from fallow.core.values import Count, NonNegative
+from fallow.core.values import Count, Kind, NonNegative, Positive, Real
 from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
-    check_parts,
     describe_shape,
     round_digits,
     round_to_grid,
@@ -242,19 +240,14 @@ class Convolution:
         numbers = places * (shape[0] * patch**2 + filters)
         return max(1, NUMBERS // numbers)
 
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for another state than filters for images of ``shape``."""
+    def state_kinds(self, shape: Shape) -> dict[str, Kind]:
+        """Return the kinds of the filters for images of ``shape``."""
         filters, patch = self._sizes(shape)
-        d = shape[0] * patch**2
-        title = self.contract.title
-        shapes: dict[str, Shape] = {
-            "contrast": (),
-            "filters": (filters, d),
-            "bias": (filters,),
+        return {
+            "contrast": Positive(),
+            "filters": Real((filters, shape[0] * patch**2)),
+            "bias": Real(filters),
         }
-        check_parts(title, state, shapes)
-        if not float(state["contrast"]) > 0:
-            raise Refusal(f"the contrast in the fitted state of {title} is not above 0")
 
     # -- all parties
     # -------------------------------------------------------------------------

@@ -15,16 +15,17 @@ from fallow.core.composites import Cells
 from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
 from fallow.core.missing import Missing, total_cells
-from fallow.core.refusal import Refusal, explain_errors
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Fill
 from fallow.core.view import View
 from fallow.encoders.base import (
     EMPTY_CELLS,
     Shape,
-    StateChecking,
+    StateDeclaring,
     encode_rows,
     encoder_digest,
+    find_wrong_state,
     round_digits,
 )
 from fallow.encoders.rows import all_blocks
@@ -53,14 +54,13 @@ class Encoding:
     @client.keep("nothing")
     def encode(self, view: View, digest: str, **state: Tensor) -> Answer:
         """Return the state that the site stores."""
-        self.check(view.site, {"digest": digest, **state})
         return dict(state)
 
     def check(self, site: SiteId, args: Answer) -> None:
         """Raise Refusal if the site cannot encode with the received state.
 
-        The state must have the tensors that the encoder declares.  One example of zeros is encoded,
-        to detect errors before the study depends on it.
+        The state must be the one that the encoder declares.  One example of zeros is encoded, to
+        detect errors before the study depends on it.
         """
         if self.fills:
             check_fill(site, args.get(EMPTY_CELLS), math.prod(self.shape))
@@ -73,22 +73,25 @@ class Encoding:
                 "other weights: install the same ones"
             )
         state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
-        if isinstance(self.encoder, StateChecking):
+        why: str | None = None
+        if isinstance(self.encoder, StateDeclaring):
             fitted = {name: part for name, part in state.items() if name != EMPTY_CELLS}
-            with explain_errors(
-                f"site {site} cannot encode its examples with the received state of {title}: ",
-                after="; the coordinator has to start the study again",
-                of=Refusal,
-                to=Refusal,
-            ):
-                self.encoder.check_state(self.shape, fitted)
+            why = find_wrong_state(self.encoder, self.shape, fitted)
+        if why is None:
+            why = self._find_error(state)
+        if why is not None:
+            raise Refusal(
+                f"site {site} cannot encode its examples with the received state of {title}: "
+                f"{why}; the coordinator has to start the study again"
+            )
+
+    def _find_error(self, state: State) -> str | None:
+        """Explain that an example of zeros cannot be encoded, or return None."""
         try:
             encode_rows(self.encoder, torch.zeros((1, *self.shape)), state)
-        except (ValueError, KeyError, RuntimeError) as error:
-            raise Refusal(
-                f"site {site} cannot encode its examples with the received state of "
-                f"{title}; the coordinator has to start the study again"
-            ) from error
+        except (ValueError, KeyError, RuntimeError):
+            return "an example of zeros has no features"
+        return None
 
 
 @final

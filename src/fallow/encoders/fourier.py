@@ -17,12 +17,12 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.limits import NonNegativeInt, PositiveFinite, PositiveInt, check_fields
-from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
+from fallow.core.values import Kind, NonNegative, Positive, Real
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_parts, mean_and_variance, round_digits
+from fallow.encoders.base import Shape, mean_and_variance, round_digits
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
@@ -170,19 +170,17 @@ class Fourier:
             squares = squares + block.square().sum(0)
         return {"rows": float(rows), "columns": columns, "squares": squares}
 
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal unless the state has a positive length and units of ``shape``."""
+    def state_kinds(self, shape: Shape) -> dict[str, Kind]:
+        """Return the kinds of the length and of the units of the columns."""
         d = math.prod(shape)
-        shapes: dict[str, Shape] = {"length": (), "center": (d,), "spread": (d,)}
-        title = self.contract.title
+        kinds: dict[str, Kind] = {
+            "length": Positive(),
+            "center": Real(d),
+            "spread": NonNegative(d),
+        }
         if self.is_tuned:
-            shapes["gamma"] = ()
-        check_parts(title, state, shapes)
-        if not float(state["length"]) > 0 or bool((state["spread"] < 0).any()):
-            raise Refusal(
-                f"the length in the fitted state of {title} is not above 0, or a "
-                "spread is below 0"
-            )
+            kinds["gamma"] = Real()
+        return kinds
 
     # -- all parties
     # -------------------------------------------------------------------------

@@ -19,12 +19,12 @@ from fallow.core.composites import Documents
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_fields
 from fallow.core.missing import BUCKETS
-from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Answer, State
+from fallow.core.values import Kind, NonNegative, Positive, Real
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_parts, mean_and_variance, round_digits
+from fallow.encoders.base import Shape, mean_and_variance, round_digits
 from fallow.encoders.rows import all_blocks
 
 BATCH = 1024  # examples at a time
@@ -158,18 +158,13 @@ class HashedText:
             "squares": squares,
         }
 
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal unless the state has positive weights, and spreads that are not negative."""
+    def state_kinds(self, shape: Shape) -> dict[str, Kind]:
+        """Return the kinds of the weights, and of the units of other columns."""
         others = self._count_others(shape)
-        title = self.contract.title
-        shapes: dict[str, Shape] = {"weight": (self.columns * BUCKETS,)}
+        kinds: dict[str, Kind] = {"weight": Positive(self.columns * BUCKETS)}
         if others:
-            shapes |= {"center": (others,), "spread": (others,)}
-        check_parts(title, state, shapes)
-        if bool((state["weight"] < 1).any()):  # ln of at least 1, plus 1
-            raise Refusal(f"a weight in the fitted state of {title} is below 1")
-        if others and bool((state["spread"] < 0).any()):
-            raise Refusal(f"a spread in the fitted state of {title} is below 0")
+            kinds |= {"center": Real(others), "spread": NonNegative(others)}
+        return kinds
 
     # -- all parties
     # -------------------------------------------------------------------------

@@ -21,12 +21,12 @@ from fallow.core.client import ClientCall
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveInt, check_fields
-from fallow.core.refusal import Refusal, explain_errors
+from fallow.core.refusal import explain_errors
 from fallow.core.types import Answer, State
+from fallow.core.values import Kind, Positive, Real
 from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
-    check_parts,
     describe_shape,
     mean_and_variance,
     round_digits,
@@ -112,9 +112,11 @@ class PhotoEncoder(ABC):
     def colors(self, view: View) -> Answer:
         return color_totals(view)
 
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal unless the state has the colors of images of ``shape``."""
-        check_colors(self.contract.title, shape, state, self.normalize)
+    def state_kinds(self, shape: Shape) -> dict[str, Kind]:
+        """Return the kinds of the colors of images of ``shape``."""
+        if not self.normalize:
+            return {}
+        return {"mean": Real(shape[0]), "deviation": Positive(shape[0])}
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         return encode_photos(self.load(), x, state, self.size, self.batch)
@@ -144,19 +146,6 @@ def fit_colors(ask: Ask, colors: ClientCall) -> State:
     mean, variance = mean_and_variance(sum_of_all(ask, colors))  # (c,)
     deviation = round_digits(torch.where(variance > 0, variance, 1.0).sqrt())
     return {"mean": round_to_grid(mean / deviation) * deviation, "deviation": deviation}
-
-
-def check_colors(title: str, shape: Shape, state: State, is_fitted: bool) -> None:
-    """Raise Refusal unless there is a mean and a positive deviation for each color."""
-    if not is_fitted:
-        check_parts(title, state, {})
-        return
-    colors = (shape[0],)
-    check_parts(title, state, {"mean": colors, "deviation": colors})
-    if not bool((state["deviation"].float() > 0).all()):  # as divisor
-        raise Refusal(
-            f"a deviation of colors in the fitted state of {title} is not above 0"
-        )
 
 
 # -- examples--------------------------------------------------------------------------------------

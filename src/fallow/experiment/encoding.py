@@ -21,6 +21,7 @@ from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from fallow.sites.site import Encoded
 from fallow.sites.store import Source
 from fallow.storage.features import FeatureStore
 from fallow.training.tuning import Tuning
@@ -115,6 +116,17 @@ def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State
         is_half=is_half(encoder),
         is_slow=isinstance(encoder, HasWeights),
     )
+
+
+def encoding_with(store: FeatureStore, encoder: Encoder | None) -> Encoded | None:
+    """Return the function that encodes the examples of a site, or None without an encoder."""
+    if encoder is None:
+        return None
+
+    def encode(site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+        return kept_features(store, encoder, x, state), None
+
+    return encode
 
 
 @final

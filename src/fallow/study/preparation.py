@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
-
 from fallow import training
 from fallow.core.build import names
 from fallow.core.contract import Contract
@@ -22,6 +20,7 @@ from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
+from fallow.data.partition.basic import natural_groups
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, placement_of, versions
@@ -269,12 +268,7 @@ def settle_config(config: ExperimentConfig, dataset: Dataset) -> ExperimentConfi
         encoder = encoder_for_texts(config.encoder, dataset.columns)
         config = replace(config, encoder=encoder)
     if config.sites == 0:
-        if dataset.groups is None:
-            raise ValueError(
-                f"{config.data} names no sites; give their column with --site, or use "
-                "another partition such as iid"
-            )
-        config = replace(config, sites=len(np.unique(dataset.groups.numpy())))
+        config = replace(config, sites=len(natural_groups(dataset.groups)))
     if dataset.task == "regression":
         training_config = complete_from(config.training_config, REGRESSION)
         config = replace(config, training_config=training_config)

@@ -28,6 +28,7 @@ from fallow.data.loaders.table_files import (
     number_in,
     read_file,
 )
+from fallow.data.reading import find_existing
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame
@@ -66,8 +67,7 @@ def read_rows(
     that is not a finite number or a known text, a different shape, and if every example has
     a missing feature.
     """
-    if not path.exists():
-        raise ValueError(f"there is no file {str(path)!r}; give the path of one")
+    find_existing(path)
     marked = {mark[0]: mark[1] for mark in marks or ()}
     named_by, names, x = _read(path, columns, shape, marked, ids)
     if tuple(x.shape[1:]) != tuple(shape):

@@ -28,7 +28,7 @@ from fallow.data.loaders.pixels import (
 from fallow.data.loaders.table import Source, TableArrays, Wanted, read_table
 from fallow.data.loaders.table_files import TABLES, ReportBytes, ignore_bytes, read_file
 from fallow.data.partition.shares import hold_out
-from fallow.data.reading import Reading, count_at
+from fallow.data.reading import Reading, count_at, find_existing
 
 ARRAYS = {
     "x": "x",
@@ -127,7 +127,7 @@ def from_npz(
     arrays, not object arrays. See ``from_arrays``. Raises ValueError for a file without x
     or y, and for unknown arrays.
     """
-    file = _existing(path)
+    file = find_existing(path)
     arrays = read_arrays(file)
     if "train_images" in arrays and "x" not in arrays:
         return _read_medmnist(file, arrays, classes, channels)
@@ -251,11 +251,11 @@ def from_table(
     its row), infinite features (with column and count), and labels that are all missing or
     equal.
     """
-    file = _existing(path)
+    file = find_existing(path)
     wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
     sources = [Source(file.name, lambda is_text: read_file(file, is_text, notify))]
     if test is not None:
-        test_file = _existing(test)
+        test_file = find_existing(test)
         sources.append(
             Source(test_file.name, lambda is_text: read_file(test_file, is_text))
         )
@@ -328,7 +328,7 @@ def from_folder(
     has regression targets: images are then the files in it, and an empty target is
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
-    folder = _existing(path)
+    folder = find_existing(path)
     result = read_folder(folder, notify)
     groups = None
     if result.sites is not None:
@@ -378,7 +378,7 @@ def open_dataset(
     """
     file = Path(spec)
     if file.suffix.lower() in TABLES:
-        _existing(file)
+        find_existing(file)
         if label is None:
             raise ValueError(f"{file} is a table; set its column of labels with --label")
         return from_table(
@@ -405,7 +405,7 @@ def open_dataset(
         )
     if is_named(str(spec)) or not file.exists():
         if file.suffix or len(file.parts) > 1:
-            _existing(file)
+            find_existing(file)
         own = {
             "classes": classes,
             "rule for missing values (drop_rows)": drop_rows,
@@ -427,12 +427,6 @@ def open_dataset(
         f"{file} is not a dataset that Fallow can read; give a table "
         f"({', '.join(TABLES)}), a .npz file or a folder of images"
     )
-
-
-def _existing(path: str | Path) -> Path:
-    if not Path(path).exists():
-        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
-    return Path(path)
 
 
 def _to_array(values: Arrayish) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
@@ -67,21 +68,23 @@ class Natural:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        if groups is None:
-            raise ValueError(
-                "Natural needs natural sites and this data has none; set its site "
-                "column, or use another partition such as IID"
-            )
         return [np.flatnonzero(groups == g) for g in natural_groups(groups, sites)]
 
 
-def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
+def natural_groups(groups: npt.ArrayLike | None, sites: int = 0) -> IntArray:
     """Return the largest groups (ties to the lower id), in order of their id; 0 = all of them.
+
+    Raises ValueError for data without sites.
 
     >>> natural_groups(np.array([3, 5, 5, 0, 0]), 2).tolist()
     [0, 5]
     """
-    result, sizes = np.unique(groups, return_counts=True)
+    if groups is None:
+        raise ValueError(
+            "the data name no sites, which the partition natural needs; name them with the data "
+            "(--site, site= or sites=), or use another partition such as iid"
+        )
+    result, sizes = np.unique(np.asarray(groups), return_counts=True)
     if not 0 <= sites <= len(result):
         raise ValueError(
             f"{sites} sites are requested and the data has {len(result)} natural sites; "

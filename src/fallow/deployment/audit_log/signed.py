@@ -22,8 +22,9 @@ from fallow.core.refusal import explain_errors
 from fallow.deployment.audit_log.entries import Role, name_party, read_audit_log
 from fallow.deployment.audit_log.files import PAGE, TABLE, render_files
 from fallow.deployment.folders import private_folder
+from fallow.deployment.joining import parse_joining
 from fallow.deployment.ledger.labeling_tasks import now
-from fallow.deployment.received import read_bytes, read_toml
+from fallow.deployment.received import read_toml
 from fallow.experiment.methods import versions
 from fallow.privacy.signing import SIGNATURE, decode_key, open_signed, sign
 from fallow.storage.errors import StorageError
@@ -132,21 +133,9 @@ def read_key(file: Path) -> PublicKey:
 
 
 def _read_key_of_site(file: Path) -> PublicKey:
-    try:
-        content = json.loads(read_bytes(file, "give the join.json of the site"))
-        key, name, study = (str(content[field]) for field in ("verify", "name", "study"))
-    except (
-        UnicodeDecodeError,
-        json.JSONDecodeError,
-        RecursionError,
-        KeyError,
-        TypeError,
-    ) as error:
-        raise ValueError(
-            f"{file} is not the join.json of a site: give the one that the site has sent"
-        ) from error
-    verify = decode_key(key, f"{file}: verify", AGAIN)
-    return PublicKey(verify, role="site", name=name, study=study)
+    details = parse_joining(file)
+    verify = decode_key(details["verify"], f"{file}: verify", AGAIN)
+    return PublicKey(verify, role="site", name=details["name"], study=details["study"])
 
 
 def _read_key_of_coordinator(file: Path) -> PublicKey:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
+from fallow.core.aggregation import number_of
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
@@ -135,10 +136,7 @@ def read_progress(answer: Answer) -> dict[str, int]:
 
 def read_count(answer: Answer, name: str) -> int:
     """Return an integer of a reply that `ResponseCheck` has accepted, or 0 if it is missing."""
-    value = answer.get(name, 0)
-    if value is None or isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}, which is not a count")
-    return int(value)
+    return int(number_of(answer.get(name)) or 0)
 
 
 def _is_open(counts: Mapping[str, int] | None) -> bool:

@@ -15,6 +15,7 @@ from typing import Literal, final
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import EventHandler, ignore_event
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy, build_study
@@ -234,11 +235,7 @@ class Program:
         Sites are removed from the study if they cannot take part without the open exchange.
         Otherwise they are left out of the round, query or end of a cycle.
         """
-        key = channel.asking
-        if key is None:
-            raise RuntimeError(
-                "no exchange is in progress, so no site can be left out of it"
-            )
+        key = _find_open_key(channel, event_log)
         now = utc(self.clock())
         names = ", ".join(sites)
         try:
@@ -263,9 +260,7 @@ class Program:
         reporter: EventReporter,
     ) -> None:
         """Remove sites from the study because their keys were revoked."""
-        key = channel.asking
-        if key is None:  # the run waits for annotators
-            key = event_log.exchanges()[-1]
+        key = _find_open_key(channel, event_log)
         now = utc(self.clock())
         contracts = find_contracts(parts)
         revoke(event_log, self.agreement, contracts, sites=sites, key=key, at=now)
@@ -393,6 +388,11 @@ def alone(folder: Path) -> AbstractContextManager[None]:
         f"status {folder}', or stop it with 'fallow coordinate stop {folder}'"
     )
     return files.alone(folder / LOCK, otherwise)
+
+
+def _find_open_key(channel: RemoteChannel, event_log: EventLog) -> ExchangeKey:
+    """Return the exchange in progress, or the last one while the run waits for annotators."""
+    return channel.asking or event_log.exchanges()[-1]
 
 
 def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fallow.core.aggregation import number_of
 from fallow.core.types import Answer, SiteId, Value
 from fallow.experiment.measuring import add_up
 from fallow.experiment.metrics import NOT_BY_SITE, worst_tenth
@@ -85,17 +86,11 @@ def _ratios(answers: Mapping[SiteId, Answer], name: str) -> dict[SiteId, float |
 
 def _ratio(counted: Value, rows: Value) -> float | None:
     """Return a count divided by the number of examples, or None if there are none."""
-    n = _number(rows)
-    if n == 0:
+    n = number_of(rows)
+    part = number_of(counted)
+    if not n or part is None:
         return None
-    return _number(counted) / n
-
-
-def _number(value: Value) -> float:
-    """Return a number of a reply in full precision. Other types were rejected before."""
-    if value is None or isinstance(value, str):
-        raise TypeError(f"{value!r} is not a count")
-    return float(value)
+    return part / n
 
 
 def _divide(value: float | None, unit: float) -> float | None:

@@ -11,19 +11,16 @@ from threading import Lock
 from typing import NamedTuple, final
 
 import torch
-from torch import Tensor
 
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.types import SiteId, State
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import FEATURES
-from fallow.experiment.encoding import kept_features
+from fallow.experiment.encoding import encoding_with
 from fallow.experiment.scale import in_units
 from fallow.sites.site import ENCODE, LocalSite, RunComponents
-from fallow.sites.store import Source
 from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
 
@@ -41,20 +38,14 @@ class Guess(NamedTuple):
 
 @final
 class FeatureSpace:
-    """Rows of a site in model form, for use beside the site's process.
-
-    Raises ValueError for a study without an encoder, whose rows have no features.
-    """
+    """Rows of a site in model form, for use beside the site's process."""
 
     def __init__(self, folder: SiteFolder, ledger: Ledger) -> None:
         agreement = folder.agreement
         made = build_study(agreement)
-        if made.encoder is None:
-            raise ValueError(f"the study {agreement.name} has no encoder")
-        self._encoder = made.encoder
         self._folder = folder
         self._ledger = ledger
-        self._store = FeatureStore(folder.path / FEATURES, always=True, grows=True)
+        features = FeatureStore(folder.path / FEATURES, always=True, grows=True)
         self._parts = RunComponents(
             model=made.model,
             layout=made.layout,
@@ -62,7 +53,7 @@ class FeatureSpace:
             classes=made.classes,
             seed=agreement.seed,
             fresh=made.fresh,
-            encode=self._encode,
+            encode=encoding_with(features, made.encoder),
         )
         self._x = folder.rows.x.to(made.dtype)
         self._site: LocalSite | None = None
@@ -128,9 +119,6 @@ class FeatureSpace:
             self._site = LocalSite(self._folder.name, self._x, self._parts, draft)
             self._read_at = (run, position, key)
         return self._site
-
-    def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
-        return kept_features(self._store, self._encoder, x, state), None
 
 
 def open_feature_space(folder: SiteFolder, ledger: Ledger) -> FeatureSpace | None:

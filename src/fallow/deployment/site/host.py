@@ -18,7 +18,7 @@ from fallow.core.messages import KEYS, Request
 from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import Answer, SiteId
 from fallow.core.values import SenderFacts
 from fallow.core.version import __version__
 from fallow.deployment.agreement import Agreement
@@ -36,11 +36,11 @@ from fallow.deployment.site.refusals import ErrorLog, word_for_outside
 from fallow.deployment.site.rollback import Rollback
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.schedule import InstructionPosition, check_run
-from fallow.experiment.encoding import kept_features
+from fallow.experiment.encoding import encoding_with
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform
 from fallow.sites.site import LocalSite, RunComponents
-from fallow.sites.store import Label, Source
+from fallow.sites.store import Label
 from fallow.storage.errors import StorageError
 from fallow.storage.features import FeatureStore
 from fallow.transport.checks import (
@@ -103,7 +103,7 @@ class Host:
         clock: Callable[[], float] = time.time,
         notify: EventHandler = ignore_event,
     ) -> None:
-        self._features = FeatureStore(
+        features = FeatureStore(
             folder.path / FEATURES, always=True, grows=True, notify=notify
         )
         agreement = folder.agreement
@@ -126,7 +126,7 @@ class Host:
             fresh=self._made.fresh,
             privacy=agreement.config.protected,
             noise="os",
-            encode=self._encode,
+            encode=encoding_with(features, self._made.encoder),
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._draft = Draft(ledger.store)
@@ -536,13 +536,6 @@ class Host:
         return answer
 
     # -- site state --------------------------------------------------------------------------
-
-    def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
-        """Return the features of measured rows (n, *shape), cached in the folder."""
-        encoder = self._made.encoder
-        if encoder is None:
-            raise ValueError(f"the study of site {site} has no encoder")
-        return kept_features(self._features, encoder, x, state), None
 
     def _local_site(self, request: Request | None = None) -> LocalSite:
         """Return the site from the ledger.

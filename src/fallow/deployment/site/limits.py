@@ -44,7 +44,7 @@ ROUNDED = 1e-6
 """Rounding error of arguments that are computed from aggregates."""
 PARTS = ("w", "stats")
 """Parts of a global model."""
-FITS = 6  # models that one instruction trains or sends
+FITS = 6  # instructions of a step that train or send models
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SiteLimits:
     @cached_property
     def schedule(self) -> RunSchedule:
         """Return the exchanges of the agreed configuration."""
-        return RunSchedule(self.agreement.config)
+        return RunSchedule(self.agreement.config, "tuning" in self.made.methods)
 
     @property
     def site(self) -> SiteId:
@@ -114,7 +114,6 @@ class SiteLimits:
         Returns the facts to store when the instruction is done. ``pool`` is the number of rows in
         the unlabeled pool.
         """
-        self._check_tuned(request, position)
         self._check_described(position)
         self._check_often(run, request, position)
         self._check_fits(request, position)
@@ -160,24 +159,6 @@ class SiteLimits:
         if unknown is not None:
             raise Refusal(f"{what} {unknown!r:.80}, which is not a site of this study")
 
-    def _check_tuned(self, request: Request, position: InstructionPosition) -> None:
-        """Raise Refusal for requests that do not match the choice of an encoder by labels.
-
-        Without such a choice, nothing may depend on one. With it, rows are encoded only afterwards.
-        """
-        has_choice = "tuning" in self.made.methods
-        is_after = position.key.phase == "tuned"
-        if is_after and not has_choice:
-            raise Refusal(
-                f"instruction {request.key} is not part of this study: no field of "
-                "its encoder is chosen by labels"
-            )
-        if has_choice and not is_after and position.key.step in ("encode", "features"):
-            raise Refusal(
-                f"instruction {request.key} is too early: a field of the encoder is "
-                "chosen by the initial labels before examples are encoded"
-            )
-
     def _check_described(self, position: InstructionPosition) -> None:
         """Raise Refusal if this site does not describe its data and would shrink a masked sum."""
         is_masked = self.agreement.config.privacy.secure_sum
@@ -201,18 +182,6 @@ class SiteLimits:
             limit = FITS
         elif last.function == KEYS and last.kind == "each":
             limit = sum(self._limit_calls(contract, total) for total in contract.sum)
-        turns = 2 + 2 * sum(
-            self._limit_calls(contract, known) for known in contract.disclosures
-        )
-        if request.owner == "annotators":
-            turns = limit
-            if self.agreement.config.privacy.secure_sum:
-                turns = 2 * limit
-        if position.key.turn >= turns:
-            raise Refusal(
-                f"instruction {request.key} has number {position.key.turn}, counted from 0, "
-                f"but there are at most {turns} of {position.key.step_name}"
-            )
         times = self.ledger.instructions.times(run, position.key.step_name, function)
         if times >= limit:
             raise Refusal(
@@ -253,10 +222,6 @@ class SiteLimits:
     def _check_fits(self, request: Request, position: InstructionPosition) -> None:
         """Check that models are placed and trained as the agreed algorithms do."""
         fits = [step for step in request.steps if step.kind == "fit"]
-        if len(fits) > FITS:
-            raise Refusal(
-                f"instruction {request.key} has {len(fits)} models; a site accepts {FITS}"
-            )
         for step in fits:
             known = self._models(request, position)
             if step.function not in known:

@@ -21,7 +21,7 @@ from fallow.data.loaders.columns import are_dates, hash_texts, summarize_texts
 from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
 from fallow.data.loaders.table_files import TABLES, number_in
-from fallow.data.reading import ColumnRead
+from fallow.data.reading import ColumnRead, find_existing
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.pictures import (
     Originals,
@@ -113,9 +113,7 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     ``files``: image paths relative to the file, (n,) or (n, k) for k images per row, "" for missing
     ones. Raises ValueError that names the file, the column and the row.
     """
-    file = Path(path)
-    if not file.exists():
-        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
+    file = find_existing(path)
     kind = KINDS[schema.kind]
     if not kind.suits(file):
         raise ValueError(
@@ -190,7 +188,8 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         if column.text:
             parts.append(torch.from_numpy(hash_texts(kept[column.name])))
     unlabeled = [""] * len(rows)
-    labels = _parse_labels(schema, kept.get(schema.label, unlabeled), rows)
+    locations = [f"row {name}" for name in _number_rows(rows)]
+    labels = _parse_labels(schema, kept.get(schema.label, unlabeled), locations)
     read: list[ColumnRead] = []
     for column in schema.columns:
         note = _note_beyond(column, list(filter(None, kept[column.name])))
@@ -331,15 +330,15 @@ def _note_beyond(column: Column, cells: list[str]) -> str | None:
 
 
 def _parse_labels(
-    schema: Schema, cells: Sequence[str], rows: Sequence[int]
+    schema: Schema, cells: Sequence[str], locations: Sequence[str]
 ) -> tuple[float | None, ...]:
-    """Return class IDs or numbers (n,), None for empty cells. ``rows`` are positions in the file."""
+    """Return class IDs or numbers (n,), None for empty cells. ``locations`` name the cells."""
     labels: list[float | None] = []
-    for row, cell in zip(rows, cells, strict=True):
+    for location, cell in zip(locations, cells, strict=True):
         if not cell:
             labels.append(None)
             continue
-        with explain_errors(f"row {row + 1}: "):
+        with explain_errors(f"{location}: "):
             labels.append(schema.value(cell))
     return tuple(labels)
 
@@ -352,15 +351,10 @@ def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     files = [folder / name for name in pictures.names]
     x = torch.from_numpy(pictures.x)
     _check_shape(x, schema)
-    for file, text in zip(files, pictures.labels, strict=True):
-        if text and text not in schema.classes:
-            raise ValueError(
-                f"folder {file.parent} is not one of the agreed classes "
-                f"{', '.join(map(repr, schema.classes))}{_suggest(text, schema.classes)}"
-            )
+    folders = [f"folder {file.parent}" for file in files]
     return SiteRows(
         x=x,
-        labels=_parse_labels(schema, pictures.labels, range(len(files))),
+        labels=_parse_labels(schema, pictures.labels, folders),
         ids=_name_images(files, folder),
         describe=lambda row: files[row],
         originals=Originals.of(folder, files),
@@ -404,7 +398,8 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         kept[name] = [column[row] for row in rows]
     ids = kept.get("ids") or _number_rows(rows)
     unlabeled = [""] * len(rows)
-    labels = _parse_labels(schema, kept.get("y", unlabeled), rows)
+    locations = [f"row {name}" for name in _number_rows(rows)]
+    labels = _parse_labels(schema, kept.get("y", unlabeled), locations)
     x = x[is_whole]
 
     def describe_numbers(row: int) -> ReadableRow:

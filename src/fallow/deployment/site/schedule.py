@@ -98,9 +98,13 @@ class InstructionPosition:
 @final
 @dataclass(frozen=True)
 class RunSchedule:
-    """Exchanges of a run in order."""
+    """Exchanges of a run in order.
+
+    ``is_tuned``: a field of the encoder is chosen by the initial labels.
+    """
 
     config: ExperimentConfig
+    is_tuned: bool = False
 
     def find_position(self, key: ExchangeKey) -> InstructionPosition:
         """Return the position of an instruction.
@@ -152,6 +156,10 @@ class RunSchedule:
         """Return why the configuration has no such exchange, or None if it has."""
         config = self.config
         kind = key.step
+        if key.phase == "tuned" and not self.is_tuned:
+            return "no field of its encoder is chosen by labels"
+        if self.is_tuned and key.phase == "initial" and kind in ("encode", "features"):
+            return "a field of the encoder is chosen by the initial labels before examples are encoded"
         once = ("hello", "describe", *ENCODING, "features", "tune", "finish")
         if cycle == -1 or kind in once:
             return None

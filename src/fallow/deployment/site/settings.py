@@ -25,7 +25,6 @@ from fallow.deployment.declared import (
     check_section,
     check_settings,
     describe_file,
-    list_declared,
     read_settings,
 )
 from fallow.deployment.descriptions import LOGIN, RUNS, SITE
@@ -204,14 +203,10 @@ class Settings:
 def settings_from(tree: Mapping[str, object]) -> Settings:
     """Build settings from the content of ``site.toml``. Raises ValueError naming the setting."""
     values = read_settings(Settings, tree)
-    if not isinstance(values.get(ALLOW, {}), Mapping):
-        raise ValueError(
-            f"{ALLOW} is {values[ALLOW]!r}; write [{ALLOW}] on a line of its own and below it a "
-            'line such as my-methods = "sha256:..."'
-        )
+    check_section(
+        ALLOW, values.get(ALLOW, {}), ['a line such as my-methods = "sha256:..."']
+    )
     if "login" in values:
-        keys = [setting.name for setting in list_declared(PageLogin)]
-        check_section(PAGE, values["login"], keys)
         section = {PAGE: values["login"]}
         values["login"] = PageLogin(**read_settings(PageLogin, section))
     return Settings(**values)
