@@ -1,4 +1,4 @@
-"""Where the public names live: each is imported when it is first used."""
+"""Modules of the public names, which are imported on first use."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ TERMS = {
     "train": "fl.run",
     "train_test_split": "fl.from_arrays",
 }
-"""A term of the field or of another library -> what to write here."""
+"""Term of the field or of another library -> name in Fallow."""
 
 
 def __getattr__(name: str) -> Any:
@@ -138,7 +138,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """The public name that was probably meant; nothing for what Python itself looks for."""
+    """Return the public name that was probably meant, or "" for a name that Python itself looks up."""
     if name.startswith("_"):
         return ""
     terms = {term.lower(): meant for term, meant in TERMS.items()}
@@ -150,7 +150,7 @@ def _hint(name: str) -> str:
     known = {word.lower(): word for word in (*WHERE, *NAMESPACES)}
     close = get_close_matches(name.lower(), known, n=1, cutoff=0.7)
     if not close:
-        return "; help(fallow) lists what it has"
+        return "; help(fallow) lists its names"
     return f"; did you mean {known[close[0]]!r}?"
 
 

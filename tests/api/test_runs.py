@@ -253,7 +253,7 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
     assert set(values) <= {"yes", "no"}
     assert (run.predict(df) == df["sick"]).mean() > 0.85
     with pytest.raises(
-        ValueError, match="row 1: 'cow' is none of the texts that the model"
+        ValueError, match="row 1: 'cow' is not one of the texts that the model"
     ):
         run.predict(df.assign(kind="cow"))
     with pytest.raises(ValueError, match="frame has no column 'kind'"):

@@ -45,7 +45,7 @@ def test_a_line_of_json_is_an_object_with_date_level_and_study(capsys: Captured)
     lines = SiteLines(
         Console(file=StringIO()), Path("basel"), log=open_lines("json", "basel")
     )
-    lines({"event": "order", "key": "0/hello", "bytes": 70, "refused": None})
+    lines({"event": "instruction", "key": "0/hello", "bytes": 70, "refused": None})
     lines({"event": "coordinator", "problem": "nothing answers\nat \x1b[31ma:1"})
     first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert list(first) == FIELDS
@@ -53,7 +53,7 @@ def test_a_line_of_json_is_an_object_with_date_level_and_study(capsys: Captured)
         "INFO",
         "heart",
         "basel",
-        "order",
+        "instruction",
         "replied to 0/hello (70 bytes)",
     ]
     assert datetime.fromisoformat(first["time"]).tzinfo is not None

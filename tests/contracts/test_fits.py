@@ -127,10 +127,10 @@ def test_nothing_else_is_trained_or_sent(name: str) -> None:
     assert fit.find_wrong_part(whole) is None
     for part in (*fit.server, "own/w", "__class__", "another"):
         why = fit.find_wrong_part({**whole, part: torch.zeros(3)})
-        assert why is not None and "no name of a part" in why
+        assert why is not None and "not the name of a part" in why
     for wrong in ("many", None, [1.0], torch.zeros(2, 3), torch.zeros(3).to(torch.float16)):
         why = fit.find_wrong_part({**whole, "w": wrong})
-        assert why is not None and "wrong part of a model" in why
+        assert why is not None and "invalid part of a model" in why
 
 
 @pytest.mark.parametrize("owner", ["training", "query"])

@@ -58,7 +58,7 @@ WORDS = {
     "low": "smallest value of a column",
     "n": "number of things in a translated text",
     "one": "column of a table of the ledger",
-    "order": "instruction in an HTTP header and in the log of a site",
+    "order": "instruction in an HTTP header",
     "pool": "unlabeled examples of a site (`Annotators`)",
     "purpose": "of an instruction: request, delivery or progress",
     "sure": "field of a form of the labeling page",

@@ -85,7 +85,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"is_delivery": 1}, "is_delivery is 1; it must be true or false"),
     ({"part": 1}, "part is 1; the step round of the phase train has none"),
     ({"step": "new"}, "round is 7; the step new of the phase train has none"),
-    ({"more": 1}, "'more' is no field of the key of an exchange"),
+    ({"more": 1}, "'more' is not a field of the key of an exchange"),
 ]
 
 

@@ -157,7 +157,7 @@ def test_an_editable_distribution_has_no_digest_of_its_code(
 ) -> None:
     install(tmp_path, "mine", {"__editable__.mine.pth": "/home\n"}, monkeypatch)
     assert distribution_of("mine_of_tests") is None
-    with pytest.raises(ValueError, match="no installed distribution"):
+    with pytest.raises(ValueError, match="does not belong to an installed distribution"):
         pin_names(["mine_of_tests:Fancy"])
 
 

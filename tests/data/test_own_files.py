@@ -348,7 +348,7 @@ def test_frames_of_every_library_are_refused_in_the_same_sentences(library: str)
         fl.from_frame(frame, "sick", "kind")
     with pytest.raises(ValueError, match="'kind', row 1: 'mild' is a text, and the model"):
         read_features(frame, ["age", "kind"])
-    with pytest.raises(ValueError, match="'kind', row 2: 'grave' is none of the texts"):
+    with pytest.raises(ValueError, match="'kind', row 2: 'grave' is not one of the texts"):
         read_features(frame, ["age", "kind=mild"])
     with pytest.raises(ValueError, match=r"frame has 0 rows and 9 columns; give some"):
         fl.from_frame(frame[:0], "sick")

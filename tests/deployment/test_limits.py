@@ -263,7 +263,7 @@ def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
         fit("local", state, leader.site.agreement.config.training_config),
         Step("sum", "upload", {}),
     )
-    assert "no name of a part" in expect_refusal(leader, training(*steps))
+    assert "not the name of a part" in expect_refusal(leader, training(*steps))
 
 
 # -- training configurations ---------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_a_site_takes_no_model_of_another_size(leader: Leader, wrong: Any) -> No
     config = leader.site.agreement.config.training_config
     steps = (fit("local", model, config), Step("sum", "upload", {}))
     why = expect_refusal(leader, training(*steps))
-    assert "brings a wrong part of a model: w has the shape" in why
+    assert "sends an invalid part of a model: w has the shape" in why
 
 
 # -- consequences of the configuration ------------------------------------------------------------

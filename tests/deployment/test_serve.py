@@ -117,7 +117,7 @@ def test_a_site_answers_orders_and_leaves_nothing_behind(
         assert read_status(folder).pid == os.getpid()
         wire.send(hello(folder.agreement.digest))
     assert wire.ran == [True, True]
-    assert [event["event"] for event in messages] == ["coordinator", "order"]
+    assert [event["event"] for event in messages] == ["coordinator", "instruction"]
     assert (messages[1]["key"], messages[1]["refused"]) == ("0/hello/0", None)
     assert read_status(folder).pid is None
     assert not (folder.path / "live.json").exists()
@@ -402,7 +402,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
         "problem": "the coordinator cannot be reached",
     }
     end: events.Event = {
-        "event": "order",
+        "event": "instruction",
         "key": "model/finish/0",
         "exchange": key_of("model/finish/0"),
         "refused": None,
@@ -416,7 +416,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:
     event: events.Event = {
-        "event": "order",
+        "event": "instruction",
         "key": "model/finish/0",
         "exchange": key_of("model/finish/0"),
         "refused": None,

@@ -118,7 +118,7 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
             {"training_config": "3"},
             "training_config is 3; it has fields, .* one by one: training_config.stages, ",
         ),
-        ({"model": "[1]"}, "model is [1]; it must be a name, and behind it fields such"),
+        ({"model": "[1]"}, "model is [1]; it must be a name, followed by fields such"),
         ({"model": "5"}, "model is 5; it must be a name"),
         ({"rows": "many"}, "rows is 'many'; it must be a whole number or none"),
         ({"rounds": "null"}, "rounds is none; it must be a whole number"),

@@ -169,7 +169,7 @@ def test_no_file_is_written_that_is_not_what_its_ending_says(
         ("age,kind,ward\n", "has no rows"),
         (
             "age,kind,ward\n3,a,7\n3,c,7\n",
-            "'kind', row 2: 'c' is none of the texts .*: 'a', 'b'",
+            "'kind', row 2: 'c' is not one of the texts .*: 'a', 'b'",
         ),
     ],
 )

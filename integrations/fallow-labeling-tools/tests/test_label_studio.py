@@ -290,8 +290,8 @@ def test_the_command_says_what_went_both_ways(
         ('address = "http://127.0.0.1.evil.org"\ntoken = "secret"', 0o600, "unencrypted"),
         ('address = "https://a.org"\ntoken = "secret', 0o600, "not valid TOML"),
         ('address = "https://a.org"', 0o600, "lacks an address or a token"),
-        ('address = "https://a.org"\ntoken = "sécret"', 0o600, "the token is none"),
-        ('address = "https://a.org"\ntoken = "a\\nb"', 0o600, "the token is none"),
+        ('address = "https://a.org"\ntoken = "sécret"', 0o600, "the token is not one"),
+        ('address = "https://a.org"\ntoken = "a\\nb"', 0o600, "the token is not one"),
         ('address = "https://a.org"\ntoken = "a"\ntokn = "secret"', 0o600, "'tokn'"),
         (
             'address = "https://a.org"\ntoken = "a"\nproject = "1/import"',

@@ -525,8 +525,8 @@ class Run:
 
         Notes
         -----
-        Classes with few labels rank high, since without one of them little is known about their
-        class.  With ``unlabeled="auto"``, predictions are those of the model without unlabeled
+        Classes with few labels rank high, because the remaining labels describe their class
+        poorly.  With ``unlabeled="auto"``, predictions are those of the model without unlabeled
         examples, because soft labels depend on every label.
 
         Examples
@@ -660,8 +660,9 @@ class Run:
         Returns
         -------
         DataFrame
-            Columns: kind of instruction (``kind``), client function (``function``), description
-            (``what``), bytes up and down, number of sites, number of exchanges, and epsilon spent.
+            Columns: kind of instruction (``kind``), client function (``function``),
+            description (``description``), bytes up and down, number of sites, number of
+            exchanges, and epsilon spent.
         """
         import pandas as pd
 

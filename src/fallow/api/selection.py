@@ -569,8 +569,8 @@ def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:
 class _Read:
     """A `Site` as tensors.
 
-    models, outputs, features: by name of the model.  common: what is one for all models ("model" or
-    "outputs"), or "".  width: number of model outputs for each example.
+    models, outputs, features: by name of the model.  common: the argument with one value for
+    all models ("model" or "outputs"), or "".  width: number of model outputs for each example.
     """
 
     name: str

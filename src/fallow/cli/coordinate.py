@@ -337,7 +337,7 @@ def describe(
 
 
 def _collect_description(coordinator_folder: CoordinatorFolder, *, quiet: bool) -> None:
-    """Run the exchanges of a description, and end without the study."""
+    """Run the exchanges of a description, without the study."""
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import Event
     from fallow.deployment.coordinator.program import alone
@@ -361,8 +361,8 @@ def _collect_description(coordinator_folder: CoordinatorFolder, *, quiet: bool) 
         coordinator_folder, coordinator_folder.keys, notify, lines, describes=True
     ):
         raise ValueError(
-            f"the study in {coordinator_folder.path} has ended, and its data are described before; "
-            "describe them in a new folder"
+            f"the study in {coordinator_folder.path} has ended, and data can be described only "
+            f"before: describe them in a new folder"
         )
 
 
@@ -515,7 +515,7 @@ def _running(folder: Path) -> CoordinatorFolder:
 
 @contextmanager
 def _stopped_by_signals(folder: Path, notify: CoordinatorLines) -> Iterator[None]:
-    """Stop in order on Ctrl-C and SIGTERM, and at once on a second one."""
+    """Stop cleanly on Ctrl-C and SIGTERM, and at once on a second signal."""
     from fallow.deployment.coordinator.live import Control
 
     def stop(number: int, frame: object) -> None:

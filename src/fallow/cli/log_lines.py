@@ -42,7 +42,10 @@ WARNINGS = (
 def find_level(event: Event) -> Level:
     """Return the log level of an event.
 
-    >>> find_level({"event": "round"}), find_level({"event": "order", "refused": "reason"})
+    >>> (
+    ...     find_level({"event": "round"}),
+    ...     find_level({"event": "instruction", "refused": "reason"}),
+    ... )
     ('INFO', 'WARNING')
     """
     kind = event["event"]

@@ -68,7 +68,7 @@ def describe_event(event: Event) -> str:
 
 def describe_end(event: Event, folder: Path) -> list[str]:
     """Return the next steps after the end of the study."""
-    if event["event"] != "order" or event["refused"]:
+    if event["event"] != "instruction" or event["refused"]:
         return []
     exchange = event.get("exchange")
     if exchange is None or exchange.phase != "finish":

@@ -199,7 +199,7 @@ def compare(
 
 
 def _settings_at_sites(name: str | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a data file alone that apply if it names the site of each example."""
+    """Return the settings for a data file without a configuration if it has a site column."""
     if name is not None or any(key.partition(".")[0] == "partition" for key in changes):
         return {}
     usual = {"partition": "natural", "sites": "0"}

@@ -127,7 +127,7 @@ class ClientFunction:
     reveals_parts: str = ""
 
     def of_class(self, name: str) -> Declaration:
-        """Return what holds for all settings: what depends on them is left out."""
+        """Return the value for all settings, without parts that depend on settings."""
         return Declaration(
             name=name,
             operation=self.operation,
@@ -264,7 +264,7 @@ def list_label_counts(
 ) -> list[int]:
     """Return the numbers of labels in the arguments of a client function.
 
-    A function that does not declare its arguments is asked as ``select(view, n)`` is.
+    A function without declared arguments is called as ``select(view, n)``.
     """
     declaration = declared(algorithm).get(name)
     names: tuple[str, ...] = ()

@@ -131,8 +131,8 @@ class Products(Composite):
         if length <= longest * (1 + 1e-6):
             return None
         return (
-            f"products are of rows whose squared lengths are {length:.6g} together, and in the "
-            f"units of this study those of all rows are {longest:.6g} at most"
+            f"the squared lengths of the rows in products sum to {length:.6g}, but those of all "
+            f"rows to {longest:.6g} at most in the units of this study"
         )
 
     def _find_negative(self, parts: Parts, tolerance: float) -> str | None:
@@ -147,7 +147,9 @@ class Products(Composite):
         others = torch.cat([with_features, with_answers])  # (k, k), k = size + outputs
         if is_semidefinite(border(parts["n"], with_one, others), tolerance):
             return None
-        return "products have a negative eigenvalue, which those of rows never have"
+        return (
+            "products have a negative eigenvalue, which is impossible for products of rows"
+        )
 
     def note(self, parts: Parts) -> dict[str, float]:
         return {MASS: float(parts["n"])}
@@ -194,7 +196,9 @@ class PoolProducts(Composite):
         products = unfold(parts["products"], len(features))
         if is_semidefinite(border(parts["pool"], features, products), known.tolerance):
             return None
-        return "products have a negative eigenvalue, which those of rows never have"
+        return (
+            "products have a negative eigenvalue, which is impossible for products of rows"
+        )
 
 
 # -- losses on labeled examples -------------------------------------------------------------------
@@ -238,13 +242,13 @@ class Losses(Composite):
         for name in sorted(parts.keys() & {"right", "changed"}):
             weight = float(parts[name].max())
             if weight > room:
-                return f"{name} is {weight:g}, and the labeled rows weigh {mass:g} together"
+                return f"{name} is {weight:g}, and the total weight of the labeled rows is {mass:g}"
         highest = 2 * self.farthest * self.hottest + self.hottest
         log = float(parts["log"].max())
         if log > room * highest:
             return (
-                f"log is {log:g}, and no row loses more than {highest:g}: rows of weight {mass:g} "
-                f"lose {highest * mass:g} at most"
+                f"log is {log:g}, but the loss of a row is at most {highest:g}, so that of rows with "
+                f"the total weight {mass:g} is at most {highest * mass:g}"
             )
         return None
 
@@ -281,7 +285,7 @@ class Moments(Composite):
         second = parts[self.second]
         room = known.tolerance * (1 + rows * second.abs())
         if bool((rows * second < first.square() - room).any()):
-            return f"{self.second} are less than those of the mean, which no rows have"
+            return f"{self.second} are less than those of the mean, which is impossible"
         return None
 
     def _find_impossible_matrix(self, parts: Parts, tolerance: float) -> str | None:
@@ -292,8 +296,7 @@ class Moments(Composite):
         room = tolerance * (1 + rows * size)
         if float(second.trace()) > rows * size + room:
             return (
-                f"{self.second} are of longer {self.first} than there are, once their contrast is "
-                "normalized"
+                f"{self.second} have a larger trace than normalized {self.first} can have"
             )
         lifted = border(rows, first, second) + room * torch.eye(
             size + 1, dtype=torch.float64
@@ -301,8 +304,8 @@ class Moments(Composite):
         _, failed = torch.linalg.cholesky_ex(lifted)
         if bool(failed):
             return (
-                f"{self.second} have a negative eigenvalue, which those of {self.first} never "
-                "have"
+                f"{self.second} have a negative eigenvalue, which is impossible for products of "
+                f"{self.first}"
             )
         return None
 
@@ -390,7 +393,7 @@ def _find_fault_in_levels(counts: Tensor, cells: Tensor, room: float) -> str | N
 @final
 @dataclass(frozen=True)
 class EvaluationCounts(Composite):
-    """Selected, drawn and remaining examples, and how wrong and how unsure the model was of them."""
+    """Numbers of selected, drawn and remaining examples, and errors of the model."""
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return {
@@ -407,7 +410,7 @@ class EvaluationCounts(Composite):
         values = {name: float(value) for name, value in parts.items()}
         together = values["chosen"] + values["left"]
         if together > known.rows + known.room:
-            return f"chosen and left are {together:g} together, and there are {known.rows:g} rows"
+            return f"chosen and left sum to {together:g}, but there are {known.rows:g} rows"
         if values["doubt"] > values["left"] + known.room:
             return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
         if values["drawn"] > known.labels + known.room:

@@ -28,7 +28,7 @@ class Contract:
 
     ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`.  They map every client
     function that the server side may call with this operation to a description of its disclosure.
-    A site runs no other function, and none with another operation.
+    A site runs no other function, and each function only by its operation.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def ignore_event(event: Event) -> None:
 
 
 def is_progress(event: Event) -> bool:
-    """Return whether an event is about a progress request, which is no exchange."""
+    """Return whether an event is about a progress request, which is not an exchange."""
     exchange = event.get("exchange")
     return exchange is not None and exchange.phase == "progress"
 

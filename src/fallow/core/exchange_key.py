@@ -218,7 +218,7 @@ def read_key(tree: object) -> ExchangeKey:
         raise ValueError(f"the key of an exchange is {_show(tree)} and has no fields")
     unknown = sorted(str(name) for name in tree.keys() - set(FIELDS))
     if unknown:
-        raise ValueError(f"{unknown[0]!r:.40} is no field of the key of an exchange")
+        raise ValueError(f"{unknown[0]!r:.40} is not a field of the key of an exchange")
     missing = [name for name in FIELDS if name not in tree]
     if missing:
         raise ValueError(f"the key of an exchange has no field {missing[0]!r}")
@@ -226,7 +226,7 @@ def read_key(tree: object) -> ExchangeKey:
 
 
 def _show(value: object) -> str:
-    """Return a value for a message, which huge integers and long texts do not fit.
+    """Return a value as text for a message; huge integers and long texts are shortened.
 
     >>> _show(10**5000), _show(-1)
     ('beyond all numbers', '-1')

@@ -116,7 +116,7 @@ def find_short_name(cls: type) -> str | None:
 
 
 def find_first_setting(name: str) -> str | None:
-    """Return the setting that a value directly after the name of an extension is for, or None.
+    """Return the setting that ``name:VALUE`` sets for an extension, or None.
 
     Raises ValueError for an integration of Fallow that is not installed.
     """
@@ -132,7 +132,7 @@ def find_first_setting(name: str) -> str | None:
 
 
 def suggest_network(name: str) -> str:
-    """Return how to write the encoder with a pretrained network of this name, if it may be one."""
+    """Return how to write the encoder for the name of a pretrained network, or None."""
     for encoder, parts in NETWORKS.items():
         if any(part in name.lower() for part in parts):
             return f"for the pretrained network, write '{encoder}:{name}'"

@@ -110,14 +110,12 @@ class FitDeclaration:
         for name, value in parts.items():
             kind = self.sent.get(name)
             if kind is None:
-                return (
-                    f"brings {name!r:.80} with a model, which is no name of a part of one"
-                )
+                return f"sends {name!r:.80} with a model, which is not the name of a part"
             if start not in ("given", "scratch") and _lacks_statistics(kind, value):
                 continue
             why = kind.find_wrong_form(name, value, sizes)
             if why is not None:
-                return f"brings a wrong part of a model: {why}"
+                return f"sends an invalid part of a model: {why}"
         return None
 
 

@@ -29,7 +29,7 @@ PLAIN: Mapping[str, str] = {
     "float": "a number",
     "str": "a text",
     "NoneType": "none",
-    "Spec": "a name, and behind it fields such as name:field=value",
+    "Spec": "a name, followed by fields such as name:field=value",
 }
 """Names of plain types."""
 PLURAL: Mapping[str, str] = {
@@ -92,7 +92,7 @@ def _join_options(options: Sequence[str]) -> str:
 
 
 def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
-    """Describe a type with conditions: those of pydantic, or ``words`` of their own."""
+    """Describe a type with conditions, which are those of pydantic or have their own ``words``."""
     words = describe_kind(kind)
     bounds: list[str] = []
     for condition in conditions:

@@ -156,7 +156,7 @@ class Conflict:
 
 
 def check_fields(algorithm: Any) -> None:
-    """Raise ValueError for a field that is out of its declared range or no declared choice.
+    """Raise ValueError for a field that is out of its declared range or not a declared choice.
 
     A misspelled choice must not run as another one.
     """
@@ -166,7 +166,7 @@ def check_fields(algorithm: Any) -> None:
 def check_limits(instance: Any, prefix: str = "") -> None:
     """Raise ValueError for the first field of a dataclass that its declaration excludes.
 
-    It is out of its range or no declared choice, or it excludes another one (`Conflict`).  A field
+    It is out of its range or not a declared choice, or it excludes another one (`Conflict`).  A field
     with a range must also be a number, a whole one if it is declared so, or another of the values in
     its annotation, as in ``PositiveFloat | Literal["auto"] | None``.  ``prefix``: before the name of
     the field in the message.
@@ -192,7 +192,7 @@ def check_limits(instance: Any, prefix: str = "") -> None:
 
 
 def _is_other(value: Any, kind: Any) -> bool:
-    """Return whether a value that is no number is of a type in an annotation.
+    """Return whether a value that is not a number has a type in an annotation.
 
     Types other than choices and None are left to other checks.
     """

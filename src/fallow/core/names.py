@@ -329,7 +329,7 @@ def _way_out(module: str) -> str:
     return (
         f"it is part of the installed distribution {result}; review its code, and if you "
         f'trust it, write {result} = "{distribution_digest(result)}" under [allow] in '
-        "site.toml (when a site's folder is made: --allow "
+        "site.toml (when a site's folder is created: --allow "
         f"{result}={distribution_digest(result)})"
     )
 
@@ -348,8 +348,8 @@ def pin_names(names: list[str]) -> NamePolicy:
         result = distribution_of(module)
         if result is None:
             raise ValueError(
-                f"{name!r} is a class of no installed distribution, so sites cannot have "
-                "it; put its module into a package and install that (pip install .)"
+                f"{name!r} does not belong to an installed distribution, so sites cannot have "
+                f"it; put its module into a package and install that (pip install .)"
             )
         allowed[result] = distribution_digest(result)
     return NamePolicy(allowed=allowed)

@@ -29,7 +29,7 @@ def import_optional(
 ) -> ModuleType:
     """Import a module, or raise ValueError with the package to install and its purpose.
 
-    ``install``: requirement that brings the package, if it is not the package itself.
+    ``install``: requirement that installs the package, if its name differs.
     """
     try:
         return importlib.import_module(module)

@@ -251,7 +251,7 @@ def _is_quoted(value: object) -> bool:
 
 @functools.cache
 def _hints_of(construct: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the declared types of arguments; of names that are not loaded, there is none."""
+    """Return the declared types of arguments, without types whose names are not loaded."""
     hints: dict[str, Any] = {}
     for name, written in construct.__annotations__.items():
         one = types.SimpleNamespace(__annotations__={name: written})

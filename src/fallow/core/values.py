@@ -126,7 +126,7 @@ class Kind(ABC):
 
 
 def find_unknown_type(name: str, value: object) -> str | None:
-    """Explain why a value is no tensor of a known type and no small plain value, or return None."""
+    """Explain why a value is neither a known tensor nor a small plain value, or return None."""
     if isinstance(value, Tensor):
         if value.dtype not in KNOWN:
             return f"{name} is of {value.dtype}, which is not one of {KNOWN}"

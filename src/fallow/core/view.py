@@ -116,7 +116,7 @@ class View(Protocol):
         ...
 
     def blocks(self, which: Rows = "pool", size: int = 4096) -> Iterator[Tensor]:
-        """Yield `rows` in blocks, so that never all are in memory.
+        """Yield `rows` in blocks, so that not all are in memory at once.
 
         Parameters
         ----------

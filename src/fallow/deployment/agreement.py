@@ -50,7 +50,7 @@ NAME = re.compile(
 
 SECONDS = Limits(gt=0, advice=" seconds")
 FACTOR = Limits(ge=1, advice=", or inf for no bound")
-SHARE = Limits(gt=0, le=1, advice=", which is no bound")
+SHARE = Limits(gt=0, le=1, advice=", which is not a bound")
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ def check_distributions(
             raise ValueError(
                 f"federation.distributions: the study uses code of {name} {agreed}; install it, "
                 f'review its code, and write {name} = "{agreed.digest}" under [allow] in site.toml '
-                f"(when a site's folder is made: --allow {name}={agreed.digest})"
+                f"(when a site's folder is created: --allow {name}={agreed.digest})"
             )
         if allowed != agreed.digest:
             raise ValueError(

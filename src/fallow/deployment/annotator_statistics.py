@@ -108,7 +108,7 @@ class AnnotatorAgreement:
     Parameters
     ----------
     examples
-        Number of examples with several annotations. "Cannot tell" is no annotation.
+        Number of examples with several annotations. "Cannot tell" is not an annotation.
     alpha
         Krippendorff's alpha, nominal for classes and interval for numbers, or None if all
         annotations are equal.

@@ -162,7 +162,7 @@ class Annotators:
 
     @property
     def taken_sets(self) -> Mapping[str, Kind]:
-        """Arguments of `finish` beside the model: the quantile for prediction sets."""
+        """Arguments of `finish` in addition to the model: the quantile for prediction sets."""
         if not self.has_coverage:
             return {}
         last = BINS - 1 if self.classes else ERROR_BINS - 1
@@ -296,7 +296,7 @@ class Annotators:
         return errors | _count_by_bin(at, errors, predicted, at.y)
 
     @client.keep(
-        "whether it uses a model of its own",
+        "whether it uses a personalized model",
         takes=lambda self: self.taken_sets,
     )
     def finish(

@@ -60,8 +60,8 @@ class AnswerPlan:
         Share of the examples with two annotations, if ``answers`` is 1.
     decided_by
         Rule for several annotations: more than half of them, the first one, the median of numbers,
-        or the class that the model of Dawid and Skene estimates. Annotators adjudicate what the rule
-        does not decide.
+        or the class that the model of Dawid and Skene estimates. Annotators adjudicate the
+        labels that the rule does not decide.
     send_agreement
         Whether sites send Krippendorff's alpha of their annotators.
     checked_labels
@@ -183,7 +183,7 @@ SINGLE = AnswerPlan()
 
 
 def check_budgets(plan: AnswerPlan, budgets: Sequence[float]) -> None:
-    """Raise ValueError for a number of annotations that suffices for no example."""
+    """Raise ValueError for a number of annotations that is not sufficient for one example."""
     for budget in budgets:
         if isinstance(budget, int) and budget and not plan.count_examples(budget):
             raise ValueError(

@@ -98,7 +98,7 @@ class Declared:
             raise ValueError(self._describe(error)) from error
 
     def _describe(self, error: ValidationError) -> str:
-        """Describe the first wrong value; a list of the file is no tuple there."""
+        """Describe the first wrong value; lists of a file are not converted to tuples yet."""
         first = dict(error.errors(include_url=False)[0])
         if isinstance(first["input"], tuple):
             first["input"] = list(first["input"])
@@ -171,7 +171,7 @@ def read_settings(
     """Return the values in a file by the names of the fields of ``kind``.
 
     Lists become tuples. ``otherwise`` describes how to fix a missing setting. Raises ValueError for
-    an unknown or missing setting and for a section that is none.
+    an unknown or missing setting and for a section that is not a table.
     """
     known = {setting.key: setting for setting in list_declared(kind)}
     values: dict[str, Any] = {}
@@ -267,7 +267,7 @@ def add_table(to: Table, settings: Any, name: str) -> None:
 
 
 def add_comment(to: TOMLDocument | Table, text: str) -> None:
-    """Add a comment of as many lines as it needs."""
+    """Add a comment, wrapped to several lines."""
     for line in textwrap.wrap(text, WIDTH):
         to.add(tomlkit.comment(line))
 

@@ -14,7 +14,7 @@ from fallow.storage.received import read_named
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
 COMMANDS = {"site.toml": "fallow site init", "coordinator.json": "fallow coordinate init"}
-"""How a folder with such a file is made."""
+"""Command that creates a folder with such a file."""
 
 
 def check_site(folder: Path) -> Path:

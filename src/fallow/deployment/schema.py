@@ -34,7 +34,7 @@ from fallow.storage.validation import STRICT, adapter_of
 
 DataKind = Literal["table", "images", "arrays"]
 LIMITS_OF_COLUMN = ("low", "high")
-"""Settings of a column that are no part of what is agreed on."""
+"""Settings of a column that are not part of the agreement."""
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
 
 

@@ -96,7 +96,7 @@ class HashedText:
         return self._count_others(shape) + self.columns * self.features
 
     def _count_others(self, shape: Shape) -> int:
-        """Return the number of columns that are no texts."""
+        """Return the number of columns other than texts."""
         others = math.prod(shape) - self.columns * BUCKETS
         if len(shape) != 1 or others < 0:
             raise ValueError(

@@ -124,7 +124,7 @@ def find_at_end(study: StudyRecords) -> Mapping[str, PenaltiesAtEnd]:
     """Return strategy -> number of classifiers whose λ is the smallest or largest of the
     grid.
 
-    Classifiers with a set λ do not count, nor those with too few examples to select one.
+    Classifiers with a fixed λ, or with too few examples to select it, are not counted.
     """
     values = {}
     for strategy in study.study.strategies:

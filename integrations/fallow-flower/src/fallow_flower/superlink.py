@@ -46,7 +46,7 @@ class Superlink:
         self._tls = tls
         self._host, _, port = address.rpartition(":")
         if not self._host or not port.isdigit():
-            raise ValueError(f"{address!r} is no address to listen at; write host:port")
+            raise ValueError(f"{address!r} is not an address to listen at; write host:port")
         self._port = int(port)
         commands = write_commands(self._folder / "bin", COMMANDS)
         env = environment(self._folder / "home", [commands], socket)
@@ -108,8 +108,8 @@ class Superlink:
                 return True
         except ssl.SSLCertVerificationError as error:
             raise ValueError(
-                f"{self._tls.certificate} is no certificate of {self._tls.authority} for {host}: "
-                f"{error.verify_message}"
+                f"{self._tls.certificate} is not a certificate of {self._tls.authority} for "
+                f"{host}: {error.verify_message}"
             ) from error
         except OSError:
             return False

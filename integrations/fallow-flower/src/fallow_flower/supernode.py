@@ -90,8 +90,9 @@ class Supernode:
         if "certificate verify failed" in text or "ssl/tls handshake error" in text:
             return (
                 f"{at} did not show a certificate for that address of the authority in "
-                f"{self._authority or 'this system'}: another machine may speak in its place, or "
-                "its certificate does not name this address; ask the coordinator by another way"
+                f"{self._authority or 'this system'}: another machine may impersonate it, or "
+                f"its certificate does not name this address; contact the coordinator through "
+                f"another channel"
             )
         if "invalid supernode authentication" in text or "failed to initialize" in text:
             return (

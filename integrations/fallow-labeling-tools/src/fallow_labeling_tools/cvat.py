@@ -28,7 +28,7 @@ from fallow.deployment.site.labels_io import CANNOT_TELL
 
 ARCHIVE = ".zip"
 LABELS = ".labels.json"
-"""Suffix of the file with the list of labels beside an archive."""
+"""Suffix of the file that lists the labels of an archive."""
 ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
 OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
 LONGEST = 60  # characters of an example's name in the name of its image
@@ -123,7 +123,7 @@ def read_annotations(content: bytes) -> list[Cells]:
     except (expat.ExpatError, LookupError) as error:  # also an unknown encoding
         raise ValueError(f"it is not XML: {error}") from error
     if not reader.is_export:
-        raise ValueError("it is no export of CVAT as 'CVAT for images 1.1'")
+        raise ValueError("it is not an export of CVAT in the format 'CVAT for images 1.1'")
     return reader.lines
 
 
@@ -139,7 +139,9 @@ class _Reader:
         self._drawn: str | None = None
 
     def refuse(self, *declared: object) -> None:
-        raise ValueError("it declares a document type or entities, which no export does")
+        raise ValueError(
+            "it declares a document type or entities, which exports do not contain"
+        )
 
     def begin(self, element: str, attributes: dict[str, str]) -> None:
         self._depth += 1

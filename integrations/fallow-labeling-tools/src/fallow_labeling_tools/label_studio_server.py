@@ -65,8 +65,8 @@ PAGE = 100  # projects per response
 MOST_PAGES = 1000  # largest number of pages of projects
 ON_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 HOW = (
-    'write address = "http://127.0.0.1:8080" and token = "..." into it, and make it yours alone '
-    "(chmod 600)"
+    'write address = "http://127.0.0.1:8080" and token = "..." into it, and restrict it to '
+    "your account (chmod 600)"
 )
 
 
@@ -99,21 +99,21 @@ def read_server_settings(file: Path) -> ServerSettings:
         raise ValueError(f"{file} is not valid TOML: {HOW}") from None
     if rights & OTHERS:
         raise ValueError(
-            f"{file} holds a token and others may read it: make it yours alone (chmod 600), and "
-            "take another token where others can have seen this one"
+            f"{file} contains a token and others may read it: restrict it to your account "
+            f"(chmod 600), and replace the token if others may have seen it"
         )
     odd = server_settings.keys() - {"address", "token", "project"}
     if odd:
-        raise ValueError(f"{file} has the setting {min(odd)!r}, which is none: {HOW}")
+        raise ValueError(f"{file} has the unknown setting {min(odd)!r}: {HOW}")
     address = server_settings.get("address")
     token = server_settings.get("token")
     project = server_settings.get("project")
     if not isinstance(address, str) or not isinstance(token, str) or not token.strip():
         raise ValueError(f"{file} lacks an address or a token: {HOW}")
     if project is not None and type(project) is not int:
-        raise ValueError(f"{file}: project is not the number of one")
+        raise ValueError(f"{file}: project must be the number of a project")
     if not token.isascii() or not token.isprintable():
-        raise ValueError(f"{file}: the token is none of Label Studio")
+        raise ValueError(f"{file}: the token is not one of Label Studio")
     parts = urlsplit(address)
     is_here = parts.hostname in ON_THIS_MACHINE
     if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
@@ -265,7 +265,7 @@ class LabelStudioServer:
         plain = path.partition("?")[0]
         return StorageError(
             f"{self._settings.address} does not answer as Label Studio does ({status} to {method} "
-            f"{plain}); labels and tasks are as they were before"
+            f"{plain}); labels and tasks are unchanged"
         )
 
 

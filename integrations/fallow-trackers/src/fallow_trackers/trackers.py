@@ -141,7 +141,7 @@ class WandB(Callback):
         if reason is not None:
             del self._runs[run]
             opened.finish(exit_code=1)
-        elif not run.is_alone:  # one that is alone takes the page first
+        elif not run.is_alone:  # a single run also stores the page
             del self._runs[run]
             opened.finish()
 
@@ -181,7 +181,7 @@ class WandB(Callback):
             group=study,
             name=name,
             config=dict(parameters),
-            reinit="create_new",  # runs of a study may go on side by side
+            reinit="create_new",  # runs of a study may be in progress at the same time
             settings=quiet,
         )
 

@@ -263,7 +263,7 @@ def _encode_texts(
 ) -> Numbers:
     def explain(row: int) -> str:
         return (
-            f"{name}: column {column!r}, row {row + 1}: {texts[row]!r} is none of the texts "
+            f"{name}: column {column!r}, row {row + 1}: {texts[row]!r} is not one of the texts "
             f"that the model was trained with: {', '.join(map(repr, levels))}"
         )
 

@@ -102,7 +102,7 @@ class TableArrays:
 class Source:
     """A table that can be read, from a file or a frame.
 
-    read: reads it; its argument returns which columns stay text.
+    read: function that reads it; its argument returns the columns to keep as text.
     """
 
     name: str

@@ -100,8 +100,7 @@ class ReadTable:
 def read_file(
     path: Path, is_text: IsText = no_text, notify: ReportBytes = ignore_bytes
 ) -> ReadTable:
-    """Read the columns of a table; ``is_text`` returns which ones stay text, such as
-    labels.
+    """Read the columns of a table; ``is_text`` returns the columns to keep as text, such as labels.
 
     Other columns are numeric if all cells are numbers or empty, and text otherwise. Raises
     ValueError with the name of the file, and the row of the error.

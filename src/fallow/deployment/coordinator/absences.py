@@ -66,8 +66,9 @@ def load_absences(event_log: EventLog) -> list[Absence]:
 class Revocation:
     """Revoked keys of a site.
 
-    ``at`` is the time as ISO text. ``step`` is the step that was open then, such as ``0/query``. The
-    site is asked nothing more in this step, and belongs to no later one.
+    ``at`` is the time as ISO text. ``step`` is the step that was open then, such as
+    ``0/query``. The site gets no further instructions in this step, and does not take part in
+    later ones.
     """
 
     at: str

@@ -37,8 +37,8 @@ def describe_sites(sites: RemoteEnvironment, folder: Path) -> None:
         is_later = any(key.phase not in first for key in event_log.exchanges())
         if is_later or set(event_log.steps()) > {HELLO.phase_name}:
             why = (
-                "the study has begun, and its data are described before; describe them in a new "
-                "folder"
+                "the study has begun, and data can be described only before: describe them in a "
+                "new folder"
             )
         if why is not None:
             raise StorageError(why)  # nothing that was recorded is discarded

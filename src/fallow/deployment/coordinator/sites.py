@@ -229,7 +229,7 @@ class RemoteEnvironment:
         return {site: self.agreement.plan.count_examples(n) for site, n in labels.items()}
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
-        """Cap a budget by what each site can be asked. Sites cap it again by their examples."""
+        """Cap a budget by the labels that a site can provide; sites cap it by their examples again."""
         left = self.labels
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
@@ -257,7 +257,7 @@ class RemoteEnvironment:
         return replace(self, scale=scale)
 
     def with_targets(self, targets: State | None) -> RemoteEnvironment:
-        """Return the same sites with regression targets in units of the labels bought so far."""
+        """Return the same sites with regression targets in units of the labels acquired so far."""
         return replace(self, targets=targets)
 
     def agree_on_targets(self, ask: Ask) -> State | None:
@@ -471,7 +471,7 @@ def greet_sites(
 ) -> SiteRegistrations:
     """Register all sites, once per run.
 
-    A study starts with all sites whatever the quorum, because budgets are shares of each site's
+    A study starts with all sites regardless of the quorum, because budgets are shares of each site's
     examples. Raises Halted if a site does not reply.
     """
     known: SiteRegistrations | None = event_log.load_step(HELLO.phase_name)

@@ -35,7 +35,7 @@ HEADERS = {
 }
 ENTRANCE = "/enter"
 NAME = "fallow-who"
-"""Cookie with the annotator's name, which distinguishes annotators and is no password."""
+"""Cookie with the annotator's name, which distinguishes annotators and is not a password."""
 
 
 def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, str] | None:

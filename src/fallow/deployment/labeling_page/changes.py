@@ -54,7 +54,7 @@ def rename(request: Request, form: Form, views: Page) -> Response:
 
 @router.post("/answer")
 def answer(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
-    """Save a label, or why there is none."""
+    """Save a label, or the reason for a missing one."""
     asked = views.queue.task(row)
     if asked is None:
         raise Mistake("This example was not selected for labeling. Nothing was saved.")

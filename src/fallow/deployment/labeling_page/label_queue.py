@@ -153,7 +153,7 @@ class LabelQueue:
         return self.rows.describe(row)
 
     def label(self, value: float | None, reason: str = "") -> str:
-        """Return a label in words, or that and why there is none."""
+        """Return a label in words, or the reason for a missing one."""
         return label_of(self.schema, value, reason)
 
     def find_annotator(self, annotator: str) -> str:

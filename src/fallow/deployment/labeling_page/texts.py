@@ -60,7 +60,7 @@ def hot_keys(classes: Sequence[str]) -> list[str]:
 
 
 def label_of(schema: Schema, value: float | None, reason: str = "") -> str:
-    """Return a label in words, or that and why there is none.
+    """Return a label in words, or the reason for a missing one.
 
     >>> label_of(None, None), label_of(None, None, "other: upside down")
     ('cannot tell', 'not gradable (upside down)')

@@ -230,7 +230,7 @@ class LabelRequests:
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
     def find_checkable_rows(self) -> set[int]:
-        """Return the rows whose training label may be checked: not twice, nor with an open task."""
+        """Return the rows whose training label may be checked, once and not with an open task."""
         return {row for (row,) in self._tables.read(CHECKABLE)}
 
     def _add_task(

@@ -293,7 +293,7 @@ class SiteStore:
             for entry in strange:
                 self._releases.add(entry)
         self._note(RECORDED, now())
-        # The site may have crashed during a single release. One missing line is no reason to reject
+        # The site may have crashed during a single release. One missing line is not a reason to reject
         # a coordinator that is ahead of this ledger.
         is_loss = len(missing) > 1 or any(e.key.startswith(PUT_BACK) for e in missing)
         if is_in_doubt:

@@ -335,8 +335,8 @@ class Tables:
         if not self._file.is_in_place():
             raise ReplacedFileError(
                 f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
-                "was running: end the site and its page, see to it that the right file is there, "
-                "and start the site again"
+                "was running: stop the site and its page, restore the right file, and start the "
+                "site again"
             )
 
     def close(self) -> None:

@@ -180,7 +180,7 @@ def _announce_replies(
         reply = open_reply(folder.keys.verify, blob, folder.name)
         key = reply.key
         event: SiteEvent = {
-            "event": "order",
+            "event": "instruction",
             "key": str(key or ""),
             "refused": reply.refused,
             "bytes": len(blob),

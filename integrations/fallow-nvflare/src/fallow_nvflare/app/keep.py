@@ -1,12 +1,12 @@
-"""Keeps a job of NVFlare running: submits it, and again whenever it has ended.
+"""Keep a job of NVFlare running: submit it, and submit it again whenever it has ended.
 
     python keep.py JOB KIT
 
 JOB: the folder of the job; KIT: the startup kit of an admin who may submit it, as NVFlare's
 provisioning made it.  It runs where NVFlare is installed, until it is stopped, and ends the job
 then.  NVFlare ends a whole job when the process of one of its sites dies, does not begin it at a
-site that connects later, and forgets it when its server dies.  So somebody has to begin it again;
-nothing of a study is lost in between.
+site that connects later, and forgets it when its server dies.  This program therefore submits
+it again. No data of a study is lost in the meantime.
 """
 
 from __future__ import annotations

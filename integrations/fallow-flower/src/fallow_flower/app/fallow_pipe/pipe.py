@@ -51,7 +51,7 @@ def read(connection: socket.socket) -> tuple[bytes, bytes] | None:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    """Read ``size`` bytes in pieces, so that an announced size alone uses no memory."""
+    """Read ``size`` bytes in pieces, so that memory is used for received bytes only."""
     parts: list[bytes] = []
     missing = size
     while missing:

@@ -1,1 +1,1 @@
-"""The two ends, which Flower starts; they alone need it."""
+"""Client app and server app, which Flower starts. Only these modules import Flower."""
