@@ -122,7 +122,7 @@ OUTSIDE = '<!DOCTYPE annotations SYSTEM "file:///etc/passwd"><annotations></anno
         (BOMB, "declares a document type or entities"),
         (OUTSIDE, "declares a document type or entities"),
         ("<annotations><image", "is not XML"),
-        ("<html></html>", "is no export of CVAT"),
+        ("<html></html>", "is not an export of CVAT"),
         (
             export_of(("000003-scan-3-png.png", '<box label="x" xtl="0"/>')),
             "a box and no tag",
