@@ -65,7 +65,6 @@ def gen(seed: int = 0) -> Generator:
         ),
         ("linear", (), 10, {}, "an example of shape () is empty"),
         ("linear", (3, 0), 10, {}, "an example of shape (3, 0) is empty"),
-        ("linear", (3,), 0, {}, "at least 1 output, not 0"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_the_reason(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +14,7 @@ from fallow.core.training_config import Optimizer
 from fallow.engine.learner import Autograd
 from fallow.training import Evidential
 from fallow.training.evidential import loss
-from tests.engine.jobs import jobs, linear, loop, regression
+from tests.engine.jobs import jobs, linear, loop
 
 PLAIN = Optimizer("sgd", 1.0, momentum=0.0)
 LOGITS = torch.tensor(
@@ -113,9 +111,3 @@ def test_a_step_follows_the_weighted_mean_of_the_loss() -> None:
 def test_only_shares_of_the_counts_matter() -> None:
     assert_close(gradient(2, COUNTS), gradient(2, 7 * COUNTS))
     assert not torch.equal(gradient(2, COUNTS), gradient(2, COUNTS.flip(0)))
-
-
-def test_numbers_to_predict_are_refused() -> None:
-    training_config = replace(Evidential().training_config, batch_size=4)
-    with pytest.raises(ValueError, match=r"evidential weighs classes .* use fedavg"):
-        loop(regression).fit(Evidential(), training_config, 0, jobs(regression, (4,)))

@@ -18,7 +18,7 @@ from fallow.engine import Job
 from fallow.engine.batches import Epoch, mixing
 from fallow.training import KCFU, FedAvg
 from fallow.training.kcfu import balanced_loss, compensation, divergence, mix_rows
-from tests.engine.jobs import agree, drawn, jobs, linear, loop, norm, regression, with_pools
+from tests.engine.jobs import agree, drawn, jobs, linear, loop, norm, with_pools
 
 COUNTS = torch.tensor([8.0, 2.0, 0.0])
 STEP = TrainingConfig((TrainingStage(1),), 64, Optimizer("sgd", 0.1, momentum=0.0), mix=2.0)
@@ -193,8 +193,3 @@ def test_a_label_of_double_weight_counts_twice() -> None:
     heavy = replace(job, weight=torch.tensor([2.0, 1, 1, 1, 1]).double() * 5 / 6)
     a, b = (loop(linear).fit(KCFU(), STEP, 0, [j])[0].sent for j in (twice, heavy))
     agree(a, b)
-
-
-def test_numbers_to_predict_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"kcfu weighs classes .* use fedavg"):
-        loop(regression).fit(KCFU(), STEP, 0, jobs(regression, (4,)))

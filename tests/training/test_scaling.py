@@ -93,13 +93,3 @@ def test_equal_numbers_have_a_unit() -> None:
 def test_numbers_have_no_unit_before_a_site_contributes_any() -> None:
     _, ask = agreeing(table())
     assert SCALING.of_targets(ask) is None
-
-
-def test_a_value_that_is_no_number_is_named() -> None:
-    sites = table()
-    sites["b"][2:4, 1] = torch.nan
-    _, ask = agreeing(sites)
-    with pytest.raises(
-        RuntimeError, match=r"site b .*: column 1 has 2 values that are NaN"
-    ):
-        SCALING.of_features(ask)

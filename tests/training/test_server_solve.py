@@ -274,15 +274,6 @@ def test_a_model_without_a_bias_is_refused_for_an_intercept() -> None:
         solve(simulation_with_labels(x, y, bias=False))
 
 
-def test_classes_are_refused() -> None:
-    x, y = data()
-    simulation = simulation_with_labels(x, y)
-    for site in simulation.members.values():
-        site.parts = replace(site.parts, classes=3)
-    with pytest.raises(RuntimeError, match="the data has classes; use fedavg"):
-        solve(simulation)
-
-
 def test_a_label_that_is_not_a_number_stops_it_with_the_name_of_the_site() -> None:
     x, y = data()
     simulation = federation(shared(x, SIZES), Random())

@@ -49,7 +49,6 @@ from fallow.strategies.parts import (
     next_digits,
     order_ties,
     predict,
-    read_bundles,
     read_shared_features,
     require_finite,
     tie_bundles,
@@ -215,7 +214,7 @@ class Coverage:
         takes={},
     )
     def size(self, view: View) -> Answer:
-        kept = read_bundles(view)
+        kept = view.memory["bundle"]
         means = kept["means"]
         weighted = kept["rows"][:, None] * means
         return {
@@ -237,7 +236,7 @@ class Coverage:
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centers, planes)
+        return total_bundles(view.memory["bundle"], centers, planes)
 
     @client.sum(
         "aggregates of margins, predicted classes and labels of each class",

@@ -46,7 +46,6 @@ from fallow.experiment.describing import (
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
-from fallow.models import check_model
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
@@ -99,7 +98,6 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     shape = shape_after(encoder, measured)
     maker = ModelMaker(config, shape, schema.outputs, names)
     model = maker.build(stream(agreement.seed, "template"))
-    check_model(model, shape, schema.outputs)
     layout = Layout.of(model)
 
     chosen = methods_of(config, policy=names)

@@ -61,7 +61,6 @@ from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, sp
 from fallow.experiment.scale import Scale, is_standardized
 from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
-from fallow.models import check_model
 from fallow.privacy.secure_sum import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.config import ExperimentConfig
@@ -330,7 +329,6 @@ def environment_of(
     outputs = dataset.n_classes or 1
     maker = ModelMaker(config, shape, outputs)
     model = maker.build(stream(seed, "template"))
-    check_model(model, shape, outputs)
     layout = Layout.of(model)
     fresh = partial(maker.draw_weights, layout)
     methods = _choose_methods(config, dataset, encoder, flipped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,26 +80,13 @@ def image(net: str, shape: Sequence[int], smallest: int) -> Image:
 def check_model(module: nn.Module, shape: Sequence[int], outputs: int) -> None:
     """Raise ValueError, with the reason, unless ``module`` can serve as a model.
 
-    It must be a module with ``embed`` and a linear ``head`` of ``outputs`` outputs.  For examples
-    of ``shape``, ``embed(x)`` has the shape (n, d), and ``forward(x) == head(embed(x))``.  Two
+    It has ``embed`` and a linear ``head``, which must have ``outputs`` outputs.  For examples of
+    ``shape``, ``embed(x)`` must have the shape (n, d), and ``forward(x) == head(embed(x))``.  Two
     artificial examples are passed through in evaluation mode; weights, statistics and modes are
     unchanged.
     """
     shape = row_shape(shape)
-    if not isinstance(module, nn.Module):
-        raise ValueError(f"a model must be a torch.nn.Module, not {type(module).__name__}")
-    name = type(module).__name__
-    if not callable(getattr(module, "embed", None)):
-        raise ValueError(
-            f"{name} needs a method embed(x) that returns the features before the"
-            " head, of shape (n, d)"
-        )
-    head = getattr(module, "head", None)
-    if not isinstance(head, nn.Linear):
-        raise ValueError(
-            f"{name} needs a last layer called head that is a torch.nn.Linear, not"
-            f" {type(head).__name__}"
-        )
+    head = cast(nn.Linear, module.head)
     if head.out_features != outputs:
         raise ValueError(
             f"the head has {head.out_features} outputs but the data has {outputs} classes"

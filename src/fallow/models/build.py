@@ -58,8 +58,6 @@ def build_model(
     2410
     """
     shape = row_shape(shape)
-    if outputs < 1:
-        raise ValueError(f"a model needs at least 1 output, not {outputs}")
     if ":" in name:
         return _users_own(name, shape, outputs, generator, policy, fields)
     _check_free(name, fields)

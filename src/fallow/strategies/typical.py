@@ -46,8 +46,6 @@ from fallow.strategies.parts import (
     cover,
     next_digits,
     rank_in_clusters,
-    read_bundles,
-    read_groups,
     read_shared_features,
     require_finite,
     shuffle_equal,
@@ -201,7 +199,7 @@ class Typical:
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centers, planes)
+        return total_bundles(view.memory["bundle"], centers, planes)
 
     @client.sum(
         "aggregates of numbers of examples, labels and sites in each cluster",
@@ -290,7 +288,7 @@ class Typical:
         The others are from clusters with few labels.  ``covered``: (K,) labels of each cluster,
         including those of this query.
         """
-        kept = read_groups(view)
+        kept = view.memory["group"]
         cluster = kept["cluster"]
         score = kept["score"]
         order = kept["order"]
@@ -321,7 +319,7 @@ class Typical:
         In each turn, these are the first clusters without a higher bid, up to the label budget.
         """
         check_turns(winners, TURNS)
-        kept = read_groups(view)
+        kept = view.memory["group"]
         room = int(kept["n"])
         own = self.make_bids(view, winners.shape[1])
         mine: list[int] = []
@@ -337,7 +335,7 @@ class Typical:
         A bid is the highest typicality, in steps of a 32nd of an octave, with a random number for
         ties.
         """
-        kept = read_groups(view)
+        kept = view.memory["group"]
         is_there = kept["cluster"] >= 0
         cluster = kept["cluster"][is_there]
         score = kept["score"][is_there]

@@ -47,8 +47,6 @@ from fallow.strategies.parts import (
     nearest_center,
     predict,
     rank_in_clusters,
-    read_bundles,
-    read_groups,
     read_shared_features,
     require_finite,
     shuffle_equal,
@@ -211,7 +209,7 @@ class TypicalUnsure:
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centers, planes)
+        return total_bundles(view.memory["bundle"], centers, planes)
 
     @client.sum(
         "aggregates of numbers of examples, uncertainty and labels in each cluster",
@@ -301,7 +299,7 @@ class TypicalUnsure:
         counts = torch.zeros(len(prefix), BASE)
         if "group" not in view.memory:  # it has no label budget
             return {"rows": counts}
-        kept = read_groups(view)
+        kept = view.memory["group"]
         mine = self.find_taken(kept, bars)
         if len(mine) < int(kept["n"]):
             is_free = kept["level"] >= 0
@@ -319,7 +317,7 @@ class TypicalUnsure:
     def taken(self, view: View, bars: Tensor) -> Answer:
         counts = torch.zeros(bars.shape[1], dtype=torch.float64)
         if "group" in view.memory:
-            kept = read_groups(view)
+            kept = view.memory["group"]
             at = kept["cluster"][self.find_taken(kept, bars)]
             counts = torch.bincount(at, minlength=bars.shape[1]).double()
         return {"taken": counts}
@@ -330,7 +328,7 @@ class TypicalUnsure:
 
         ``covered``: (K,) labels of each cluster, including those of this query.
         """
-        kept = read_groups(view)
+        kept = view.memory["group"]
         first = self.find_taken(kept, bars)[:n]
         is_left = kept["level"] >= 0
         is_left[first] = False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.local import Batch, TrainState
+from fallow.core.local import TrainState
 from fallow.core.methods import BatchNormSetting
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, Kind, Model, Statistics
@@ -92,10 +92,3 @@ def model_at_site(state: State, memory: Mapping[str, State]) -> State:
     if "own/bn" not in memory:
         return state
     return {**state, "stats": memory["own/bn"]["stats"]}
-
-
-def class_counts(b: Batch, name: str) -> Tensor:
-    """Return the labels of each class at the site, (..., C); ValueError for regression."""
-    if b.counts.shape[-1] == 0:
-        raise ValueError(f"{name} weighs classes and this is a regression task; use fedavg")
-    return b.counts

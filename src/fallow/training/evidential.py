@@ -19,7 +19,6 @@ from fallow.core.view import View
 from fallow.models.scores import alpha, from_uniform
 from fallow.training.base import (
     average,
-    class_counts,
     contribution,
     model_at_site,
     own_statistics,
@@ -94,7 +93,7 @@ class Evidential(StepTraining):
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        counts = class_counts(b, "evidential")
+        counts = b.counts
         shares = counts / counts.sum(-1, keepdim=True)  # (..., C)
         share = shares.gather(-1, b.y)  # share of the class of each example, (..., b)
         annealed = min(1.0, b.round / ANNEALED)

@@ -19,7 +19,6 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
     average,
-    class_counts,
     contribution,
     model_at_site,
     own_statistics,
@@ -105,7 +104,7 @@ class KCFU(StepTraining):
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        counts = class_counts(b, "kcfu")
+        counts = b.counts
 
         def on_labels(forward: Callable[[Tensor], Tensor]) -> Tensor:
             return balanced_loss(forward(b.x), counts, b)

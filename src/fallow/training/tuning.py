@@ -16,19 +16,20 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
+from fallow.core.client import find_wrong_argument
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.methods import TunableEncoder
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
-from fallow.core.values import NonNegative
+from fallow.core.values import NonNegative, SenderFacts
 from fallow.core.view import View
 from fallow.training.parts.closed_form import (
     FEW,
     Labeled,
-    check_path,
     labeled_rows,
     losses_of,
+    path_kinds,
     read_totals,
     totals_of,
 )
@@ -123,18 +124,18 @@ class Tuning:
             else:
                 state[name] = value
         candidates = self._candidates(state)
-        is_whole = stacked.keys() == set(Path._fields) and all(
-            value.ndim > 0 and len(value) == len(candidates) for value in stacked.values()
-        )
-        if not is_whole:
+        why: str | None = "a part is missing"
+        if stacked.keys() == set(Path._fields):
+            known = SenderFacts({"candidates": len(candidates)})
+            why = find_wrong_argument(path_kinds("candidates"), stacked, known)
+        if why is not None:
             raise Refusal(
-                "an instruction must contain one path of solutions for each candidate"
+                f"an instruction must contain one path of solutions for each candidate: {why}"
             )
         squared = []
         for index, candidate in enumerate(candidates):
             path = Path(**{name: value[index] for name, value in stacked.items()})
             rows = self._encode(view, candidate)
-            check_path(rows, path)
             lost = losses_of(rows, path, PENALTIES, is_class=view.classes > 0)
             squared.append(lost["squared"])
         return {"squared": torch.stack([torch.as_tensor(item) for item in squared])}

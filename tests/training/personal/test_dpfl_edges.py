@@ -18,9 +18,8 @@ from fallow.training.personal.parts.client_side import own_model, reward
 from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
 from fallow.transport.serialized import SerializingChannel
-from tests.engine.jobs import norm
 from tests.simulations import Forgetful
-from tests.training.personal.collaborators import N, dpfl, federation, ran
+from tests.training.personal.collaborators import N, dpfl, ran
 
 # -- messages --------------------------------------------------------------------------
 
@@ -99,19 +98,6 @@ def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on()
     assert not result.state["graph"][:, 2].any()
     others = [i for i in range(N) if i != 2]
     assert result.stack_models("average")[others].isfinite().all()
-
-
-def test_networks_with_batch_norm_are_refused() -> None:
-    result = federation(dpfl(), make=norm, shape=(2, 5, 5))
-    with pytest.raises(ValueError, match=r"batch-norm statistics .* such as lenet"):
-        result.rounds(0)
-
-
-def test_a_cohort_that_is_not_everybody_is_refused() -> None:
-    result = ran(2)
-    result.watch.inner.members.pop("a")
-    with pytest.raises(ValueError, match="over 5 sites, and 4 take part in round 2"):
-        result.rounds(2)
 
 
 @pytest.mark.parametrize(

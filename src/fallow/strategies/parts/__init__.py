@@ -17,7 +17,6 @@ from fallow.strategies.parts.bundles import (
     count_nearest,
     nearest_center,
     next_digits,
-    read_bundles,
     read_shared_features,
     tie_bundles,
     total_bundles,
@@ -35,7 +34,6 @@ from fallow.strategies.parts.density import (
     cover,
     members,
     rank_in_clusters,
-    read_groups,
     typicality,
 )
 from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient, residuals
@@ -119,8 +117,6 @@ __all__ = [
     "predict",
     "rank_in_clusters",
     "rank_rows",
-    "read_bundles",
-    "read_groups",
     "read_shared_features",
     "refuse_classes",
     "require_finite",

@@ -18,7 +18,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.products import to_device
 from fallow.core.streams import stream
-from fallow.core.types import Answer, State, Value
+from fallow.core.types import Answer, Value
 from fallow.core.values import Kind, NonNegative, Optional, Real
 from fallow.core.view import Rows, View
 from fallow.strategies.base import Budget
@@ -116,7 +116,7 @@ def find_centers(ask: Ask, groups: ClientCall, wanted: int) -> Tensor:
 def _take_means(total: dict[str, Tensor], groups: int) -> Centers:
     """Return the non-empty clusters; one at 0 if no site has a bundle.
 
-    Raises ValueError for aggregates of another form, or with negative sizes.
+    Raises ValueError for aggregates of another form.
     """
     rows = total["rows"]
     features = total["features"]
@@ -127,11 +127,6 @@ def _take_means(total: dict[str, Tensor], groups: int) -> Centers:
             f"aggregates of {groups} clusters were requested, and sites replied with "
             f"sizes of shape {tuple(rows.shape)}, features of {tuple(features.shape)} and "
             f"squares of {tuple(squares.shape)}: all sites must run the same version"
-        )
-    if bool((rows < -0.5).any()):
-        raise ValueError(
-            f"a cluster has {float(rows.min()):g} examples over all sites, which is "
-            "impossible: a site replied with a negative number"
         )
     is_there = rows > 0.5  # masked sums are rounded
     if not bool(is_there.any()):
@@ -352,16 +347,6 @@ def count_nearest(x: Tensor, centers: Tensor) -> Tensor:
     """Count the finite examples nearest to each center.  x: (m, D) -> (K,) float64."""
     at = nearest_center(x[x.isfinite().all(1)], centers)
     return torch.bincount(at, minlength=len(centers)).double()
-
-
-def read_bundles(view: View) -> State:
-    """Return the bundles that `tie_bundles` stored; raises if there are none."""
-    if "bundle" not in view.memory:
-        raise ValueError(
-            f"site {view.site} was asked for aggregates of bundles, and has none: call "
-            "'bundle' first"
-        )
-    return view.memory["bundle"]
 
 
 DIGITS = 2

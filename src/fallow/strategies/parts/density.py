@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from fallow.core.products import block_rows, to_device
-from fallow.core.types import State
-from fallow.core.view import View
 from fallow.strategies.parts.bundles import nearest_center
 from fallow.strategies.parts.kcenter import CHUNK, EXACT, within_reach
 from fallow.strategies.parts.top import order_ties
@@ -144,14 +142,3 @@ def rank_in_clusters(
         score[rows] = 0.0  # not compared: less typical than any other
         score[crowd] = typicality(x[crowd], neighbors).float()
     return ClusterRanking(cluster, score, far)
-
-
-def read_groups(view: View) -> State:
-    """Return the state that `group` stored; raises if the pool has changed."""
-    kept = view.memory["group"]
-    if len(kept["cluster"]) != view.pool:
-        raise ValueError(
-            f"site {view.site} has grouped {len(kept['cluster'])} rows and has {view.pool} "
-            "without a label now: its rows changed during the query; repeat the query"
-        )
-    return kept

@@ -14,11 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fallow.core.aggregation import are_finite
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.composites import Losses
-from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
@@ -206,33 +204,16 @@ def losses_of(
     return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
 
 
-def path_kinds(size: str = "features") -> dict[str, Kind]:
-    """Return the arguments with a `Path` of solutions over ``size`` features."""
+def path_kinds(*stack: str) -> dict[str, Kind]:
+    """Return the arguments with a `Path` of solutions, or a ``stack`` of them."""
     return {
-        "e": NonNegative(size),
-        "u": Real((size, size)),
-        "ub": Real((size, "outputs")),
-        "mass": NonNegative(),
-        "z": Real(size),
-        "y": Real("outputs"),
+        "e": NonNegative((*stack, "features")),
+        "u": Real((*stack, "features", "features")),
+        "ub": Real((*stack, "features", "outputs")),
+        "mass": NonNegative(stack),
+        "z": Real((*stack, "features")),
+        "y": Real((*stack, "outputs")),
     }
-
-
-def check_path(rows: LabeledRows, path: Path) -> None:
-    """Raise Refusal unless the path is finite and has the shapes of these examples."""
-    size = rows.z.shape[1]
-    shapes = {"e": (size,), "u": (size, size), "ub": (size, rows.y.shape[1])}
-    shapes |= {"mass": (), "z": (size,), "y": (rows.y.shape[1],)}
-    for name, shape in shapes.items():
-        part = getattr(path, name)
-        if tuple(part.shape) != shape or not are_finite(part):
-            raise Refusal(
-                f"the {name} of a path of solutions must be {shape} finite numbers"
-            )
-    if bool((path.e < 0).any()):
-        raise Refusal(
-            "a path of solutions has a negative e, which is impossible for products"
-        )
 
 
 def check_linear_model(view: View) -> None:

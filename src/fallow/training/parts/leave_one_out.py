@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.training.parts.closed_form import LabeledRows, check_path
+from fallow.training.parts.closed_form import LabeledRows
 from fallow.training.parts.ridge import (
     LinearHead,
     Path,
@@ -108,10 +108,7 @@ def find_suspicious(
 
     These are the labels of classes that the prediction contradicts, and all numbers.  The studentized
     residual increases with s e² (1 - h), so its order needs no variance over all sites.
-
-    Raises Refusal for a path with other fields.
     """
-    check_path(rows, path)
     blocks = list(leave_one_out(path, rows.z, rows.y, rows.s, [penalty]))
     outputs = torch.cat([block.outputs for block in blocks])
     y = torch.cat([block.y for block in blocks])

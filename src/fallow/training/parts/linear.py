@@ -69,11 +69,6 @@ def coordinates(x: Tensor, mean: Tensor, basis: Tensor | None = None) -> Tensor:
 def check_linear(view: View, x: Tensor, name: str, intercept: bool) -> None:
     """Raise ValueError unless the model is linear in examples ``x`` and predicts one number."""
     d = x.flatten(1).shape[1]
-    if view.classes:
-        raise ValueError(
-            f"{name} is for regression and the data has classes; use fedavg, or a "
-            "regression dataset"
-        )
     weight = ("head.weight", (1, d))
     bias = ("head.bias", (1,))
     if view.layout.params not in ((weight, bias), (weight,)):

@@ -221,11 +221,6 @@ class DPFL(StepTraining):
             state = self.resume(state, ask)
         elif ask.round == 0:
             state = self.prepare(state, ask)
-        elif len(state["omega"]) != len(ask.cohort):
-            raise ValueError(
-                f"DPFL's graph is over {len(state['omega'])} sites, and {len(ask.cohort)} "
-                f"take part in round {ask.round}; all of them are needed in every round"
-            )
         t = ask.round - int(state["begin"])
         if t < 0:  # preprocessing covers this round too
             return state
@@ -233,10 +228,6 @@ class DPFL(StepTraining):
 
     def prepare(self, state: State, ask: Ask) -> State:
         """Run lines 1-4: epochs from the common start, then the candidates Ω of each site."""
-        if state["stats"].numel():
-            raise ValueError(
-                f"DPFL does not support batch norm: {self.contract.no_batch_norm}"
-            )
         state = model(state)
         first, _ = self.configs
         ask.fit(first, "local", None, **state)
