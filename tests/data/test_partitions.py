@@ -101,14 +101,6 @@ def test_targets_can_be_split_at_random_or_by_their_groups() -> None:
     assert [part.tolist() for part in parts] == [list(range(50)), list(range(50, 100))]
 
 
-@pytest.mark.parametrize("rule", [IID(), Dirichlet(), ExactDirichlet(), Patho(), Shards()])
-def test_more_sites_than_rows_are_refused(rule: Partition) -> None:
-    with pytest.raises(ValueError, match="5 examples cannot be distributed over 6 sites"):
-        rule.split(np.arange(5), 6, rng())
-    with pytest.raises(ValueError, match="0 sites"):
-        rule.split(np.arange(5), 0, rng())
-
-
 # Expected spread over sites: sqrt((N - 1) / (N alpha + 1)) for the plain rule, and less for
 # client-balanced splits; ten sites, ten classes.
 SPREAD = {

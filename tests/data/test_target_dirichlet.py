@@ -119,9 +119,7 @@ def test_bins_may_be_another_number_than_sites_and_set_the_smallest_size() -> No
 
 
 def test_what_cannot_be_split_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        ValueError, match="5 examples cannot be distributed over 6 sites; use fewer"
-    ):
+    with pytest.raises(ValueError, match="5 rows cannot give 6 sites 6 rows each"):
         TargetDirichlet().split(Y[:5], 6, rng())
     with pytest.raises(
         ValueError, match="50 rows cannot give 10 sites 10 rows each; lower min_si"

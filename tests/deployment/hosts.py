@@ -32,8 +32,7 @@ SECRET = b"coordinator's signing key, 32 b."
 STRANGER = b"somebody else's signing key, 32."
 SITE, SITES = "north", ("north", "south", "west")
 RUN, SECOND = "0000000001-" + 16 * "a", "0000000002-" + 16 * "b"
-ASK: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
-CLOSE: dict[str, Value] = {"step": "0/query", "cycle": 0}
+ASK: dict[str, Value] = {"allowed": 3}
 CLASSES, FEATURES, ROWS, TESTS = 3, 4, 18, 12
 SCHEMA = Schema(
     "table",
@@ -184,9 +183,9 @@ class Leader:
         """Run the initial labeling: draw examples, ask, answer and close."""
         methods = self.host._made.methods
         methods["initial"].query(self.ask("0/initial", "initial"), {self.site.name: n}, {})
-        self.people("ask", "0/initial", -1, step="0/initial", cycle=-1, allowed=n)
+        self.people("ask", "0/initial", -1, allowed=n)
         self.label()
-        self.people("close", "0/initial", -1, step="0/initial", cycle=-1)
+        self.people("close", "0/initial", -1)
 
     def first_model(self) -> State:
         from fallow.core.streams import stream
@@ -210,9 +209,9 @@ class Leader:
             state = self.round(r, state, cycle)
         self.query(state, cycle)
         step = f"{cycle}/query"
-        self.people("ask", step, cycle, step=step, cycle=cycle, allowed=3)
+        self.people("ask", step, cycle, allowed=3)
         self.label()
-        self.people("close", step, cycle, step=step, cycle=cycle)
+        self.people("close", step, cycle)
         return state
 
 

@@ -144,12 +144,10 @@ def build_request(
     is_people = owner == "annotators"
     key = key_of(f"{PLACES[function if is_people else owner]}/{0 if is_people else turn}")
     args: dict[str, Any] = {}
-    if function in ("ask", "close") and owner == "annotators":
-        args = {"step": "0/query", "cycle": 0} | (
-            {"allowed": 3} if function == "ask" else {}
-        )
+    if function == "ask":
+        args = {"allowed": 3}
     if function == "score":
-        args = {"retained": False, **leader.first_model()}
+        args = {**leader.first_model()}
     position = leader.host._limits.schedule.find_position(key)
     step = Step(kind, function, args)  # type: ignore[arg-type]
     return Request(key, owner, position.cycle, key.round, (step,))

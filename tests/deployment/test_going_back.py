@@ -44,7 +44,7 @@ def upload(leader: Leader, r: int, state: State, cycle: int = 0) -> Request:
 
 
 def score(state: State, r: int = 1) -> Request:
-    step = Step("each", "score", {"retained": False, **state})
+    step = Step("each", "score", {**state})
     return Request(key_of(f"0/train/{r}/score/0"), "annotators", 0, r, (step,))
 
 
@@ -127,7 +127,7 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
     select = Request(
         key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 3}),)
     )
-    value: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
+    value: dict[str, Value] = {"allowed": 3}
     ask = Request(
         key_of("0/query/ask/0"), "annotators", 0, 0, (Step("each", "ask", value),)
     )

@@ -17,7 +17,6 @@ from fallow.storage.errors import StorageError
 from fallow.transport.envelope import open_reply, sign_message
 from tests.deployment.hosts import (
     ASK,
-    CLOSE,
     ROWS,
     RUN,
     SECOND,
@@ -138,7 +137,7 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
 
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
     for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
-        asked = make_request("ask", "0/query", step="0/query", cycle=0, **wrong)
+        asked = make_request("ask", "0/query", **wrong)
         assert leader.send(leader.instruction(asked)).refused
     assert leader.ledger.tasks() == []
 
@@ -262,7 +261,7 @@ def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) 
     assert len(leader.ledger.tasks()) == 3
     more = make_request("ask", "0/query", **{**ASK, "allowed": 9})
     later = leader.instruction(replace(more, key=key_of("0/query/ask/1")))
-    assert "but there are at most" in str(leader.send(later).refused)
+    assert "requests it at most 1 times" in str(leader.send(later).refused)
     assert len(leader.ledger.tasks()) == 3
 
 
@@ -270,7 +269,7 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    instruction = leader.instruction(make_request("close", "0/query", **CLOSE))
+    instruction = leader.instruction(make_request("close", "0/query"))
     first = leader.send(instruction).answer
     assert leader.send(instruction).answer == first
     assert (first["asked"], first["answered"], first["labeled"]) == (3, 3, 9)
@@ -319,14 +318,14 @@ def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
     assert leader.send(late).answer == {"asked": 3}
     leader.miss(late)
     leader.label()
-    assert leader.people("close", "0/query", **CLOSE)["labeled"] == 9
+    assert leader.people("close", "0/query")["labeled"] == 9
 
 
 def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    late = leader.instruction(make_request("close", "0/query", **CLOSE))
+    late = leader.instruction(make_request("close", "0/query"))
     assert leader.send(late).refused is None
     leader.miss(late)
     leader.round(0, leader.first_model(), 1)
@@ -341,7 +340,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    leader.people("close", "0/query", **CLOSE)
+    leader.people("close", "0/query")
     second = Leader(leader.site, run=SECOND)
     assert second.people("hello", "0/hello")["labeled"] == 9
     assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}

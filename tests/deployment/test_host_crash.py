@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fallow.core.types import Value
 from fallow.deployment.site.folder import SiteFolder
 from fallow.engine import Stacked
 from fallow.experiment.event_log import EventLog
@@ -60,10 +59,9 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
         leader = Leader(site, event_log=EventLog(site.path / "event_log.sqlite"))
         state = leader.round(0, leader.first_model())
         leader.query(state)
-        details: dict[str, Value] = {"step": "0/query", "cycle": 0}
-        leader.people("ask", "0/query", **details, allowed=3)
+        leader.people("ask", "0/query", allowed=3)
         leader.label()
-        leader.people("close", "0/query", **details)
+        leader.people("close", "0/query")
         leader.round(0, state, cycle=1)
         (site.path / "points").write_text(str(points.seen))
 

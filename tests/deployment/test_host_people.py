@@ -13,7 +13,6 @@ from fallow.core.types import Answer
 from fallow.transport.envelope import Instruction
 from tests.deployment.hosts import (
     ASK,
-    CLOSE,
     ROWS,
     RUN,
     Leader,
@@ -47,7 +46,7 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     leader.host._made.methods["initial"].query(
         leader.ask("0/initial", "initial"), {"north": 4}, {}
     )
-    answer: Answer = {"step": "0/initial", "cycle": -1, "allowed": 4}
+    answer: Answer = {"allowed": 4}
     assert leader.people("ask", "0/initial", -1, **answer) == {"asked": 4}
     assert [question.why for question in leader.ledger.tasks(-1)] == 4 * [{}]
     leader.ledger.close()
@@ -79,7 +78,7 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
     leader.people("ask", "0/query", **ASK)
     leader.label()
     before = len(leader.host._local_site().labeled)
-    after = leader.people("close", "0/query", **CLOSE)
+    after = leader.people("close", "0/query")
     assert (before, after["labeled"], after["pool"]) == (6, 9, ROWS - 9)
     values = {label.row: label.value for label in leader.ledger.store.load_labels("north")}
     assert all(value == truth(row) for row, value in values.items())
@@ -87,7 +86,7 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
 
 def test_the_memory_of_a_cycle_ends_with_it(leader: Leader) -> None:
     order_picks(leader)
-    leader.people("close", "0/query", **CLOSE)
+    leader.people("close", "0/query")
     assert leader.ledger.store.load_states("north") == {}
 
 
@@ -129,7 +128,7 @@ def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Pat
 
 
 def score(leader: Leader, **more: Any) -> Any:
-    state = {**leader.first_model(), "retained": False, **more}
+    state = {**leader.first_model(), **more}
     return leader.people("score", "0/train/0", **state)
 
 
@@ -161,14 +160,14 @@ def test_a_site_without_test_rows_says_nothing(tmp_path: Path) -> None:
 def test_a_model_that_diverged_is_refused_by_name(leader: Leader) -> None:
     state = leader.first_model()
     huge = {**state, "w": state["w"] + 1e308}
-    request = make_request("score", "0/train/0", **huge, retained=False)
+    request = make_request("score", "0/train/0", **huge)
     assert "training diverged" in str(leader.send(leader.instruction(request)).refused)
 
 
 def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed))
-    single = make_request("score", "0/train/0", **leader.first_model(), retained=False)
+    single = make_request("score", "0/train/0", **leader.first_model())
     bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))
     for request, why in (
         (single, "allows it only by sum"),

@@ -122,7 +122,7 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     late = leader.instruction(SHARE)
     leader.send(late)
     leader.miss(late)
-    assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
+    assert leader.people("ask", "0/query", allowed=0)["asked"] == 0
     assert leader.ledger.store.sum_spent() == 0.5
     leader.ledger.close()
 
@@ -232,7 +232,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     )
     assert leader.send(second).answer == {"refused": ""}
     leader.miss(second)  # it never counts
-    leader.people("score", "0/train/0", retained=True, **leader.first_model())
+    leader.people("score", "0/train/0", **leader.first_model())
     assert leader.ledger.store.load_states("north") == {}
     leader.ledger.close()
 

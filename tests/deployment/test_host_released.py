@@ -19,11 +19,11 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
     leader = Leader(folder(path, agreed))
     methods = leader.host._made.methods
     methods["initial"].query(leader.ask("0/initial", "initial"), {"north": 8}, {})
-    leader.people("ask", "0/initial", -1, step="0/initial", cycle=-1, allowed=8)
+    leader.people("ask", "0/initial", -1, allowed=8)
     for at, question in enumerate(leader.ledger.tasks(state="open")):
         value = (truth(question.row) + other.get(at, 0)) % CLASSES
         leader.ledger.answer(question.row, value, "ann")
-    answer = leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
+    answer = leader.people("close", "0/initial", -1)
     labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
     return [label.is_validation for label in labels], answer

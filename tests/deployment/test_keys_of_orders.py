@@ -59,9 +59,7 @@ def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lo
     order_picks(leader)
     before = leader.ledger.instructions.traffic()
     kept = leader.ledger.store.load_states("north").keys()
-    instruction = leader.instruction(
-        make_request("ask", "0/query", step="0/query", cycle=0, allowed=3)
-    )
+    instruction = leader.instruction(make_request("ask", "0/query", allowed=3))
     reply = send_tree(leader, {**asdict(instruction), "key": {**FIELDS, **wrong}})
     assert str(reply.refused).startswith("a message from the coordinator is invalid: ")
     assert sentence in str(reply.refused)

@@ -15,7 +15,6 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State, Value
 from tests.deployment.hosts import (
     ASK,
-    CLOSE,
     ROWS,
     RUN,
     SECOND,
@@ -59,7 +58,7 @@ def training(*steps: Step, cycle: int = 0, r: int = 0, turn: int = 0) -> Request
 def score(
     leader: Leader, model: State, r: int = 1, cycle: int = 0, turn: int = 0
 ) -> Request:
-    args: dict[str, Value] = {"retained": False, **model}
+    args: dict[str, Value] = {**model}
     key = f"{cycle}/train/{r}/score/{turn}"
     return Request(key_of(key), "annotators", cycle, r, (Step("each", "score", args),))
 
@@ -109,11 +108,11 @@ def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", "queries_per_cycle=2")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     leader.round(0, leader.first_model())
-    first: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 2}
+    first: dict[str, Value] = {"allowed": 2}
     assert "allows 1 in 0/query" in expect_refusal(
         leader, make_request("ask", "0/query", **first)
     )
-    second: dict[str, Value] = {"step": "0/query-1", "cycle": 0, "allowed": 3}
+    second: dict[str, Value] = {"allowed": 3}
     assert "allows 2 in 0/query-1" in expect_refusal(
         leader, make_request("ask", "0/query-1", **second)
     )
@@ -123,10 +122,8 @@ def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
 def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> None:
     """Otherwise each key would have a separate budget."""
     order_picks(leader)
-    for output in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
-        assert "is for step" in expect_refusal(
-            leader, make_request("ask", "0/query", **{**ASK, **output})
-        )
+    why = expect_refusal(leader, make_request("ask", "0/query", **ASK, step="1/query"))
+    assert "got an unexpected keyword argument 'step'" in why
     assert leader.ledger.tasks() == []
 
 
@@ -158,11 +155,10 @@ def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
         leader.host._made.methods["initial"].query(
             leader.ask("0/initial", "initial"), {"north": 4}, {}
         )
-        first: dict[str, Value] = {"step": "0/initial", "cycle": -1}
-        asked = leader.people("ask", "0/initial", -1, **first, allowed=4)["asked"]
+        asked = leader.people("ask", "0/initial", -1, allowed=4)["asked"]
         assert isinstance(asked, int)
         seen += asked
-        leader.people("close", "0/initial", -1, **first)
+        leader.people("close", "0/initial", -1)
         assert leader.ledger.requests.asked == 0  # no label arrived in time
         leader.ledger.close()
     assert seen == 2 * 3
@@ -188,13 +184,13 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     share = 2  # of 18 examples, as if each site had the same number
     leader.initial(share)
     leader.round(0, leader.first_model())
-    more = make_request("ask", "0/query", step="0/query", cycle=0, allowed=3)
+    more = make_request("ask", "0/query", allowed=3)
     assert (
         "requests 3 labels from site north, but the agreement allows 2"
         in expect_refusal(leader, more)
     )
     leader.query(leader.first_model(), n=share)
-    output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": share}
+    output: dict[str, Value] = {"allowed": share}
     assert leader.people("ask", "0/query", **output) == {"asked": share}
     leader.ledger.close()
 
@@ -202,7 +198,7 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
 def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> None:
     agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
     leader = Leader(folder(tmp_path, agreed))
-    output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
+    output: dict[str, Value] = {"allowed": 3 * (4 + 3) + 1}
     why = expect_refusal(leader, make_request("ask", "0/query", **output))
     assert (
         "requests 22 labels from site north, but the agreement allows 21 in 0/query" in why
@@ -458,15 +454,20 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
 
 
 def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> None:
-    agreed = agreement("strategy=entropy", "validation=0.34")
+    agreed = agreement("strategy=entropy", "validation=0.34", smallest=1)
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
-    args: dict[str, Value] = {**leader.first_model(), "retained": False}
-    request = Request(
-        key_of("0/train/0/score/0"), "annotators", 0, 0, (Step("each", "score", args),)
-    )
-    assert "has retained=False, but by the agreement it must be True" in expect_refusal(
-        leader, request
-    )
+    state = leader.first_model()
+    best = {**state, "w": torch.zeros_like(state["w"])}
+    best["w"][-1] = 1.0  # bias of the last class
+    hits = []
+    for cycle, sent in enumerate((state, best, state)):
+        instruction = leader.instruction(score(leader, sent, cycle=cycle))
+        hits.append(torch.as_tensor(leader.send(instruction).answer["class_hits"]).tolist())
+        leader.count(instruction)
+        if cycle == 1:
+            leader.ledger.store.keep("north", "best", best)
+            leader.again()
+    assert hits[2] == hits[1] != hits[0]
     leader.ledger.close()
 
 
@@ -501,17 +502,17 @@ def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
     )
     assert expect_refusal(leader, bare)
     assert "has no model to score" in expect_refusal(leader, score(leader, {}))
-    assert "has the argument 'a/b', and accepts retained" in expect_refusal(
+    assert "has the argument 'a/b', and accepts none" in expect_refusal(
         leader, score(leader, {**state, "a/b": state["w"]})
     )
 
 
 def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
     state = leader.first_model()
-    step = Step("each", "score", {"retained": False, **state})
+    step = Step("each", "score", {**state})
     request = Request(key_of("0/query/ask/0"), "annotators", 0, 0, (step,))
     assert "requests 'score', but its key is of ask" in expect_refusal(leader, request)
-    assert ROWS and CLOSE
+    assert ROWS
 
 
 def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None:

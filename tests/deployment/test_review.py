@@ -20,7 +20,6 @@ from fallow.strategies import AHFAL
 from tests.deployment.agreed import TABLE, table
 from tests.deployment.hosts import (
     ASK,
-    CLOSE,
     Leader,
     agreement,
     folder,
@@ -68,7 +67,7 @@ def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     ask = leader.instructions[-1]
-    leader.people("close", "0/query", **CLOSE)
+    leader.people("close", "0/query")
     for instruction in (
         ask,
         replace(ask, number=99),
@@ -86,7 +85,7 @@ def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
 ) -> None:
     """The site selected examples, then missed labeling and training."""
     order_picks(leader)
-    output: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
+    output: Answer = {"allowed": 3}
     assert leader.people("ask", "1/query", 1, **output) == {"asked": 0}
 
 
@@ -103,7 +102,7 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
         order_picks(leader)
         leader.people("ask", "0/query", **ASK)
         if not misses:
-            leader.people("close", "0/query", **CLOSE)  # no label arrived
+            leader.people("close", "0/query")  # no label arrived
         after.append(leader.round(0, leader.first_model(), cycle=1))
         kept.append(leader.ledger.store.load_states("north"))
         leader.ledger.close()
@@ -158,7 +157,7 @@ def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> Non
 
 def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
     order_picks(leader)
-    leader.people("close", "0/query", **CLOSE)
+    leader.people("close", "0/query")
     files = sorted(leader.site.path.glob("ledger*"))
     assert {file.name for file in files} >= {"ledger.sqlite", "ledger-backup.sqlite"}
     assert [file.name for file in files if file.stat().st_mode & 0o077] == []

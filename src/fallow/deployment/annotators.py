@@ -18,7 +18,7 @@ from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, State
-from fallow.core.values import Flag, Kind, LabelCount, Optional, Text, Whole
+from fallow.core.values import Kind, LabelCount, Optional, Whole
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
@@ -53,6 +53,7 @@ from fallow.experiment.measuring import (
 )
 from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
+from fallow.experiment.scoring import scores_retained
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
@@ -97,7 +98,8 @@ class LabelingView:
     """Data that the client functions for annotators use: one site, its ledger and its files.
 
     ``x`` (m, *shape) and ``y`` (m,) are the test examples as in the file. ``run`` selects the
-    labeling tasks. ``seal`` is the public key for peer messages to the site. ``bounds`` limit the
+    labeling tasks. ``key`` is that of the instruction, and ``cycle`` its cycle, -1 for the initial
+    labeled set. ``seal`` is the public key for peer messages to the site. ``bounds`` limit the
     labeling tasks over all runs.
     """
 
@@ -107,9 +109,16 @@ class LabelingView:
     x: Tensor
     y: Tensor
     run: str
+    key: ExchangeKey
+    cycle: int
     seal: bytes
     path: Path
     bounds: TaskLimits
+
+    @property
+    def step(self) -> str:
+        """Return the query or step of the labeling tasks, such as ``2/query``."""
+        return self.key.main.step_name
 
 
 @final
@@ -193,22 +202,12 @@ class Annotators:
     @client.each(
         "number of labeling tasks",
         returns=NewTasks(),
-        takes={
-            "step": Text(),
-            "cycle": Whole(low=-1),
-            "allowed": LabelCount(),
-            "deadline": Deadline(),
-        },
+        takes={"allowed": LabelCount(), "deadline": Deadline()},
     )
-    def ask(
-        self,
-        at: LabelingView,
-        step: str,
-        cycle: int,
-        allowed: int,
-        deadline: str | None = None,
-    ) -> Answer:
+    def ask(self, at: LabelingView, allowed: int, deadline: str | None = None) -> Answer:
         """Turn selected examples and suspicious labels into labeling tasks within the budget."""
+        step = at.step
+        cycle = at.cycle
         selected = _find_picks(at, step)
         if selected is not None:  # an example may have been withdrawn since
             taken = at.ledger.requests.find_taken_rows(at.run, cycle)
@@ -236,10 +235,12 @@ class Annotators:
     @client.each(
         lambda self: self.ended_tasks,
         returns=lambda self: EndedTasks(self.sends_agreement),
-        takes={"step": Text(), "cycle": Whole(low=-1)},
+        takes={},
     )
-    def close(self, at: LabelingView, step: str, cycle: int) -> Answer:
+    def close(self, at: LabelingView) -> Answer:
         """Turn answers into labels and delete the states of the cycle, as in a simulation."""
+        step = at.step
+        cycle = at.cycle
         config = at.agreement.config
 
         def hold(labels: list[Label]) -> list[Label]:
@@ -266,22 +267,23 @@ class Annotators:
     @client.each(
         lambda self: self.scores,
         returns=lambda self: self.returned_scores,
-        takes={"retained": Flag()},
+        takes={},
         when=lambda self: not self.secure_sum,
     )
     @client.sum(
         lambda self: f"aggregates of {self.scores}",
         returns=lambda self: self.returned_scores,
-        takes={"retained": Flag()},
+        takes={},
         when=lambda self: self.secure_sum,
     )
-    def score(self, at: LabelingView, retained: bool, **common: Tensor) -> Answer:
+    def score(self, at: LabelingView, **common: Tensor) -> Answer:
         """Return test counts of the model that the site would deploy.
 
         The shared state has ``w`` (d,), ``stats`` (s,) and further entries of the training
-        algorithm. With ``retained``, the model with the best validation score so far is evaluated.
-        All counts are 0 if there are too few examples.
+        algorithm. With validation, the model with the best validation score so far is evaluated
+        (`scores_retained`). All counts are 0 if there are too few examples.
         """
+        retained = scores_retained(at.agreement.config, at.site.parts.methods, at.key.round)
         outputs = self._outputs(at, _find_used(at, common, retained))
         least = at.agreement.smallest
         has_metrics = bool(at.agreement.config.metrics)

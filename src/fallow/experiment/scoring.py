@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from fallow.core.disclosure import payload
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.methods import FinalTraining
+from fallow.core.methods import FinalTraining, Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate, measure_training_loss, score_of_majority
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.steps import cohort_of, describe_collaboration
+from fallow.settings.config import ExperimentConfig
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Chosen, Evaluation, Scores
@@ -70,9 +71,8 @@ def describe_round(
     ``post_agg`` (global).  With a collaboration graph, the evaluation has senders and receivers.
     """
     is_last = r == simulation.config.rounds - 1
-    methods = simulation.methods
-    ends = isinstance(methods["training"], FinalTraining) or "head" in methods
-    is_retained = simulation.config.validation > 0 and not (ends and is_last)
+    ends = _has_final_step(simulation.methods)
+    is_retained = scores_retained(simulation.config, simulation.methods, r)
     measured = scores(is_retained)
     point = "post_agg"
     if is_retained:
@@ -90,6 +90,16 @@ def describe_round(
         **describe_choice(state, simulation.layout),
         **collaboration,  # type: ignore[typeddict-item]  # mypy: it could have more keys
     }
+
+
+def scores_retained(config: ExperimentConfig, methods: Methods, r: int) -> bool:
+    """Return whether round ``r`` scores the models with the best validation score."""
+    is_final = r == config.rounds - 1 and _has_final_step(methods)
+    return config.validation > 0 and not is_final
+
+
+def _has_final_step(methods: Methods) -> bool:
+    return isinstance(methods["training"], FinalTraining) or "head" in methods
 
 
 def describe_choice(state: State, layout: Layout) -> Chosen:

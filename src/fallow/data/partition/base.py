@@ -42,16 +42,6 @@ class Partition(Protocol):
         ...
 
 
-def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
-    """Raise ValueError unless every site can have an example."""
-    if sites < 1:
-        raise ValueError(f"{sites} sites are requested; use at least 1")
-    if len(y) < sites:
-        raise ValueError(
-            f"{len(y)} examples cannot be distributed over {sites} sites; use fewer sites"
-        )
-
-
 def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
     """Return class id -> positions of its examples, for every non-empty class, in order of the id.
 

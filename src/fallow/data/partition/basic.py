@@ -12,7 +12,6 @@ import numpy.typing as npt
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     IntArray,
-    check_sites,
     class_rows,
     deal_class,
     finish_parts,
@@ -39,7 +38,6 @@ class IID:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        check_sites(y, sites)
         return finish_parts(np.array_split(rng.permutation(len(y)), sites), "IID")
 
 

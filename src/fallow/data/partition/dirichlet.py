@@ -17,7 +17,6 @@ from fallow.core.limits import PositiveFinite, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     IntArray,
-    check_sites,
     class_rows,
     cut_by_share,
     deal,
@@ -196,7 +195,6 @@ class ExactDirichlet:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        check_sites(y, sites)
         sizes = np.ones(sites)
         if self.sizes is not None:
             sizes = np.array(self.sizes, dtype=np.float64)
@@ -235,7 +233,6 @@ def cut_classes(
 
     cap: a site with n / N examples or more gets none of later classes.  rule: the name in errors.
     """
-    check_sites(y, sites)
     if sites * min_size > len(y):
         raise ValueError(
             f"{len(y)} rows cannot give {sites} sites {min_size} rows each; lower "

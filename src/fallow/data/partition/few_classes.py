@@ -20,7 +20,6 @@ from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     FloatArray,
     IntArray,
-    check_sites,
     class_rows,
     cut_by_share,
     deal,
@@ -76,7 +75,6 @@ class Patho:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        check_sites(y, sites)
         rows = class_rows(y, "Patho")
         _check_holders("Patho", self.classes, sites, len(rows))
         holds = self._holders(sites, len(rows), rng)
@@ -162,7 +160,6 @@ class Shards:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        check_sites(y, sites)
         rows = class_rows(y, "Shards")
         _check_holders("Shards", self.classes, sites, len(rows))
         places, extra = divmod(sites * self.classes, len(rows))
@@ -235,7 +232,6 @@ class ClassWindows:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        check_sites(y, sites)
         rows = list(class_rows(y, "ClassWindows").values())
         _check_holders("ClassWindows", self.classes, sites, len(rows))
         sizes = rng.lognormal(self.mu, self.sigma, sites) + self.least

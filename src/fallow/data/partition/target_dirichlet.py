@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fallow.core.limits import PositiveFinite, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
-from fallow.data.partition.base import IntArray, check_sites
+from fallow.data.partition.base import IntArray
 from fallow.data.partition.dirichlet import cut_classes
 
 Binning = Literal["quantile", "equal-width"]
@@ -73,7 +73,6 @@ class TargetDirichlet:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        check_sites(y, sites)
         bins = self.bins or sites
         return cut_classes(
             target_bins(y, bins, self.binning),

@@ -304,9 +304,7 @@ class RemoteEnvironment:
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
         ask = self._ask(replace(step, step="close"), cycle, shown)
-        closed = ask.each(
-            self.methods["annotators"].close, step=step.step_name, cycle=cycle
-        )
+        closed = ask.each(self.methods["annotators"].close)
         labels = self.labels
         annotators: dict[SiteId, Answer] = {}
         for site, answer in closed.items():
@@ -333,10 +331,7 @@ class RemoteEnvironment:
         }
         ask = self._ask(replace(step, step="ask"), cycle, shown)
         deadline = self.label_wait.deadline(step)
-        name = step.step_name
-        answers = ask.each(
-            self.methods["annotators"].ask, to=to, step=name, cycle=cycle, deadline=deadline
-        )
+        answers = ask.each(self.methods["annotators"].ask, to=to, deadline=deadline)
         asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
         revoked = load_revocations(self.event_log)
@@ -402,12 +397,11 @@ class RemoteEnvironment:
     ) -> Evaluation:
         """Return the scores on the sites' test examples. Sites with few of them do not report."""
 
-        def compute(retained: bool) -> Scores:
+        def compute(retained: bool) -> Scores:  # which sites derive from the round
             key = ExchangeKey("train", "score", cycle=cycle, round=r)
             masking = self.masking
             ask = self._ask(key, cycle, shown, masking)
-            args: Tree = {"retained": retained}
-            args |= select_sent(self.methods, state)
+            args: Tree = dict(select_sent(self.methods, state))
             unit: float | None = None
             if not self.classes:
                 unit = self.variance or 1.0

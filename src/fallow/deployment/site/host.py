@@ -244,7 +244,7 @@ class Host:
     def _handle_in_order(self, instruction: Instruction) -> Answer:
         if instruction.purpose == "progress":
             self._find_counted(instruction)
-            return self._annotators.progress(self._labeling_view(instruction.run))
+            return self._annotators.progress(self._labeling_view(instruction, cycle=0))
         position = self._limits.schedule.find_position(instruction.key)
         request: Request | None = None
         to: dict[SiteId, bytes] = {}
@@ -424,7 +424,7 @@ class Host:
             transaction = self._ledger.transaction()
         with transaction:
             if is_labeling:
-                answer = self._run_labeling_function(instruction, request)
+                answer = self._run_labeling_function(instruction, request, position)
             else:
                 answer = self._run_client_function(request, position)
             if request.steps[-1].kind == "relay":
@@ -519,7 +519,9 @@ class Host:
             site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
         return answers[site.id]
 
-    def _run_labeling_function(self, instruction: Instruction, request: Request) -> Answer:
+    def _run_labeling_function(
+        self, instruction: Instruction, request: Request, position: InstructionPosition
+    ) -> Answer:
         """Run client functions of `Annotators`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
         site = self._local_site(request)
@@ -528,7 +530,8 @@ class Host:
         if step.function == "score":
             site.guard.check(step)
         function = site_function(self._annotators, step.function)
-        answer = cast(Answer, function(self._labeling_view(instruction.run), **step.args))
+        view = self._labeling_view(instruction, position.cycle)
+        answer = cast(Answer, function(view, **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
         if step.kind == "sum":
@@ -564,7 +567,7 @@ class Host:
         draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
         return replace(self._parts, secret=int.from_bytes(draws.digest()))
 
-    def _labeling_view(self, run: str) -> LabelingView:
+    def _labeling_view(self, instruction: Instruction, cycle: int) -> LabelingView:
         x, y = self._tests
         return LabelingView(
             site=self._local_site(),
@@ -572,7 +575,9 @@ class Host:
             agreement=self._agreement,
             x=x,
             y=y,
-            run=run,
+            run=instruction.run,
+            key=instruction.key,
+            cycle=cycle,
             seal=self._folder.keys.seal_public,
             path=self._folder.path,
             bounds=self._task_limits(),

@@ -21,7 +21,6 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.fit_declarations import LOCAL
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import (
-    FinalTraining,
     Method,
     declared_state,
     methods_by_owner,
@@ -369,15 +368,6 @@ class SiteLimits:
                 f"instruction {request.key} requests {step.function!r}, but its key is "
                 f"of {position.key.step}"
             )
-        if position.key.step in ("ask", "close"):
-            name = step.args.get("step")
-            cycle = step.args.get("cycle")
-            if (name, cycle) != (position.step, position.cycle):
-                raise Refusal(
-                    f"instruction {request.key} is for step {name!r:.80} of cycle "
-                    f"{cycle!r:.40}, but its key is for {position.step!r} of cycle "
-                    f"{position.cycle}"
-                )
         if position.key.step == "ask":
             for n in self._find_label_counts(request.owner, step):
                 return self._check_asked(request.key, n, position, pool)
@@ -419,16 +409,6 @@ class SiteLimits:
         args: Mapping[str, Value],
         position: InstructionPosition,
     ) -> InstructionNotes:
-        config = self.agreement.config
-        is_last = position.key.round == config.rounds - 1
-        methods = self.made.methods
-        ends = isinstance(methods["training"], FinalTraining) or "head" in methods
-        is_retained = config.validation > 0 and not (ends and is_last)
-        if args.get("retained") is not is_retained:
-            raise Refusal(
-                f"instruction {key} has retained={args.get('retained')!r:.40}, but "
-                f"by the agreement it must be {is_retained}"
-            )
         parts = self._check_whole(key, args)
         if not parts:
             raise Refusal(f"instruction {key} has no model to score")
