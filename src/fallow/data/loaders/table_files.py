@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import lzma
 import math
 import warnings
@@ -134,18 +135,27 @@ def _read_text(path: Path, is_text: IsText, notify: ReportBytes) -> ReadTable:
         numeric -= mistaken  # columns with texts among numbers are read again, as text
 
 
-def _read_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
+def _read_lines(
+    path: Path, dialect: Dialect, notify: ReportBytes = ignore_bytes
+) -> Iterator[list[str]]:
     """Yield the rows of a file, header first, without blank lines."""
+    total = path.stat().st_size
     with (
         explain_errors(
             f"{path.name} is not a CSV file: ", of=(UnicodeDecodeError, csv.Error)
         ),
-        path.open(newline="", encoding=dialect.encoding) as file,
+        path.open("rb") as raw,
+        io.TextIOWrapper(raw, encoding=dialect.encoding, newline="") as file,
     ):
         reader = csv.reader(
             file, strict=True, delimiter=dialect.separator, quotechar=dialect.quote
         )
-        yield from (row for row in reader if row)
+        for row in reader:
+            if reader.line_num % CHUNK == 0:
+                notify(min(raw.tell(), total), total)
+            if row:
+                yield row
+    notify(total, total)
 
 
 def _read_header(path: Path, dialect: Dialect) -> list[str]:
@@ -219,12 +229,8 @@ def _read_by_lines(
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
     mistaken: set[str] = set()
     known: dict[str, str] = {}  # equal texts share memory
-    total = path.stat().st_size
-    done = 0
-    for first, rows in _read_chunks(path, dialect):
+    for first, rows in _read_chunks(path, dialect, notify):
         _check_widths(path, names, rows, first)
-        done += sum(len(cell) + 1 for row in rows for cell in row)  # its separator
-        notify(min(done, total), total)
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
             if name not in numeric:
                 result = [cell.strip() for cell in column]
@@ -235,7 +241,6 @@ def _read_by_lines(
                     mistaken.add(name)
                 else:
                     blocks[name].append(numbers)
-    notify(total, total)
     columns: dict[str, ColumnCells] = {}
     for name in names:
         if name in numeric:
@@ -245,9 +250,11 @@ def _read_by_lines(
     return columns, mistaken
 
 
-def _read_chunks(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[list[str]]]]:
+def _read_chunks(
+    path: Path, dialect: Dialect, notify: ReportBytes
+) -> Iterator[tuple[int, list[list[str]]]]:
     """Yield blocks of rows, with the number of the first row, from 1."""
-    rows = _read_lines(path, dialect)
+    rows = _read_lines(path, dialect, notify)
     next(rows, None)  # the header
     first = 1
     chunk: list[list[str]] = []
@@ -289,7 +296,7 @@ def _parse_numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
 def _parse_at_once(column: Sequence[str]) -> npt.NDArray[np.float64] | None:
     """Return the numbers of a column without empty cells, which is fast; None otherwise."""
     try:
-        return np.array(column, dtype=object).astype(np.float64)
+        return np.fromiter(map(float, column), np.float64, len(column))
     except ValueError:
         return None
 
