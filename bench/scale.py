@@ -349,9 +349,9 @@ def measure_site(folder: str, rows: int) -> Line:
     method = ClosedForm()
     try:
         began = time.process_time()
-        answer = method.totals(view)
+        reply = method.totals(view)
         totals_done = time.process_time()
-        total = read_totals({name: torch.as_tensor(part) for name, part in answer.items()})
+        total = read_totals({name: torch.as_tensor(part) for name, part in reply.items()})
         path_of_heads = decompose(total.totals)
         solved = time.process_time()
         lost = method.left_out(view, **path_of_heads._asdict())

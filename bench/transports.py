@@ -182,9 +182,9 @@ def time_exchange(transport: Asked, sites: Sequence[str], number: int, size: int
     """Return the seconds until all sites have replied."""
     message = number.to_bytes(4, "big") * (size // 4)
     began = time.perf_counter()
-    answers = transport.ask(dict.fromkeys(sites, message), START)
+    replies = transport.ask(dict.fromkeys(sites, message), START)
     seconds = time.perf_counter() - began
-    assert all(answer.endswith(message) for answer in answers.values())
+    assert all(reply.endswith(message) for reply in replies.values())
     return seconds
 
 

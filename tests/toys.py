@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import SelectedExamples, View
 from fallow.engine import Fitted, Job, Loop
 from fallow.report.blocks import Blocks, Paragraph
@@ -74,7 +74,7 @@ class Halved:
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum(self.upload), state)
 
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view, "local", "average")
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

@@ -141,9 +141,9 @@ def test_a_coordinator_takes_a_valid_reply_and_no_hostile_one(name: str) -> None
     assert item.returns is not None
     request = ask_for(item)
     assert make_check(item).check("a", request, valid_reply(item.returns, SIZES))
-    for fault, answer in list_hostile(item):
+    for fault, reply in list_hostile(item):
         try:
-            make_check(item).check("a", request, answer)
+            make_check(item).check("a", request, reply)
         except ValueError as error:
             assert "\n" not in str(error)
             continue

@@ -14,7 +14,7 @@ from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
 from fallow.experiment.evaluation_set import EvaluationSet
-from fallow.sites.replies import answer_step
+from fallow.sites.replies import reply_to_step
 from fallow.strategies import FALE, Entropy
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
 from fallow.training.personal import DPFL, Ditto, FedProxFT
@@ -74,7 +74,7 @@ def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
             sent = order(function, kind)
             why = f"{function!r} by {kind}: the contract of .* allows it only by"
             with pytest.raises(ValueError, match=f"site a does not answer {why}"):
-                answer_step(site, sent.steps[0], sent)
+                reply_to_step(site, sent.steps[0], sent)
             if kind != "fit":
                 with pytest.raises(
                     ValueError, match=f"instruction 0/query/0 requests {why}"

@@ -44,7 +44,6 @@ CHECKED = {
 """Words of the protocol in `CHECKS`, and what they mean there."""
 WORDS = {
     **CHECKED,
-    "answers": "setting of an agreement: annotations of each example",
     "body": "content of an instruction and of an HTTP message",
     "changed": "what the labeling page says of an answer that replaced another",
     "classes": "classes of the agreed schema",
@@ -58,7 +57,7 @@ WORDS = {
     "low": "smallest value of a column",
     "n": "number of things in a translated text",
     "one": "column of a table of the ledger",
-    "order": "instruction in an HTTP header",
+    "order": "sequence of the languages in the table of translations",
     "pool": "unlabeled examples of a site (`Annotators`)",
     "purpose": "of an instruction: request, delivery or progress",
     "sure": "field of a form of the labeling page",

@@ -21,7 +21,7 @@ from fallow.core.build import names
 from fallow.core.client import declared, find_fault, find_wrong_argument
 from fallow.core.messages import Request, Step
 from fallow.core.methods import site_function
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import SenderFacts, resolve_dims
 from fallow.core.view import Release
 from fallow.settings.classes import classes_of
@@ -31,8 +31,8 @@ from fallow.training import personal
 
 LABELS = frozenset(
     {
-        *("labels", "weights", "counts", "chances", "answers", "validation_labels"),
-        "labeled_places",
+        *("labels", "weights", "counts", "chances", "labels_at", "validation_labels"),
+        "labeled_positions",
     }
 )
 OF_ROWS = frozenset({"rows", "blocks", "logits", "embed"})
@@ -128,21 +128,21 @@ def noting() -> Iterator[Noted]:
 
         return run
 
-    answer_step = replies.answer_step
+    reply_to_step = replies.reply_to_step
 
-    def check(site: LocalSite, step: Step, request: Request) -> Answer:
-        answer = answer_step(site, step, request)
-        noted.faults.extend(list_faults(site, step, request, answer))
-        return answer
+    def check(site: LocalSite, step: Step, request: Request) -> Values:
+        reply = reply_to_step(site, step, request)
+        noted.faults.extend(list_faults(site, step, request, reply))
+        return reply
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replies, "site_function", recording)
-        patch.setattr("fallow.sites.in_process.answer_step", check)
+        patch.setattr("fallow.sites.in_process.reply_to_step", check)
         yield noted
 
 
 def list_faults(
-    site: LocalSite, step: Step, request: Request, answer: Answer
+    site: LocalSite, step: Step, request: Request, reply: Values
 ) -> Iterator[str]:
     """Yield the deviations of an instruction and its reply from the declaration."""
     method = site.method(request.owner)
@@ -163,7 +163,7 @@ def list_faults(
     if declaration.takes is not None:
         why = find_wrong_argument(declaration.takes, step.args, known)
     if why is None and declaration.returns is not None and step.kind in ("sum", "each"):
-        why = find_fault(declaration.returns, answer, known)
+        why = find_fault(declaration.returns, reply, known)
     if why is not None:
         yield f"{type(method).__name__}.{step.function}: {why}"
 

@@ -12,7 +12,7 @@ import torch
 from fallow.contrib import Chooser, Coverage, Fisher, Prices
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.view import View
 from fallow.sites.in_process import InProcessChannel
 from fallow.storage.packing import pack
@@ -303,7 +303,7 @@ class Recording:
 
     channel: SerializingChannel | InProcessChannel
     requests: list[Request]
-    answers: list[Answer]
+    replies: list[Values]
     up: bytes = b""
     down: bytes = b""
 
@@ -314,8 +314,8 @@ class Recording:
     def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
         done = self.channel.exchange(requests, routes)
         self.requests += requests.values()
-        self.answers += done.answers.values()
-        self.up += b"".join(map(pack, done.answers.values()))
+        self.replies += done.replies.values()
+        self.up += b"".join(map(pack, done.replies.values()))
         self.down += b"".join(map(pack_request, requests.values()))
         return done
 
@@ -359,7 +359,7 @@ class Leaky:
         ask.each(self.select)
         return memo
 
-    def select(self, view: View) -> Answer:
+    def select(self, view: View) -> Values:
         return {"row": view.rows()[3]}
 
 
@@ -369,8 +369,8 @@ def test_a_row_that_leaves_is_found() -> None:
     assert leaks(federation, recording) == ["a", "b", "c"]
 
 
-def shapes(answer: Answer) -> Shapes:
-    numbers = {k: torch.tensor(0) if isinstance(v, str) else v for k, v in answer.items()}
+def shapes(reply: Values) -> Shapes:
+    numbers = {k: torch.tensor(0) if isinstance(v, str) else v for k, v in reply.items()}
     return {name: tuple(torch.as_tensor(value).shape) for name, value in numbers.items()}
 
 
@@ -381,7 +381,7 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
     federation, recording = recorded(strategy, tables(classes=CLASSES))
     federation.query(3)
     expected = listed(strategy)
-    up = [shapes(answer) for answer in recording.answers]
+    up = [shapes(reply) for reply in recording.replies]
     steps = [step for request in recording.requests for step in request.steps]
     down = [shapes(step.args) for step in steps if step.kind != "fit"]
     fits = [shapes(step.args) for step in steps if step.kind == "fit"]

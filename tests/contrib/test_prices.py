@@ -92,7 +92,7 @@ def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
         def exchange(self, requests, routes=None):  # type: ignore[no-untyped-def]
             done = self.channel.exchange(requests, routes)
             if requests["a"].steps[-1].function == "demand":
-                done.answers["b"]["counts"] = torch.tensor([9.0, 0.0, 0.0]).double()
+                done.replies["b"]["counts"] = torch.tensor([9.0, 0.0, 0.0]).double()
             return done
 
     federation = simulation(tables(), Prices())

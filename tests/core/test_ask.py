@@ -20,7 +20,7 @@ from fallow.core.messages import ExchangeEntry, Masked, Request, Step
 from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import Real
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.engine import Loop, row_loss
@@ -48,28 +48,28 @@ class Toy:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         return memo
 
-    def share(self, view: View, scale: float = 1.0) -> Answer:
+    def share(self, view: View, scale: float = 1.0) -> Values:
         return {"x": view.rows("pool").sum(0) * scale, "one": 1.0}
 
-    def secret(self, view: View) -> Answer:
+    def secret(self, view: View) -> Values:
         return {"s": torch.tensor([float(view.pool)]), "t": torch.ones(2)}
 
-    def bad(self, view: View) -> Answer:
+    def bad(self, view: View) -> Values:
         return {"x": torch.tensor(float("nan")) if view.site == "b" else torch.tensor(1.0)}
 
-    def wide(self, view: View) -> Answer:
+    def wide(self, view: View) -> Values:
         return {"x": torch.ones(2 if view.site == "b" else 1)}
 
     def pick(self, view: View, n: int) -> SelectedExamples:
         return SelectedExamples(torch.arange(n))
 
-    def model(self, view: View) -> Answer:
+    def model(self, view: View) -> Values:
         return {"w": view.rows("pool")[0]}
 
     def people(self, view: View) -> Release:
         return Release(torch.tensor([1.0, 2.0]), 2.0, lambda c: {"share": c / c.sum()})
 
-    def hidden(self, view: View) -> Answer:
+    def hidden(self, view: View) -> Values:
         return {"rows": view.rows("pool")}
 
 
@@ -163,10 +163,10 @@ def test_a_keep_answer_holds_nothing_but_a_count() -> None:
     book = NoteStore()
     ask, _sites, _ = door(event_log=book)
     sent = ask.channel.exchange(ask._requests([], ask.key, None))
-    assert sent.answers == {}
+    assert sent.replies == {}
     ask.keep(TOY.secret)
     (_, entry) = book.pages[ExchangeKey("query", "query")]
-    assert all(set(a) == {"count"} for a in entry["answers"].values())
+    assert all(set(a) == {"count"} for a in entry["replies"].values())
 
 
 @pytest.mark.parametrize("runtime", [InProcessChannel, SerializingChannel])
@@ -213,8 +213,8 @@ def test_picks_are_rows_of_the_site_and_only_through_keep() -> None:
 
 
 def test_counts_of_people_leave_after_post() -> None:
-    answers = door()[0].each(TOY.people)
-    assert torch.as_tensor(answers["a"]["share"]).tolist() == pytest.approx([1 / 3, 2 / 3])
+    replies = door()[0].each(TOY.people)
+    assert torch.as_tensor(replies["a"]["share"]).tolist() == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_a_verb_that_the_contract_does_not_name_does_not_run() -> None:
@@ -231,10 +231,10 @@ class Sums:
     contract: ClassVar[Contract] = Contract("Sums", "-", 2024)
 
     @client.sum("what share tells", returns={"x": Real()}, takes={})
-    def share(self, view: View) -> Answer:
+    def share(self, view: View) -> Values:
         return {"x": 1.0}
 
-    def other(self, view: View) -> Answer:
+    def other(self, view: View) -> Values:
         return {"x": 1.0}
 
     again = share

@@ -23,7 +23,7 @@ def turn(simulation: Federation, site: str, change: Change) -> None:
         if reply.refused is not None:
             return sign_message(keys.sign, reply)
         return sign_message(
-            keys.sign, replace(reply, answer=change(str(reply.key), dict(reply.answer)))
+            keys.sign, replace(reply, body=change(str(reply.key), dict(reply.body)))
         )
 
     simulation.transport.alive[site] = handle

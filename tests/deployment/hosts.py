@@ -14,7 +14,7 @@ from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Delivered, Request, Step
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.core.types import Answer, SiteId, State, Value
+from fallow.core.types import SiteId, State, Value, Values
 from fallow.deployment.agreement import Agreement, at_sites
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Column, Schema
@@ -160,7 +160,7 @@ class Leader:
         if reply.refused:
             raise RuntimeError(reply.refused)
         self.count(instruction)
-        return Delivered({self.site.name: reply.answer}, 0, 0)
+        return Delivered({self.site.name: reply.body}, 0, 0)
 
     def ask(self, key: str, owner: str, cycle: int = 0, **more: Any) -> Ask:
         return Ask(self, self.event_log, Disclosure(), step_of(key), owner, cycle, **more)
@@ -169,7 +169,7 @@ class Leader:
 
     def people(
         self, function_name: str, key: str, cycle: int = 0, /, **args: Value
-    ) -> Answer:
+    ) -> Values:
         ask = self.ask(key_of_people(key, function_name), "annotators", cycle)
         function = getattr(self.host._annotators, function_name)
         return ask.each(function, None, **args)[self.site.name]

@@ -22,7 +22,7 @@ from fallow.core.contract import Contract
 from fallow.core.events import Event
 from fallow.core.exchange_key import read_key
 from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import Real
 from fallow.core.view import SelectedExamples, View
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
@@ -305,9 +305,7 @@ def found_in(
     """Return the planted values found in these bytes, and the places in the replies
     ``messages`` with the direction of a row, (d,), or of a list of labels, (n,)."""
     names = [repr(needle) for needle in hidden_in(blob, rows)]
-    sent = [
-        (tree["key"], tensor) for tree in messages for tensor in tensors(tree["answer"])
-    ]
+    sent = [(tree["key"], tensor) for tree in messages for tensor in tensors(tree["body"])]
     for what, vectors in (("row", rows), ("labels", labels)):
         names += [
             f"{what} in {tuple(tensor.shape)} of {read_key(key)}"
@@ -341,7 +339,7 @@ class Leaky:
             "seen": Real("examples" if self.what == "labels" else ("examples", "columns"))
         },
     )
-    def peek(self, view: View) -> Answer:
+    def peek(self, view: View) -> Values:
         if self.what == "labels":
             return {"seen": 0.25 * view.labels + 3}
         seen = -0.1 * view.rows("labeled")
@@ -365,7 +363,7 @@ import torch
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Real
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import Budget, Memo, label_counts, selects

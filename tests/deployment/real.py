@@ -122,7 +122,7 @@ class Real:
             return {}
         return result
 
-    def until_answered(self, key: str, site: str, seconds: float) -> None:
+    def until_replied(self, key: str, site: str, seconds: float) -> None:
         """Wait until a site has answered an exchange whose key starts with this prefix."""
         try:
             wait_until(lambda: f"replied to {key}" in self.text(site), seconds, key)

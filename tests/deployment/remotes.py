@@ -11,7 +11,7 @@ from fallow.core.ask import Ask
 from fallow.core.events import Event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import methods_by_owner
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import SenderFacts, resolve_dims
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.engine import Loop, row_loss
@@ -44,7 +44,7 @@ from tests.keys import step_of
 from tests.simulations import Simulation, Tables, simulation, tables
 
 STUDY, RUN = "study", "run"
-Change = Callable[[Instruction, Answer], Answer]
+Change = Callable[[Instruction, Values], Values]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Signing:
     secret: bytes = field(default_factory=new_signing_key)
     sealing: bytes = field(default_factory=new_secret)
     change: Change | None = None
-    sent: dict[str, Answer] = field(default_factory=dict)
+    sent: dict[str, Values] = field(default_factory=dict)
 
     @property
     def seal_key(self) -> SealKey:
@@ -87,7 +87,7 @@ class Signing:
         answer = self.change(instruction, answer) if self.change else answer
         return sign_message(self.secret, Reply(instruction.run, self.site.id, key, answer))
 
-    def answer(self, instruction: Instruction) -> Answer:
+    def answer(self, instruction: Instruction) -> Values:
         site = self.site
         parts = self.site.parts
         if instruction.purpose == "progress":

@@ -259,9 +259,7 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     assert line.lower().startswith(f"{what} proceeds without davos since")
     if what == "round 2 of cycle 0":
         keys = [
-            event
-            for event in simulation.list_events("answered")
-            if "/1/0~1" in event["key"]
+            event for event in simulation.list_events("replied") if "/1/0~1" in event["key"]
         ]
         assert {event["site"] for event in keys} == {"basel", "chur"}
     if begin == "round":
@@ -336,8 +334,6 @@ def test_a_site_without_which_a_cycle_was_closed_takes_part_in_the_next(
             simulation.transport.down = set()
 
     assert simulation.program(notify).go()
-    of_davos = [
-        e["key"] for e in simulation.list_events("answered") if e["site"] == "davos"
-    ]
+    of_davos = [e["key"] for e in simulation.list_events("replied") if e["site"] == "davos"]
     assert "0/query/close/0" not in of_davos
     assert [key for key in of_davos if key.startswith("1/train")]

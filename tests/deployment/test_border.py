@@ -13,7 +13,7 @@ from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.messages import Masked, Request, Step
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import resolve_dims
 from fallow.models.networks import ResNet8
 from fallow.privacy.secure_sum import CHECK
@@ -203,8 +203,8 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
 
 
 def test_most_sites_say_which_form_is_the_usual_one() -> None:
-    usual: Answer = {"x": W}
-    short: Answer = {"x": W[:1]}
+    usual: Values = {"x": W}
+    short: Values = {"x": W[:1]}
     assert find_inconsistent({}) == find_inconsistent({"a": usual, "b": dict(usual)}) == {}
     assert find_inconsistent({"a": short, "b": usual, "c": usual}).keys() == {"a"}
     # if two forms are equally frequent, the form of the first site is used

@@ -103,7 +103,7 @@ def listen(simulation: Federation) -> dict[str, dict[str, Any]]:
         def handle(blob: bytes) -> bytes | None:
             sent = honest(blob)
             reply = open_reply(simulation.sites[site].keys.verify, sent or b"", site)
-            messages.setdefault(str(reply.key), {})[site] = reply.answer
+            messages.setdefault(str(reply.key), {})[site] = reply.body
             return sent
 
         return handle
@@ -193,6 +193,6 @@ def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
     known = simulation.ledgers["chur"].store.load_states("chur")["features"]
     expected = (x - known["mean"]) / known["std"]
     torch.testing.assert_close(shown, expected.double(), rtol=0, atol=1e-4)
-    difference = sign * (after["answers"] - before["answers"])
+    difference = sign * (after["targets"] - before["targets"])
     assert int(difference.argmax()) == int(simulation.truth("chur", row))
     simulation.close()

@@ -15,7 +15,7 @@ from fallow.core.client import find_fault
 from fallow.core.composites import Cells as CellTotals
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import SenderFacts
 from fallow.deployment.agreement import Timeouts
 from fallow.deployment.annotators import MODEL
@@ -390,7 +390,7 @@ def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
     instruction = leader.instruction(Request(key_of(f"{key}/0"), owner, 0, 0, (sums,)))
     reply = leader.send(instruction)
     assert reply.refused is None
-    assert set(reply.answer) == {"rows", "columns", "observed"}
+    assert set(reply.body) == {"rows", "columns", "observed"}
     leader.count(instruction)
     again = send(leader, f"{key}/1", owner, sums)
     assert "requests it at most 1 times" in str(again.refused)
@@ -405,16 +405,16 @@ def test_a_site_takes_nothing_else_for_what_fills_its_cells(leader: Leader) -> N
         {"mean": torch.zeros(5), "std": torch.ones(5)} if function == "features" else {}
     )
     for bad in (torch.zeros(4), torch.tensor(1.0), 3.0):
-        args: Answer = {**numbers, "fill": bad}
+        args: Values = {**numbers, "fill": bad}
         reply = send(leader, f"{key}/0", owner, Step("keep", function, args))
         assert "did not receive the imputed values of its 5" in str(reply.refused)
-    good: Answer = {**numbers, "fill": torch.zeros(5)}
+    good: Values = {**numbers, "fill": torch.zeros(5)}
     assert send(leader, f"{key}/0", owner, Step("keep", function, good)).refused is None
 
 
 def test_units_come_with_what_fills_cells(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreement("strategy=entropy", schema=FIVE)))
-    units: Answer = {"mean": torch.zeros(5), "std": torch.ones(5)}
+    units: Values = {"mean": torch.zeros(5), "std": torch.ones(5)}
     reply = send(leader, "0/initial/features/0", "scaling", Step("keep", "features", units))
     assert "did not receive the imputed" in str(reply.refused)
     leader.ledger.close()
@@ -425,7 +425,7 @@ def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
     key = "0/initial/features/0"
     reply = send(plain, key, "scaling", Step("sum", "cells", {}))
     assert "'cells'" in str(reply.refused)
-    units: Answer = {"mean": torch.zeros(4), "std": torch.ones(4), "fill": torch.zeros(4)}
+    units: Values = {"mean": torch.zeros(4), "std": torch.ones(4), "fill": torch.zeros(4)}
     reply = send(plain, key, "scaling", Step("keep", "features", units))
     assert "the agreement permits no empty cells here" in str(reply.refused)
     reply = send(plain, "0/initial/cells/0", "filling", Step("sum", "cells", {}))
@@ -436,7 +436,7 @@ def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
 def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     settings = ("strategy=entropy", "encoder=fourier:features=8")
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
-    value: Answer = {
+    value: Values = {
         "digest": encoder_digest(Fourier(features=8)),
         "length": round_digits(torch.tensor(2.5).sqrt()),  # of five standardized columns
         "center": torch.zeros(5),

@@ -18,7 +18,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.names import NamePolicy, distribution_digest
 from fallow.core.refusal import Refusal
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.building import build_study
@@ -227,7 +227,7 @@ def test_totals_are_told_once(leader: Leader) -> None:
     )
     reply = leader.send(instruction)
     assert reply.refused is None
-    assert set(reply.answer) == {"rows", "columns", "squares"}
+    assert set(reply.body) == {"rows", "columns", "squares"}
     leader.count(instruction)
     refused = asked(leader, "0/initial/encoder/1", "encoder", sums)
     assert refused is not None
@@ -258,7 +258,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreed))
     output = {line[1]: line[2] for line in list_disclosures(leader.site)}
     assert "for each candidate of the encoder" in output["products"]
-    value: Answer = {"digest": "0" * 32}
+    value: Values = {"digest": "0" * 32}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
@@ -267,7 +267,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
 
 
 def test_a_study_whose_fields_are_given_has_no_choice_by_labels(leader: Leader) -> None:
-    value: Answer = {"digest": encoder_digest(Fourier(features=8))}
+    value: Values = {"digest": encoder_digest(Fourier(features=8))}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/tuned/encode/0", "encoding", step)
     assert refused is not None
@@ -275,7 +275,7 @@ def test_a_study_whose_fields_are_given_has_no_choice_by_labels(leader: Leader) 
 
 
 def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
-    units: Answer = {"mean": torch.zeros(8), "std": torch.ones(8)}
+    units: Values = {"mean": torch.zeros(8), "std": torch.ones(8)}
     step = Step("keep", "features", units)
     assert asked(leader, "0/initial/features/0", "scaling", step) is None
     refused = asked(leader, "0/initial/encoder/0", "encoder", Step("sum", "moments", {}))
@@ -292,17 +292,17 @@ def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
     ],
 )
 def test_a_site_takes_nothing_that_it_cannot_encode_by(
-    leader: Leader, change: Answer, words: str
+    leader: Leader, change: Values, words: str
 ) -> None:
     encoder = Fourier(features=8)
-    args: Answer = {
+    args: Values = {
         "digest": encoder_digest(encoder),
         "length": torch.tensor(LENGTH),
         "center": torch.zeros(4),
         "spread": torch.ones(4),
         **change,
     }
-    arguments: Answer = {name: value for name, value in args.items() if value is not None}
+    arguments: Values = {name: value for name, value in args.items() if value is not None}
     refused = asked(
         leader, "0/initial/encode/0", "encoding", Step("keep", "encode", arguments)
     )
@@ -385,7 +385,7 @@ def test_a_module_of_an_allowed_distribution_encodes_at_a_site(
     leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
     encoder = build_study(frozen).encoder
     assert encoder is not None
-    value: Answer = {"digest": encoder_digest(encoder)}
+    value: Values = {"digest": encoder_digest(encoder)}
     step = Step("keep", "encode", value)
     assert asked(leader, "0/initial/encode/0", "encoding", step) is None
     site = leader.host._local_site()
@@ -398,7 +398,7 @@ def test_a_site_with_another_module_refuses_before_anything_is_encoded(
     frozen: Agreement, tmp_path: Path
 ) -> None:
     leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
-    value: Answer = {"digest": "1" * 32}
+    value: Values = {"digest": "1" * 32}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None

@@ -61,7 +61,7 @@ def test_what_is_asked_anew_may_bring_another_model(leader: Leader) -> None:
     other = {**state, "w": state["w"] + 1}
     first = send_and_count(leader, retry(leader, upload(leader, 1, state), 1))
     second = send_and_count(leader, retry(leader, upload(leader, 1, other), 2))
-    assert (first.answer["w"] != second.answer["w"]).any()
+    assert (first.body["w"] != second.body["w"]).any()
 
 
 def test_one_going_back_reaches_to_all_that_comes_after_it(leader: Leader) -> None:
@@ -134,9 +134,9 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
     model = Step("fit", "global", dict(state))
     select = replace(select, steps=(model, *select.steps))
     send_and_count(leader, leader.instruction(select))
-    assert send_and_count(leader, leader.instruction(ask)).answer["asked"] == 3
+    assert send_and_count(leader, leader.instruction(ask)).body["asked"] == 3
     send_and_count(leader, retry(leader, select, 1))
-    assert send_and_count(leader, retry(leader, ask, 1)).answer["asked"] == 3
+    assert send_and_count(leader, retry(leader, ask, 1)).body["asked"] == 3
     assert (leader.ledger.requests.asked, leader.ledger.requests.shown) == (3, 3)
 
 
@@ -180,7 +180,7 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
 
     first = send_and_count(leader, leader.instruction(keys(0)))
     again = send_and_count(leader, retry(leader, keys(0), 1))
-    assert torch.equal(first.answer["key"], again.answer["key"])
+    assert torch.equal(first.body["key"], again.body["key"])
     send_and_count(leader, leader.instruction(keys(1)))
     message = "with secure aggregation, only the newest exchange can be repeated"
     assert message in str(leader.send(retry(leader, keys(0), 2)).refused)

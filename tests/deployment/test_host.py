@@ -12,7 +12,7 @@ import torch
 
 from fallow.core.messages import Request, Step
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, Value
+from fallow.core.types import Value, Values
 from fallow.storage.errors import StorageError
 from fallow.transport.envelope import open_reply, sign_message
 from tests.deployment.hosts import (
@@ -162,17 +162,17 @@ def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
     first = leader.send(instruction)
     leader.again()
     again = leader.send(instruction)
-    assert first.answer.keys() == again.answer.keys()
-    assert torch.equal(first.answer["seal"], again.answer["seal"])
+    assert first.body.keys() == again.body.keys()
+    assert torch.equal(first.body["seal"], again.body["seal"])
 
 
 def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None:
     instruction = leader.instruction(make_request("hello", "0/hello"))
     assert leader.send(instruction).refused is None
     tables = leader.ledger._tables
-    answer = bytearray(tables.read("SELECT answer FROM exchange")[0][0])
-    answer[-1] ^= 1
-    tables.write("UPDATE exchange SET answer = ?", bytes(answer))
+    reply = bytearray(tables.read("SELECT reply FROM exchange")[0][0])
+    reply[-1] ^= 1
+    tables.write("UPDATE exchange SET reply = ?", bytes(reply))
     refused = str(leader.send(instruction).refused)
     assert "its ledger is damaged" in refused
     log = (leader.site.path / "errors.log").read_text()
@@ -254,9 +254,9 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
     order_picks(leader)
     instruction = leader.instruction(make_request("ask", "0/query", **ASK))
-    assert leader.send(instruction).answer == {"asked": 3}
+    assert leader.send(instruction).body == {"asked": 3}
     leader.again()
-    assert leader.send(instruction).answer == {"asked": 3}
+    assert leader.send(instruction).body == {"asked": 3}
     leader.count(instruction)
     assert len(leader.ledger.tasks()) == 3
     more = make_request("ask", "0/query", **{**ASK, "allowed": 9})
@@ -270,8 +270,8 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     leader.people("ask", "0/query", **ASK)
     leader.label()
     instruction = leader.instruction(make_request("close", "0/query"))
-    first = leader.send(instruction).answer
-    assert leader.send(instruction).answer == first
+    first = leader.send(instruction).body
+    assert leader.send(instruction).body == first
     assert (first["asked"], first["answered"], first["labeled"]) == (3, 3, 9)
     assert len(leader.ledger.store.load_labels("north")) == 9
 
@@ -315,7 +315,7 @@ def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
 ) -> None:
     order_picks(leader)
     late = leader.instruction(make_request("ask", "0/query", **ASK))
-    assert leader.send(late).answer == {"asked": 3}
+    assert leader.send(late).body == {"asked": 3}
     leader.miss(late)
     leader.label()
     assert leader.people("close", "0/query")["labeled"] == 9
@@ -404,7 +404,7 @@ def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacke
 ) -> None:
     """Unpacking and comparing one argument of 100 MiB took 400 MiB of additional memory."""
     leader = Leader(folder(tmp_path, brought=range(6)))
-    state: Answer = {
+    state: Values = {
         **leader.first_model(),
         "w": torch.ones(100 << 17, dtype=torch.float64),
     }

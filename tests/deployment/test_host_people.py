@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fallow.core.messages import Request, Step
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.transport.envelope import Instruction
 from tests.deployment.hosts import (
     ASK,
@@ -46,8 +46,8 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     leader.host._made.methods["initial"].query(
         leader.ask("0/initial", "initial"), {"north": 4}, {}
     )
-    answer: Answer = {"allowed": 4}
-    assert leader.people("ask", "0/initial", -1, **answer) == {"asked": 4}
+    reply: Values = {"allowed": 4}
+    assert leader.people("ask", "0/initial", -1, **reply) == {"asked": 4}
     assert [question.why for question in leader.ledger.tasks(-1)] == 4 * [{}]
     leader.ledger.close()
 
@@ -67,9 +67,9 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     instruction = Instruction(
         leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0
     )
-    progress = leader.send(instruction).answer
+    progress = leader.send(instruction).body
     assert progress == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
-    assert leader.send(replace(instruction, run="another")).answer["asked"] == 0
+    assert leader.send(replace(instruction, run="another")).body["asked"] == 0
     assert leader.ledger.instructions.traffic() == sent
 
 
@@ -105,9 +105,9 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
         0,
         (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {})),
     )
-    assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
+    assert leader.exchange({"north": middle}).replies["north"]["n"] == 6.0
     first = replace(middle, key=key_of("0/train/1/0"), round=1)
-    assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
+    assert leader.exchange({"north": first}).replies["north"]["n"] == 5.0
     site = leader.host._local_site()
     assert (len(site.labeled), len(site.pool)) == (5, ROWS - 6 - 1)
     leader.again()
@@ -118,8 +118,8 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
 def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9), limit=0))
-    answer = leader.people("hello", "0/hello")
-    assert (answer["labeled"], answer["validation"]) == (6, 3)
+    reply = leader.people("hello", "0/hello")
+    assert (reply["labeled"], reply["validation"]) == (6, 3)
     assert {label.cycle for label in leader.ledger.store.load_labels("north")} == {-1}
     leader.ledger.close()
 
@@ -146,8 +146,8 @@ def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> Non
 def test_a_score_over_too_few_rows_leaves_no_site(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", smallest=13)
     leader = Leader(folder(tmp_path, agreed))
-    answer = score(leader)
-    assert (answer["rows"], answer["hits"]) == (0.0, 0.0)
+    reply = score(leader)
+    assert (reply["rows"], reply["hits"]) == (0.0, 0.0)
     leader.ledger.close()
 
 

@@ -80,9 +80,9 @@ def no_connection(*_: Any) -> None:
 def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
     leader = noisy(tmp_path)
     instruction = leader.instruction(SHARE)
-    first = leader.send(instruction).answer
+    first = leader.send(instruction).body
     leader.again()
-    again = leader.send(instruction).answer
+    again = leader.send(instruction).body
     assert first[EPSILON] == 0.5 and torch.equal(first["share"], again["share"])
     assert leader.ledger.store.sum_spent() == 0.5
     leader.ledger.close()
@@ -90,18 +90,18 @@ def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
 
 def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path) -> None:
     leader = noisy(tmp_path, epsilon=10.0)
-    first = leader.send(leader.instruction(SHARE)).answer
+    first = leader.send(leader.instruction(SHARE)).body
     second = Leader(leader.site, run=SECOND)
-    other = second.send(second.instruction(SHARE)).answer
+    other = second.send(second.instruction(SHARE)).body
     assert other[EPSILON] == 0.5
     assert second.ledger.store.sum_spent() == 1.0
-    shares = {tuple(answer["share"].tolist()) for answer in (first, other)}
+    shares = {tuple(reply["share"].tolist()) for reply in (first, other)}
     leaders = [leader, second]
     while len(shares) == 1:  # noise may be equal by chance, but not 20 times
         assert len(leaders) < 20
         another = Leader(leader.site, run=f"{len(leaders) + 1:010}-" + 16 * "c")
         leaders.append(another)
-        shares.add(tuple(another.send(another.instruction(SHARE)).answer["share"].tolist()))
+        shares.add(tuple(another.send(another.instruction(SHARE)).body["share"].tolist()))
     for one in leaders:
         one.ledger.close()
 
@@ -186,9 +186,9 @@ def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
 
 def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None:
     leader, instruction, secret = relaying(tmp_path)
-    answer = leader.send(instruction).answer
-    assert set(answer) == {"message/south", "bytes"}
-    peer_message = tensor_to_bytes(answer["message/south"], "a letter")
+    reply = leader.send(instruction).body
+    assert set(reply) == {"message/south", "bytes"}
+    peer_message = tensor_to_bytes(reply["message/south"], "a letter")
     model = unpack(
         decrypt(secret, peer_message, repr((RUN, str(instruction.key), "north", "south")))
     )
@@ -204,7 +204,7 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
 
 def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     leader, instruction, _ = relaying(tmp_path)
-    first = leader.send(instruction).answer
+    first = leader.send(instruction).body
     brought = {"w": leader.first_model()["w"] + 1}
     sealed = seal_peer_messages(
         Instruction(
@@ -223,14 +223,14 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
         str(instruction.key),
         body,
     )
-    assert leader.send(second).answer == {"refused": ""}
+    assert leader.send(second).body == {"refused": ""}
     kept = leader.ledger.store.load_states("north")
     assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
     leader.again()  # no leg has counted: a restarted coordinator asks both again
     assert torch.equal(
-        leader.send(instruction).answer["message/south"], first["message/south"]
+        leader.send(instruction).body["message/south"], first["message/south"]
     )
-    assert leader.send(second).answer == {"refused": ""}
+    assert leader.send(second).body == {"refused": ""}
     leader.miss(second)  # it never counts
     leader.people("score", "0/train/0", **leader.first_model())
     assert leader.ledger.store.load_states("north") == {}
@@ -270,7 +270,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
         "model", {"south": torch.as_tensor(sealed["message/north"])}, cycle=1
     )
     brought = leader.instruction(make_request("hello", "0/hello"), key=key, body=body)
-    assert leader.send(brought).answer == {"refused": ""}
+    assert leader.send(brought).body == {"refused": ""}
     leader.count(brought)
     training = leader.host._made.methods["training"]
     assert isinstance(training, DPFL)

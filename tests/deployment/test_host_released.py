@@ -23,10 +23,10 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
     for at, question in enumerate(leader.ledger.tasks(state="open")):
         value = (truth(question.row) + other.get(at, 0)) % CLASSES
         leader.ledger.answer(question.row, value, "ann")
-    answer = leader.people("close", "0/initial", -1)
+    reply = leader.people("close", "0/initial", -1)
     labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
-    return [label.is_validation for label in labels], answer
+    return [label.is_validation for label in labels], reply
 
 
 OTHERS = [{at: float(by)} for at in range(8) for by in (1, 2)]

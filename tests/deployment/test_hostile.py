@@ -12,7 +12,7 @@ import torch
 from fallow.core.aggregation import cap_weights
 from fallow.core.client import declared
 from fallow.core.messages import Request, Step
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.deployment.agreement import Bounds
 from fallow.deployment.agreement import Timeouts as AgreedWaits
 from fallow.deployment.annotator_values import ALLOWED, TESTS
@@ -49,7 +49,7 @@ def train_round(there: Federation) -> Any:
 
 
 def says(there: Federation, site: str, **changes: Any) -> None:
-    there.signing[site].change = lambda instruction, answer: {**answer, **changes}
+    there.signing[site].change = lambda instruction, reply: {**reply, **changes}
 
 
 def model_of(there: Federation, size: float) -> torch.Tensor:
@@ -80,10 +80,10 @@ def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two
     config = replace(tiny(tmp_path / "x").agreement.config, training=Spec("ditto"))
     simulation = tiny(tmp_path / "y", config, waits=ONE_AWAY)
 
-    def halve(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+    def halve(key: str, reply: dict[str, Any]) -> dict[str, Any]:
         if key.startswith("0/train/"):
-            return {name: part for name, part in answer.items() if name != "stats"}
-        return answer
+            return {name: part for name, part in reply.items() if name != "stats"}
+        return reply
 
     for site in ("basel", "chur"):
         turn(simulation, site, halve)
@@ -130,21 +130,21 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 
 def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
     details = {site: of_sum(w=torch.ones(4)) for site in "ab"}
-    answers: dict[str, Answer] = {
+    replies: dict[str, Values] = {
         "a": {"n": 1.0, "w": torch.ones(4)},
         "b": {"n": 1.0, "w": torch.ones(4) * 1e9},
     }
-    assert find_too_far(answers, details, Bounds(), UPLOAD).keys() == {"b"}
+    assert find_too_far(replies, details, Bounds(), UPLOAD).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
     instructions = dict.fromkeys("abc", of_sum())
-    answers: dict[str, Answer] = {
+    replies: dict[str, Values] = {
         site: {"n": 1.0, "w": torch.ones(4) * 1e9} for site in "abc"
     }
-    assert find_too_far(answers, instructions, Bounds(), UPLOAD) == {}
-    none_yet: dict[str, Answer] = {
-        **answers,
+    assert find_too_far(replies, instructions, Bounds(), UPLOAD) == {}
+    none_yet: dict[str, Values] = {
+        **replies,
         "b": {"n": 1.0, "w": torch.zeros(4)},
         "c": {"n": 1.0, "w": torch.zeros(4)},
     }
@@ -183,14 +183,14 @@ def test_no_site_weighs_more_than_its_share(
 
 
 def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> None:
-    answers: dict[str, Any] = {
+    replies: dict[str, Any] = {
         site: {"n": n, "w": n * torch.ones(2)}
         for site, n in (("a", 4.0), ("b", 4.0), ("c", 100.0))
     }
-    capped, words = cut_weights(answers, UPLOAD, Bounds(), {})
+    capped, words = cut_weights(replies, UPLOAD, Bounds(), {})
     assert capped["c"]["n"] == pytest.approx(8.0)
     torch.testing.assert_close(capped["c"]["w"], 8.0 * torch.ones(2))
-    assert capped["a"] is answers["a"]
+    assert capped["a"] is replies["a"]
     assert "100 examples, is limited to 8" in words["c"]
 
 
@@ -205,9 +205,9 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
 def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
 
-    def claim(instruction: Instruction, answer: Any) -> Answer:
-        mean = answer["w"] / answer["n"]
-        return {**answer, "n": 1e6, "w": mean * 1e6}
+    def claim(instruction: Instruction, reply: Any) -> Values:
+        mean = reply["w"] / reply["n"]
+        return {**reply, "n": 1e6, "w": mean * 1e6}
 
     there.signing["c"].change = claim
     train_round(there)
@@ -235,13 +235,13 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     response_check = ResponseCheck(
         dict(many), labels=dict(many), declared={owner: declared(method)}
     )
-    answers: dict[str, Any] = {
+    replies: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    capped, words = SiteWeights(response_check).limit(details, answers)
+    capped, words = SiteWeights(response_check).limit(details, replies)
     counted = {name: float(torch.as_tensor(value)) for name, value in capped["c"].items()}
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
-    assert capped["a"] is answers["a"]
+    assert capped["a"] is replies["a"]
     assert words.keys() == {"c"}
 
 
@@ -282,14 +282,14 @@ KNOWN.note(ALLOWED, {"a": 3})
 
 
 @pytest.mark.parametrize(
-    ("function", "answer"), [("hello", HELLO), ("close", CLOSE), ("score", SCORE)]
+    ("function", "reply"), [("hello", HELLO), ("close", CLOSE), ("score", SCORE)]
 )
-def test_honest_counts_are_taken(function: str, answer: dict[str, Any]) -> None:
-    assert KNOWN.check("a", people(function), answer).keys() == answer.keys()
+def test_honest_counts_are_taken(function: str, reply: dict[str, Any]) -> None:
+    assert KNOWN.check("a", people(function), reply).keys() == reply.keys()
 
 
 @pytest.mark.parametrize(
-    ("function", "answer", "why"),
+    ("function", "reply", "why"),
     [
         ("hello", {**HELLO, "schema": "other"}, "schema is 'other' and not 'digest'"),
         ("ask", {"asked": 4}, "asked is 4, but 3 labeling tasks are permitted"),
@@ -302,10 +302,10 @@ def test_honest_counts_are_taken(function: str, answer: dict[str, Any]) -> None:
     ],
 )
 def test_counts_are_compared_with_what_a_site_registered_and_was_asked_for(
-    function: str, answer: dict[str, Any], why: str
+    function: str, reply: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        KNOWN.check("a", people(function), answer)
+        KNOWN.check("a", people(function), reply)
 
 
 def test_more_answers_than_questions_are_no_progress() -> None:
@@ -317,26 +317,26 @@ def test_more_answers_than_questions_are_no_progress() -> None:
 
 def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:
     instructions = dict.fromkeys("abc", people("hello"))
-    answers: dict[str, Any] = {site: {**HELLO, "rows": 9} for site in "abc"}
-    answers["b"] = {**HELLO, "rows": 10**9}
-    refused = SiteWeights(KNOWN).find_outliers(instructions, answers)
+    replies: dict[str, Any] = {site: {**HELLO, "rows": 9} for site in "abc"}
+    replies["b"] = {**HELLO, "rows": 10**9}
+    refused = SiteWeights(KNOWN).find_outliers(instructions, replies)
     assert refused.keys() == {"b"}
     assert "rows is 1e+09, more than 1000 times the median site" in refused["b"]
 
 
 def test_a_shared_budget_is_never_asked_for_twice() -> None:
     instructions = dict.fromkeys("abc", people("ask"))
-    answers: dict[str, Any] = {"a": {"asked": 3}, "b": {"asked": 10}, "c": {"asked": 4}}
+    replies: dict[str, Any] = {"a": {"asked": 3}, "b": {"asked": 10}, "c": {"asked": 4}}
     shared = SiteWeights(KNOWN, shared=10)
-    assert shared.find_outliers(instructions, answers).keys() == {"b"}
-    assert SiteWeights(KNOWN).find_outliers(instructions, answers) == {}
+    assert shared.find_outliers(instructions, replies).keys() == {"b"}
+    assert SiteWeights(KNOWN).find_outliers(instructions, replies) == {}
 
 
 def test_an_error_far_beyond_the_others_is_no_score() -> None:
     details = dict.fromkeys("abc", people("score"))
-    answers: dict[str, Any] = {site: {"rows": 4.0, "squares": 2.0} for site in "abc"}
-    answers["c"] = {"rows": 4.0, "squares": 1e300}
-    assert SiteWeights(KNOWN).find_outliers(details, answers).keys() == {"c"}
+    replies: dict[str, Any] = {site: {"rows": 4.0, "squares": 2.0} for site in "abc"}
+    replies["c"] = {"rows": 4.0, "squares": 1e300}
+    assert SiteWeights(KNOWN).find_outliers(details, replies).keys() == {"c"}
 
 
 # -- agreement -----------------------------------------------------------------------------
@@ -364,8 +364,8 @@ def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
 ) -> None:
     simulation = tiny(tmp_path, waits=ONE_AWAY)
 
-    def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
-        return {**answer, "w": answer["w"] * 0 + 5e40} if "w" in answer else answer
+    def poison(key: str, reply: dict[str, Any]) -> dict[str, Any]:
+        return {**reply, "w": reply["w"] * 0 + 5e40} if "w" in reply else reply
 
     turn(simulation, "chur", poison)
     assert simulation.program().go()

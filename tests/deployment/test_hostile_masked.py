@@ -51,11 +51,11 @@ def adds(there: Federation, site: str, times: int, **more: int) -> None:
     """Change the next ``times`` contributions of a site."""
     left = [times]
 
-    def change(instruction: Any, answer: Any) -> Any:
-        if not answer.keys() >= more.keys() or left[0] == 0:
-            return answer
+    def change(instruction: Any, reply: Any) -> Any:
+        if not reply.keys() >= more.keys() or left[0] == 0:
+            return reply
         left[0] -= 1
-        return {**answer, **{name: answer[name] + value for name, value in more.items()}}
+        return {**reply, **{name: reply[name] + value for name, value in more.items()}}
 
     there.signing[site].change = change
 
@@ -77,9 +77,9 @@ def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on
     """Otherwise all other sites would fail to mask and be excluded instead."""
     there = federation(AHFAL(), FOUR, Timeouts(2.0, quorum=3), privacy=SECURE)
 
-    def change(instruction: Any, answer: Any) -> Any:
-        if "key" not in answer:
-            return answer
+    def change(instruction: Any, reply: Any) -> Any:
+        if "key" not in reply:
+            return reply
         return {"key": torch.zeros(32, dtype=torch.uint8)}
 
     there.signing["c"].change = change
@@ -96,20 +96,20 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
     there = federation(AHFAL(), FOUR, Timeouts(2.0, quorum=3), privacy=SECURE)
     hostile = there.signing["c"]
 
-    def change(instruction: Any, answer: Any) -> Any:
-        if SIGNED not in answer:
-            return answer
+    def change(instruction: Any, reply: Any) -> Any:
+        if SIGNED not in reply:
+            return reply
         if wrong == "none":
-            return {"key": answer["key"]}
+            return {"key": reply["key"]}
         masked = Masked(key_of("0/train/9/0"), 0, None)
-        signed = sign_sum_key(hostile.secret, instruction, "c", masked, answer["key"])
+        signed = sign_sum_key(hostile.secret, instruction, "c", masked, reply["key"])
         if wrong == "longer":
             # signed in decoded form, with an additional first byte
             shown = find_shown(read_request(instruction)[0])
             assert shown is not None
-            statement = sum_keys._state(STUDY, RUN, "c", shown, answer["key"])
+            statement = sum_keys._state(STUDY, RUN, "c", shown, reply["key"])
             signed = bytes_to_tensor(sign(hostile.secret, b"x" + statement)[:65])
-        return {**answer, SIGNED: signed}
+        return {**reply, SIGNED: signed}
 
     hostile.change = change
     assert bool(train_round(there)["w"].isfinite().all())
@@ -122,9 +122,9 @@ def test_signatures_outlive_the_process_that_collected_them() -> None:
     there = federation(AHFAL(), FOUR, Timeouts(2.0, patience=3.0), privacy=SECURE)
     away = there.signing["c"]
 
-    def change(instruction: Any, answer: Any) -> Any:
-        if SIGNED in answer:
-            return answer
+    def change(instruction: Any, reply: Any) -> Any:
+        if SIGNED in reply:
+            return reply
         return {}
 
     away.change = change
@@ -193,11 +193,11 @@ def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> 
     simulation = tiny(tmp_path, config)
     spoiled: list[str] = []
 
-    def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
-        if key.startswith("0/train/1/") and "w" in answer and not spoiled:
+    def poison(key: str, reply: dict[str, Any]) -> dict[str, Any]:
+        if key.startswith("0/train/1/") and "w" in reply and not spoiled:
             spoiled.append(key)
-            return {**answer, "w": answer["w"] + FAR}
-        return answer
+            return {**reply, "w": reply["w"] + FAR}
+        return reply
 
     turn(simulation, "chur", poison)
     assert simulation.program().go()

@@ -66,7 +66,7 @@ def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lo
     assert reply.key is None
     assert leader.ledger.instructions.traffic() == before
     assert leader.ledger.store.load_states("north").keys() == kept
-    assert leader.send(instruction).answer == {"asked": 3}
+    assert leader.send(instruction).body == {"asked": 3}
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), WIRED, ids=name_case)

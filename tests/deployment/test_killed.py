@@ -65,7 +65,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
             (study.alike.coordinator_folder / FILE).read_text()
         )
         study.start(LEADER)
-        study.until_answered("0/train/0", SITE, LONG)
+        study.until_replied("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
@@ -81,7 +81,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
     with real(tmp_path, transport=HTTPS) as study:
         study.start(LEADER, *study.sites)
         for key in PHASES.values():
-            study.until_answered(key, SITE, LONG)
+            study.until_replied(key, SITE, LONG)
             kill_them(study)
         study.finish(LONG)
         assert_as_undisturbed(study)
@@ -89,7 +89,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
     with real(folder, LONGER, transport=HTTPS) as study:
         study.start(LEADER, *study.sites)
         for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
-            study.until_answered(key, SITE, LONG)
+            study.until_replied(key, SITE, LONG)
             # an instruction is on its way to the site or being performed
             wait_until(partial(is_awaited, study), LONG, study.read_logs())
             kill_them(study)
@@ -101,7 +101,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
 def test_a_site_that_was_killed_answers_again_within_two_minutes(tmp_path: Path) -> None:
     with real(tmp_path) as study:
         study.start(LEADER, *study.sites)
-        study.until_answered(PHASES["first query"], SITE, LONG)
+        study.until_replied(PHASES["first query"], SITE, LONG)
         before = study.text(SITE).count("replied to")
         VICTIMS["a site"](study)
         wait_until(
@@ -118,12 +118,12 @@ def test_a_stopped_site_is_not_waited_for_beyond_the_timeout_and_takes_part_agai
     timeout = 30.0
     with real(tmp_path, LONGER, timeout=timeout, quorum=1) as study:
         study.start(LEADER, *study.sites)
-        study.until_answered("0/train/0/", SITE, LONG)
+        study.until_replied("0/train/0/", SITE, LONG)
         study.signal(SITE, signal.SIGSTOP)
         waited = study.waited_for(SITE, LONG)
         assert timeout - 2 <= waited <= timeout + 5
         study.signal(SITE, signal.SIGCONT)
-        study.until_answered("model/finish", SITE, LONG)
+        study.until_replied("model/finish", SITE, LONG)
         study.finish(LONG)
 
 

@@ -125,7 +125,7 @@ def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> 
     for table, columns in MARKED.items():
         there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
         # these lines are signed separately
-        assert there - {*columns, "mark"} <= {"answer", "line"}
+        assert there - {*columns, "mark"} <= {"reply", "line"}
     ledger.close()
 
 

@@ -47,7 +47,7 @@ def release(leader: Leader, cycle: int) -> torch.Tensor:
     reply = leader.send(instruction)
     assert reply.refused is None, reply.refused
     leader.count(instruction)
-    return torch.as_tensor(reply.answer["share"])
+    return torch.as_tensor(reply.body["share"])
 
 
 def put_in_place(leader: Leader, file: Path) -> None:
@@ -106,10 +106,10 @@ def test_the_same_question_has_the_same_answer_after_a_ledger_was_put_back(
     instruction = leader.instruction(
         share(0)
     )  # the instruction is performed and the reply is lost
-    first = leader.send(instruction).answer["share"]
+    first = leader.send(instruction).body["share"]
     put_in_place(leader, file)
     assert torch.equal(
-        torch.as_tensor(leader.send(instruction).answer["share"]), torch.as_tensor(first)
+        torch.as_tensor(leader.send(instruction).body["share"]), torch.as_tensor(first)
     )
     assert leader.ledger.store.sum_spent() == EACH
     leader.ledger.close()
@@ -296,11 +296,11 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
     leader.start()
     assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
     assert leader.ledger.store.describe_restored_ledger() is None  # no file was restored
-    first = leader.send(instruction).answer["share"]
+    first = leader.send(instruction).body["share"]
     assert leader.ledger.store.sum_spent() == EACH
     leader.again()
     assert torch.equal(
-        torch.as_tensor(first), torch.as_tensor(leader.send(instruction).answer["share"])
+        torch.as_tensor(first), torch.as_tensor(leader.send(instruction).body["share"])
     )
     leader.ledger.close()
 

@@ -397,7 +397,7 @@ def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
     instruction = leader.instruction(score(leader, state))
     output = leader.send(instruction)
     again = leader.send(instruction)
-    assert output.refused is None and output.answer["hits"] == again.answer["hits"]
+    assert output.refused is None and output.body["hits"] == again.body["hits"]
     other = {**state, "w": state["w"] + 1}
     assert "with other content" in str(
         leader.send(leader.instruction(score(leader, other))).refused
@@ -462,7 +462,7 @@ def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> Non
     hits = []
     for cycle, sent in enumerate((state, best, state)):
         instruction = leader.instruction(score(leader, sent, cycle=cycle))
-        hits.append(torch.as_tensor(leader.send(instruction).answer["class_hits"]).tolist())
+        hits.append(torch.as_tensor(leader.send(instruction).body["class_hits"]).tolist())
         leader.count(instruction)
         if cycle == 1:
             leader.ledger.store.keep("north", "best", best)

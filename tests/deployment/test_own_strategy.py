@@ -133,13 +133,13 @@ class Process:
         if reply.refused is not None or key is None or key.step != "query":
             return output
         changes = self.hostile[key.cycle]
-        if not reply.answer.keys() >= changes.keys():
+        if not reply.body.keys() >= changes.keys():
             return output
-        answer = dict(reply.answer)
+        answer = dict(reply.body)
         for name, change in changes.items():
             answer[name] = change(answer[name])
         self.hostile[key.cycle] = {"spoiled": abs}  # only once
-        return sign_message(keys.sign, replace(reply, answer=answer))
+        return sign_message(keys.sign, replace(reply, body=answer))
 
 
 def install_strategy(folder: Path, source: str, patch: pytest.MonkeyPatch) -> NamePolicy:

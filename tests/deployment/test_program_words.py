@@ -56,7 +56,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ),
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "proceeded without a"),
         ({"event": "missing", "sites": ["a"], "exchange": key_of("progress/1")}, ""),
-        ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
+        ({"event": "replied", "site": "a", "key": "0/train/0/0"}, ""),
         (
             {"event": "lost", "site": "a", "reason": "no heartbeat"},
             "a did not respond and is asked again: no heartbeat",

@@ -11,7 +11,7 @@ import torch
 
 from fallow.core import client
 from fallow.core.contract import Contract
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Model, Real, SenderFacts
 from fallow.core.view import View
 from fallow.privacy.masks import new_secret, public_half
@@ -46,11 +46,11 @@ class Passing:
         raise NotImplementedError
 
     @client.relay("nothing", returns={"w": Model(), "labels": Count()})
-    def model(self, view: View) -> Answer:
+    def model(self, view: View) -> Values:
         return {"w": view.model("global")["w"] + len(view.labels), "labels": 2.0}
 
     @client.sum("totals over sites of what was passed on", returns={"x": Real()})
-    def total(self, view: View) -> Answer:
+    def total(self, view: View) -> Values:
         models = [
             kept["w"] for name, kept in view.memory.items() if name.startswith("model/")
         ]
@@ -87,7 +87,7 @@ def list_passing(there: Federation) -> Iterator[bytes]:
         instruction = open_instruction(public, blob)
         reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
         yield repr(instruction.body).encode()
-        for value in reply.answer.values():
+        for value in reply.body.values():
             yield (
                 tensor_to_bytes(value, "")
                 if isinstance(value, torch.Tensor)

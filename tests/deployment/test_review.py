@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fallow.core.messages import Request, Step
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.program import name_run, open_event_log
 from fallow.deployment.site.agreement_text import describe_rows
@@ -85,7 +85,7 @@ def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
 ) -> None:
     """The site selected examples, then missed labeling and training."""
     order_picks(leader)
-    output: Answer = {"allowed": 3}
+    output: Values = {"allowed": 3}
     assert leader.people("ask", "1/query", 1, **output) == {"asked": 0}
 
 
@@ -112,19 +112,19 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
 
 
 W = torch.ones(2).double()
-TOLD: Answer = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
+TOLD: Values = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
     result = federation(AHFAL())
-    answers: dict[str, Answer] = dict.fromkeys(result.remote.sites, TOLD)
+    answers: dict[str, Values] = dict.fromkeys(result.remote.sites, TOLD)
     first = result.remote.sites[0]
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
     for site, signing in result.signing.items():
         signing.sent["0/train/1/score/0"] = answers[site]
     result.remote.waits = Timeouts(result.remote.waits.timeout, quorum=2)
     asked = {site: make_request("score", "0/train/1") for site in result.remote.sites}
-    assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
+    assert set(result.remote.exchange(asked).replies) == set(result.remote.sites) - {first}
 
 
 # -- budgets -------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_a_site_answers_orders_and_leaves_nothing_behind(
             folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
         )
         assert reply.refused is None
-        assert set(reply.answer) == {"asked", "answered", "declined", "open", "conflicts"}
+        assert set(reply.body) == {"asked", "answered", "declined", "open", "conflicts"}
         assert read_status(folder).pid == os.getpid()
         wire.send(hello(folder.agreement.digest))
     assert wire.ran == [True, True]

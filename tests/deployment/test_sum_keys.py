@@ -58,7 +58,7 @@ class Sum:
             0,
             (fit, Step("each", KEYS, {}, masked=ABOUT)),
         )
-        self.own = leader.exchange({SITE: asked}).answers[SITE]
+        self.own = leader.exchange({SITE: asked}).replies[SITE]
         self.keys = {site: bytes_to_tensor(public_half(new_secret())) for site in OTHERS}
         self.signed = {site: self.sign(site, self.identities[site]) for site in OTHERS}
 

@@ -130,7 +130,7 @@ def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(
     tell = teller(tmp_path, [0.0], events)
     assert events == [{"event": "meeting", "sites": ["north", "south"]}]
     for _ in range(2):
-        tell({"event": "answered", "site": "south", "key": "0/hello"})
+        tell({"event": "replied", "site": "south", "key": "0/hello"})
     come = [event for event in events if event["event"] == "arrived"]
     assert come == [{"event": "arrived", "site": "south", "awaited": ["north"]}]
     tell.note_greetings({})  # as a resumed run remembers it

@@ -11,7 +11,7 @@ from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.encoders import Convolution, EfficientNetLite0, Fourier
 from fallow.encoders.base import encoder_digest, find_wrong_state
 from fallow.encoders.encoding import Encoding
@@ -88,7 +88,7 @@ def test_other_parts_than_a_length_and_units_are_refused(change: State, why: str
 
 def test_a_site_looks_before_it_encodes() -> None:
     encoding = Encoding(FOURIER, (5,))
-    details: Answer = {"digest": encoder_digest(FOURIER), **fit_encoder(FOURIER, [TABLE])}
+    details: Values = {"digest": encoder_digest(FOURIER), **fit_encoder(FOURIER, [TABLE])}
     encoding.check("basel", details)
     with pytest.raises(Refusal, match="length is -1, which is below"):
         encoding.check("basel", {**details, "length": torch.tensor(-1.0)})
@@ -108,7 +108,7 @@ def ask_for(function: str) -> Request:
     )
 
 
-def moments_of_patches() -> Answer:
+def moments_of_patches() -> Values:
     p = torch.randn(10, 4, generator=stream(0, "patches"), dtype=torch.float64)
     p = p / p.square().mean(1, keepdim=True).add(0.05).sqrt()
     second = p.T @ p
@@ -116,12 +116,12 @@ def moments_of_patches() -> Answer:
     return {"rows": 10.0, "patches": p.sum(0), "moments": second[at[0], at[1]]}
 
 
-def moments_of_columns() -> Answer:
+def moments_of_columns() -> Values:
     x = TABLE.double()
     return {"rows": 60.0, "columns": x.sum(0), "squares": x.square().sum(0)}
 
 
-def moments_of_colors() -> Answer:
+def moments_of_colors() -> Values:
     x = torch.rand(60, 3, 5, 5, generator=stream(0, "colors"), dtype=torch.float64) * 255
     return {
         "rows": 60.0,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.contract import Contract
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.encoders import EfficientNetLite0
 from fallow.encoders.base import Shape, find_wrong_state
@@ -42,7 +42,7 @@ class Seen:
     def fit(self, ask: Ask, shape: Shape) -> State:
         return fit_colors(ask, self.colors)
 
-    def colors(self, view: View) -> Answer:
+    def colors(self, view: View) -> Values:
         return color_totals(view)
 
     def encode(self, x: Tensor, state: State) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import t
 
 from fallow.core.streams import stream
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.data import Dataset
 from fallow.experiment.evaluation_set import (
     ErrorCounts,
@@ -199,13 +199,13 @@ def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> Non
 
 def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
     outcome = built()
-    answers = EvaluationSet(0.4).tally_errors(outcome.ask("evaluation_set", cycle=1), 1.0)
-    assert all(set(answer.values()) == {0.0} for answer in answers.values())
+    replies = EvaluationSet(0.4).tally_errors(outcome.ask("evaluation_set", cycle=1), 1.0)
+    assert all(set(reply.values()) == {0.0} for reply in replies.values())
     run_evaluation(outcome, EvaluationSet(0.4))
     late = EvaluationSet(0.4).tally_errors(
         outcome.ask("evaluation_set", cycle=1), 1.0
     )  # of another cycle
-    assert all(set(answer.values()) == {0.0} for answer in late.values())
+    assert all(set(reply.values()) == {0.0} for reply in late.values())
 
 
 def test_a_site_with_fewer_answers_than_the_minimum_tells_nothing() -> None:
@@ -306,7 +306,7 @@ def test_where_every_row_has_a_label_nothing_is_estimated() -> None:
 
 
 def test_sites_add_up() -> None:
-    a: Answer = {
+    a: Values = {
         "chosen": 3.0,
         "wrong": 1.0,
         "left": 20.0,

@@ -29,13 +29,13 @@ def event_log(path: Path) -> Iterator[EventLog]:
 
 
 def test_an_exchange_is_recalled_under_its_key_and_contents(event_log: EventLog) -> None:
-    entry = {"answers": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
+    entry = {"replies": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
     assert event_log.recall(key_of("0/train/0/0"), "digest") is None
     event_log.record(key_of("0/train/0/0"), "digest", entry)
     recalled = event_log.recall(key_of("0/train/0/0"), "digest")
     assert recalled is not None
-    assert torch.equal(recalled["answers"]["a"].pop("w"), torch.arange(3.0))
-    assert recalled == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
+    assert torch.equal(recalled["replies"]["a"].pop("w"), torch.arange(3.0))
+    assert recalled == {"replies": {"a": {"n": 2}}, "up": 5, "down": 7}
 
 
 def test_the_same_key_with_other_contents_is_refused(event_log: EventLog) -> None:
@@ -115,7 +115,7 @@ def test_a_row_is_never_labeled_twice(event_log: EventLog) -> None:
 )
 def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
     event_log = EventLog(path)
-    event_log.record(key_of("1/train/0/0"), "d", {"answers": {}, "up": 1, "down": 2})
+    event_log.record(key_of("1/train/0/0"), "d", {"replies": {}, "up": 1, "down": 2})
     event_log.finish("0/train", {"state": torch.zeros(4)})
     event_log.keep("a", "local", {"w": torch.zeros(4)})
     event_log.write("a", [Label(3, 1.0, 0)])

@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
@@ -48,7 +48,7 @@ class LabelCounter:
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return FedAvg().finish(s)
 
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return FedAvg().upload(view)
 
     def round(self, state: State, ask: Ask) -> State:
@@ -60,7 +60,7 @@ class LabelCounter:
         self.seen.append((int(train), int(labeled)))
         return state
 
-    def count(self, view: View) -> Answer:
+    def count(self, view: View) -> Values:
         return {"train": len(view.labels), "held": len(view.validation_labels)}
 
 

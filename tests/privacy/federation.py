@@ -11,7 +11,7 @@ import torch
 from fallow.core.ask import Ask, Channel
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.view import Release, View
 from fallow.privacy.secure_sum import SecureSum
 from fallow.privacy.settings import Privacy
@@ -40,10 +40,10 @@ class Asker:
     def share(self, view: View, times: float = 1) -> Release:
         return Release(times * view.counts, sensitivity=2 * times)
 
-    def plain(self, view: View, scale: float = 1.0) -> Answer:
+    def plain(self, view: View, scale: float = 1.0) -> Values:
         return {"x": scale * view.rows().double().mean(0), "n": float(view.pool)}
 
-    def big(self, view: View) -> Answer:
+    def big(self, view: View) -> Values:
         return {"x": torch.tensor([3e6, -1.5])}
 
 
@@ -84,8 +84,8 @@ class Losing:
 
     channel: Channel
     lost: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    seen: list[tuple[Request, dict[str, Answer]]] = field(default_factory=list)
-    late: list[dict[str, Answer]] = field(default_factory=list)
+    seen: list[tuple[Request, dict[str, Values]]] = field(default_factory=list)
+    late: list[dict[str, Values]] = field(default_factory=list)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -94,8 +94,8 @@ class Losing:
     def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
         done = self.channel.exchange(requests, routes)
         value = self.lost.get(len(self.seen), ())
-        arrived = {site: a for site, a in done.answers.items() if site not in value}
-        late = {site: a for site, a in done.answers.items() if site in value}
+        arrived = {site: a for site, a in done.replies.items() if site not in value}
+        late = {site: a for site, a in done.replies.items() if site in value}
         self.late.append(late)
         self.seen.append((next(iter(requests.values())), arrived))
-        return replace(done, answers=arrived)
+        return replace(done, replies=arrived)

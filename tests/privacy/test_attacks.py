@@ -16,7 +16,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.privacy.fixed_point import decode
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.privacy.settings import Privacy
-from fallow.sites.replies import answer_step
+from fallow.sites.replies import reply_to_step
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg
@@ -43,8 +43,8 @@ def test_a_single_masked_upload_looks_like_uniform_noise() -> None:
         site.remember("local", {"w": w, "stats": torch.zeros(0)})
     total = ask.sum(FedAvg().upload)
     uploads = channel.seen[1][1]
-    for answer in uploads.values():
-        assert uniform(torch.as_tensor(answer["w"])) > 1e-4
+    for reply in uploads.values():
+        assert uniform(torch.as_tensor(reply["w"])) > 1e-4
     rows = [len(site.labels) for site in federation.members.values()]
     torch.testing.assert_close(total["w"], sum(rows) * w.double(), rtol=0, atol=1e-10)
     bare = (rows[0] * w.double() * 2.0**40).round().long()
@@ -66,7 +66,7 @@ def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
     channel = Losing(federation.channel)
     AHFAL().query(asking(federation, channel), dict.fromkeys("abc", 4), {})
     sent = b"".join(
-        pack(answer) for _, answers in channel.seen for answer in answers.values()
+        pack(reply) for _, replies in channel.seen for reply in replies.values()
     )
     for site in federation.members.values():
         counts = torch.bincount(site.labels, minlength=3).double()
@@ -88,12 +88,12 @@ def test_no_kind_of_request_brings_a_bare_part_out_under_secure_sums(kind: str) 
     with pytest.raises(
         ValueError, match=f"site a does not answer 'plain' by {kind}: {why}"
     ):
-        answer_step(site, sent.steps[0], sent)
+        reply_to_step(site, sent.steps[0], sent)
 
 
 def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sums() -> None:
     sent = protected(SECURE).channel.exchange({"a": request("relay", "plain")})
-    assert sent.answers == {"a": {"bytes": 0}}
+    assert sent.replies == {"a": {"bytes": 0}}
 
 
 def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
@@ -115,7 +115,7 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     secrets = {s: new_secret() for s in "bc"}
     details = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})
     sent = request("sum", "share", masked=details)
-    part = torch.as_tensor(answer_step(site, sent.steps[0], sent)["counts"])
+    part = torch.as_tensor(reply_to_step(site, sent.steps[0], sent)["counts"])
     publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in details.keys.items()}
     purpose = "fallow secure sum|0/query/0|0|share"
     for s, secret in secrets.items():
@@ -149,14 +149,14 @@ def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes)
         "sum", "share", masked=make_keys(site, {"b": key, "c": public_half(new_secret())})
     )
     with pytest.raises(ValueError, match="site a cannot use the public key of site b"):
-        answer_step(site, sent.steps[0], sent)
+        reply_to_step(site, sent.steps[0], sent)
 
 
 def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
     site = protected(ONE).members["a"]
     sent = replace(request("each", "share"), owner="boss")
     with pytest.raises(ValueError, match="site a has no algorithm for 'boss'"):
-        answer_step(site, sent.steps[0], sent)
+        reply_to_step(site, sent.steps[0], sent)
 
 
 def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
@@ -176,9 +176,9 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
     )
     ask.channel = channel = Losing(ask.channel)
     ask.sum(FedAvg().upload)
-    for name, answer in channel.seen[0][1].items():
-        bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(
-            answer["n"]
+    for name, reply in channel.seen[0][1].items():
+        bias = torch.as_tensor(reply["w"])[-3:] / torch.as_tensor(
+            reply["n"]
         )  # shares - 1/3
         counts = torch.bincount(federation.members[name].labels, minlength=3).double()
         torch.testing.assert_close(bias + 1 / 3, counts / counts.sum())
@@ -189,7 +189,7 @@ def test_asking_again_does_not_average_the_noise_away() -> None:
     federation = protected(ONE, noise="os")
     asked = [asking(federation).sum(Asker().share)["counts"] for _ in range(50)]
     truth = asking(protected(Privacy())).sum(Asker().share)["counts"]
-    assert all(torch.equal(answer, asked[0]) for answer in asked)
+    assert all(torch.equal(reply, asked[0]) for reply in asked)
     assert not torch.allclose(torch.stack(asked).mean(0), truth)
     assert federation.members["a"].spent == {"0/query/0": 1.0}
 

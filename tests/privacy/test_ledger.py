@@ -45,9 +45,9 @@ def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -
     federation = protected(Privacy(epsilon=0.5, total=1e6), noise=source)
     noise: list[float] = []
     for cycle in range(150):
-        for name, answer in asking(federation, cycle=cycle).each(Asker().share).items():
+        for name, reply in asking(federation, cycle=cycle).each(Asker().share).items():
             true_counts = torch.bincount(federation.members[name].labels, minlength=3)
-            noise += (torch.as_tensor(answer["counts"]) - true_counts).tolist()
+            noise += (torch.as_tensor(reply["counts"]) - true_counts).tolist()
     assert stats.kstest(noise, stats.laplace(scale=2 / 0.5).cdf).pvalue > 1e-4
     assert stats.kstest(noise, stats.laplace(scale=1 / 0.5).cdf).pvalue < 1e-4
 
@@ -142,9 +142,9 @@ def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
     federation = protected(Privacy(epsilon=0.1), AHFAL())
     channel = Losing(federation.channel)
     asking(federation, channel).sum(Asker().share)
-    for name, answer in channel.seen[0][1].items():
+    for name, reply in channel.seen[0][1].items():
         true_counts = torch.bincount(federation.members[name].labels, minlength=3).double()
-        share = torch.as_tensor(answer["share"])
+        share = torch.as_tensor(reply["share"])
         assert float(share.min()) >= 0 and float(share.sum()) == pytest.approx(1)
         assert not torch.allclose(share, true_counts / true_counts.sum())
 
@@ -160,7 +160,7 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
     again = EventLog(path)
     released = again.load_releases("a")["0/query/0"]
     assert released[:2] == line[:2]
-    assert torch.equal(torch.as_tensor(released.answer["x"]), torch.ones(2))
+    assert torch.equal(torch.as_tensor(released.reply["x"]), torch.ones(2))
     assert again.load_releases("b") == {} and again.load_secret("b") is None
     assert again.load_secret("a") == {"name": "l"}
     again._write("UPDATE privacy_spending SET key = '1/query/0'")

@@ -86,9 +86,9 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
     sites = table()
     simulation, channel = run_query(mode, sites)
     q = simulation.members["b"].memory["rotation/a"]["q"]
-    for name, answer in channel.answered(function).items():
+    for name, reply in channel.answered(function).items():
         z = rows_of(sites[name], channel, function)
-        m = answer["rows"]
+        m = reply["rows"]
         assert_close(m.T @ m, q.T @ z.T @ z @ q, rtol=0, atol=1e-12)
         sizes = torch.linalg.svdvals(z)
         assert_close(torch.linalg.svdvals(m)[: len(sizes)], sizes, rtol=0, atol=1e-12)
@@ -156,7 +156,7 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     x = draws(4000, 3) @ mixing
     public = draws(4000, 3, name="public") @ mixing
     simulation, channel = run_query("gram", shared(x, (1500, 2000, 500)))
-    parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
+    parts = [reply["products"] for reply in channel.answered("gram", 0).values()]
     # of QᵀGQ: an aggregate
     _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))
     standard = with_ones((public - public.mean(0)) / public.std(0))
@@ -190,7 +190,7 @@ def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
     sites = table()
     simulation, channel = run_query("gram", sites)
     rotation = simulation.members["b"].memory["rotation/a"]["q"]
-    parts = [answer["products"] for answer in channel.answered("gram", 0).values()]
+    parts = [reply["products"] for reply in channel.answered("gram", 0).values()]
     z = torch.cat([rows_of(sites[name], channel, "gram") for name in "abcd"])
     total = rotation @ matrix(torch.stack(parts).sum(0), K) @ rotation.T
     assert_close(total, z.T @ z, rtol=0, atol=1e-12)

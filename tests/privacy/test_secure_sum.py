@@ -14,10 +14,10 @@ from fallow.core.messages import Delivered, Masked
 from fallow.experiment.event_log import EventLog
 from fallow.privacy.fixed_point import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
-from fallow.privacy.secure_sum import SecureSum, mask_answer
+from fallow.privacy.secure_sum import SecureSum, mask_reply
 from fallow.privacy.settings import Privacy
 from fallow.sites.in_process import InProcessChannel
-from fallow.sites.replies import answer_step
+from fallow.sites.replies import reply_to_step
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
 from fallow.transport.serialized import SerializingChannel
@@ -72,8 +72,8 @@ def test_keys_are_fresh_in_every_exchange() -> None:
     ask.sum(Asker().plain)
     shown: set[bytes] = set()
     for exchange in (0, 2):
-        for answer in channel.seen[exchange][1].values():
-            shown.add(bytes(torch.as_tensor(answer["key"]).tolist()))
+        for reply in channel.seen[exchange][1].values():
+            shown.add(bytes(torch.as_tensor(reply["key"]).tolist()))
     assert len(shown) == 6
 
 
@@ -159,7 +159,7 @@ def test_noise_is_drawn_once_for_all_attempts() -> None:
     total = ask.sum(Asker().share)["counts"]
     book = [federation.members[s].store.load_releases(s) for s in "acd"]
     assert [list(lines) for lines in book] == [["0/query/0"]] * 3
-    released = sum(torch.as_tensor(lines["0/query/0"].answer["counts"]) for lines in book)
+    released = sum(torch.as_tensor(lines["0/query/0"].reply["counts"]) for lines in book)
     torch.testing.assert_close(total, released, rtol=0, atol=1e-10)
 
 
@@ -205,7 +205,7 @@ class Damaging(Losing):
         done = super().exchange(requests, routes)
         if len(self.seen) == 4:
             old = self.seen[1][1]["a"]
-            return replace(done, answers={**done.answers, "a": old})
+            return replace(done, replies={**done.replies, "a": old})
         return done
 
 
@@ -254,7 +254,7 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
     ask.sum(Asker().plain)
     step = channel.seen[1][0].steps[-1]
     assert step.masked is not None
-    again = answer_step(federation.members["a"], step, channel.seen[1][0])
+    again = reply_to_step(federation.members["a"], step, channel.seen[1][0])
     first = channel.seen[1][1]["a"]["x"]
     assert torch.equal(torch.as_tensor(again["x"]), torch.as_tensor(first))  # replayed
     fewer = {s: k for s, k in step.masked.keys.items() if s != "d"}
@@ -262,7 +262,7 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
     with pytest.raises(
         ValueError, match="two aggregates with one key would reveal the difference"
     ):
-        answer_step(federation.members["a"], other, channel.seen[1][0])
+        reply_to_step(federation.members["a"], other, channel.seen[1][0])
 
 
 def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
@@ -360,7 +360,7 @@ def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
     masked = Masked(key_of("0/query/0"), 0, None, keys)
     parts = []
     for item in (masked, replace(masked, **changed)):
-        part = mask_answer(
+        part = mask_reply(
             {"x": torch.arange(8.0)},
             site="a",
             secret=secrets["a"],

@@ -62,9 +62,9 @@ def counts_of(
 
 def low(strategy: AHFAL, counts: torch.Tensor) -> int:
     """Return the classes below the threshold, given labels per site and class."""
-    answers = [strategy.post(row) for row in counts]
+    replies = [strategy.post(row) for row in counts]
     total = {
-        k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]
+        k: torch.stack([torch.as_tensor(a[k]) for a in replies]).sum(0) for k in replies[0]
     }
     mean, spread = moments(total["share"], total["square"], total["one"])
     return int(strategy.low(mean, spread, total).sum())

@@ -118,9 +118,9 @@ SIGMA = tensor([0.339935, 0.169967, 0.205480], dtype=torch.float64)
 
 
 def test_mean_and_spread_of_three_sites() -> None:  # G12
-    answers = [AHFAL().post(10 * p) for p in P]
+    replies = [AHFAL().post(10 * p) for p in P]
     total = {
-        k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
+        k: sum((torch.as_tensor(a[k]) for a in replies), tensor(0.0)) for k in replies[0]
     }
     assert_close(total["share"], torch.ones(3).double())
     assert_close(total["square"], tensor([0.68, 0.42, 0.46]).double(), atol=1e-7, rtol=0)
@@ -207,10 +207,10 @@ def secure_total(contributions: list[Tensor]) -> Tensor:
 def test_spreads_from_masked_totals_route_as_the_plain_formula_does(
     counts: list[list[int]], tau: float
 ) -> None:
-    answers = [AHFAL().post(tensor(c, dtype=torch.float64)) for c in counts]
-    total = {k: secure_total([torch.as_tensor(a[k]) for a in answers]) for k in answers[0]}
+    replies = [AHFAL().post(tensor(c, dtype=torch.float64)) for c in counts]
+    total = {k: secure_total([torch.as_tensor(a[k]) for a in replies]) for k in replies[0]}
     mean, spread = moments(total["share"], total["square"], total["one"])
-    shares = torch.stack([torch.as_tensor(a["share"]) for a in answers])
+    shares = torch.stack([torch.as_tensor(a["share"]) for a in replies])
     plain = shares.std(0, correction=0)
     assert_close(spread, plain, atol=1e-5, rtol=0)
     clear = (plain - tau / 100).abs() > 2e-6
@@ -222,9 +222,9 @@ def test_spreads_from_masked_totals_route_as_the_plain_formula_does(
 def test_spreads_from_plain_totals_route_as_exact_fractions_do(
     counts: list[list[int]], tau: float
 ) -> None:
-    answers = [AHFAL().post(tensor(c, dtype=torch.float64)) for c in counts]
+    replies = [AHFAL().post(tensor(c, dtype=torch.float64)) for c in counts]
     total = {
-        k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
+        k: sum((torch.as_tensor(a[k]) for a in replies), tensor(0.0)) for k in replies[0]
     }
     mean, spread = moments(total["share"], total["square"], total["one"])
     for c, low in enumerate(AHFAL(tau=tau).low(mean, spread, total).tolist()):
@@ -242,12 +242,12 @@ def test_with_equal_numbers_of_labels_percent_and_count_scales_route_identically
     percent, count = AHFAL(tau), AHFAL(tau * n / 100, "count")
     routed = []
     for strategy in (percent, count):
-        answers = [
+        replies = [
             strategy.post(torch.bincount(row, minlength=5).double()) for row in drawn
         ]
         total = {
-            k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0))
-            for k in answers[0]
+            k: sum((torch.as_tensor(a[k]) for a in replies), tensor(0.0))
+            for k in replies[0]
         }
         mean, spread = moments(total["share"], total["square"], total["one"])
         routed.append(strategy.low(mean, spread, total).tolist())

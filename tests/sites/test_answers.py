@@ -13,10 +13,10 @@ from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.view import SelectedExamples, View
 from fallow.sites import LocalSite, RunComponents
-from fallow.sites.replies import answer_step
+from fallow.sites.replies import reply_to_step
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp
@@ -34,19 +34,19 @@ class CollaboratorSelection:
         "Choosing", "a test", 2024, sum={"total": "a total"}, keep={"select": "a count"}
     )
 
-    def total(self, view: View) -> Answer:
+    def total(self, view: View) -> Values:
         return {"n": torch.tensor(1.0)}
 
     def select(self, view: View, n: int) -> SelectedExamples:
         return SelectedExamples(torch.tensor(self.rows))
 
-    def secret(self, view: View) -> Answer:
+    def secret(self, view: View) -> Values:
         return {"rows": view.rows()}
 
 
 def ask(
     strategy: CollaboratorSelection, kind: Any, function: str, **args: Any
-) -> tuple[LocalSite, Answer]:
+) -> tuple[LocalSite, Values]:
     model = mlp()
     methods = cast(
         Methods,
@@ -60,22 +60,22 @@ def ask(
     )
     site = LocalSite("a", x, parts, MemoryStore())
     step = Step(kind, function, args)
-    return site, answer_step(
+    return site, reply_to_step(
         site, step, Request(key_of("0/query/0"), "query", 0, 0, (step,))
     )
 
 
 def test_picks_stay_at_the_site_and_their_number_leaves() -> None:
-    site, answer = ask(CollaboratorSelection((4, 2)), "keep", "select", n=2)
-    assert answer == {"count": 2}
+    site, reply = ask(CollaboratorSelection((4, 2)), "keep", "select", n=2)
+    assert reply == {"count": 2}
     assert site.memory["selected"]["rows"].tolist() == [4, 2]
 
 
 def test_what_is_kept_stays_at_the_site_and_how_many_fields_it_has_leaves() -> None:
     kept = Contract("Keeping", "a test", 2024, keep={"total": "a count"})
     keeping = type("Keeping", (CollaboratorSelection,), {"contract": kept})()
-    site, answer = ask(keeping, "keep", "total")
-    assert answer == {"count": 1}
+    site, reply = ask(keeping, "keep", "total")
+    assert reply == {"count": 1}
     assert site.memory["total"].keys() == {"n"}
 
 

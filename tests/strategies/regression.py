@@ -14,7 +14,7 @@ from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods, Query, TrainingAlgorithm
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.privacy.settings import Privacy
@@ -116,7 +116,7 @@ class Overheard:
     """Transport that records messages."""
 
     channel: Channel
-    sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(
+    sent: list[tuple[Mapping[str, Request], Mapping[str, Values]]] = field(
         default_factory=list
     )
 
@@ -130,10 +130,10 @@ class Overheard:
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
     ) -> Delivered:
         done = self.channel.exchange(requests, routes)
-        self.sent.append((requests, done.answers))
+        self.sent.append((requests, done.replies))
         return done
 
-    def asked(self, function: str, at: int = -1) -> dict[str, Answer]:
+    def asked(self, function: str, at: int = -1) -> dict[str, Values]:
         """Return the instructions to each site for a client function."""
         return {
             site: request.steps[-1].args
@@ -147,7 +147,7 @@ class Overheard:
 
     def _of(
         self, function: str, at: int
-    ) -> tuple[Mapping[str, Request], Mapping[str, Answer]]:
+    ) -> tuple[Mapping[str, Request], Mapping[str, Values]]:
         of = [
             s for s in self.sent if next(iter(s[0].values())).steps[-1].function == function
         ]

@@ -34,9 +34,9 @@ def labels_with_counts(*counts: int) -> list[int]:
 
 def routed(strategy: AHFAL, *counts: Sequence[int]) -> list[bool]:
     """Return C_low for sites with these label counts per class."""
-    answers = [strategy.post(tensor(c, dtype=torch.float64)) for c in counts]
+    replies = [strategy.post(tensor(c, dtype=torch.float64)) for c in counts]
     total = {
-        k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
+        k: sum((torch.as_tensor(a[k]) for a in replies), tensor(0.0)) for k in replies[0]
     }
     mean, spread = moments(total["share"], total["square"], total["one"])
     low: list[bool] = strategy.low(mean, spread, total).tolist()
@@ -94,8 +94,8 @@ def test_where_nobody_has_labels_every_class_is_low() -> None:
 
 
 def test_noisy_counts_below_zero_are_taken_as_none() -> None:
-    answer = AHFAL().post(tensor([-3.0, 6.0, 2.0], dtype=torch.float64))
-    assert_close(answer["share"], tensor([0, 0.75, 0.25], dtype=torch.float64))
+    reply = AHFAL().post(tensor([-3.0, 6.0, 2.0], dtype=torch.float64))
+    assert_close(reply["share"], tensor([0, 0.75, 0.25], dtype=torch.float64))
     assert AHFAL().post(tensor([-3.0, -0.5], dtype=torch.float64))["one"] == 0
 
 

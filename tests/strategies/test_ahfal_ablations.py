@@ -92,9 +92,9 @@ def low_classes(strategy: AHFAL, y: np.ndarray, rule: Partition, seed: int) -> i
     parts = rule.split(y, SITES, np.random.default_rng(seed))
     drawn = [torch.from_numpy(y[rng.permutation(rows)[:n]]).long() for rows in parts]
     classes = int(y.max()) + 1
-    answers = [strategy.post(torch.bincount(d, minlength=classes).double()) for d in drawn]
+    replies = [strategy.post(torch.bincount(d, minlength=classes).double()) for d in drawn]
     total = {
-        k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]
+        k: torch.stack([torch.as_tensor(a[k]) for a in replies]).sum(0) for k in replies[0]
     }
     mean, spread = moments(total["share"], total["square"], total["one"])
     return int(strategy.low(mean, spread, total).sum())

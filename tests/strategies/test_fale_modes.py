@@ -287,8 +287,8 @@ def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
     ask, notes = simulation.ask(), Notes()
     ask.event_log = notes
     strategy.query(ask, dict.fromkeys("abcd", 4), {})
-    answers = [answer for entry in notes.entries for answer in entry["answers"].values()]
-    received = [torch.as_tensor(v) for answer in answers for v in answer.values()]
+    replies = [reply for entry in notes.entries for reply in entry["replies"].values()]
+    received = [torch.as_tensor(v) for reply in replies for v in reply.values()]
     x = with_ones(stacked(sites) - stacked(sites).mean(0))
     z = x / x.norm(dim=0)
     secret = [stacked(sites), x, z]

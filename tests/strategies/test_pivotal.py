@@ -324,11 +324,11 @@ class Lying:
         done: Delivered = self.channel.exchange(requests, routes)
         if requests["a"].steps[-1].function != self.function:
             return done
-        answers = {site: dict(answer) for site, answer in done.answers.items()}
-        output = torch.as_tensor(answers["b"][self.name]).double().clone()
+        replies = {site: dict(reply) for site, reply in done.replies.items()}
+        output = torch.as_tensor(replies["b"][self.name]).double().clone()
         output.view(-1)[0] = self.value
-        answers["b"][self.name] = output
-        return replace(done, answers=answers)
+        replies["b"][self.name] = output
+        return replace(done, replies=replies)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e150, -1e150])

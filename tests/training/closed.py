@@ -16,7 +16,7 @@ from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.privacy.secure_sum import SecureSum
@@ -71,7 +71,7 @@ class Overheard:
     """Transport that records messages."""
 
     channel: Channel
-    answers: list[tuple[str, Mapping[SiteId, Answer]]] = field(default_factory=list)
+    replies: list[tuple[str, Mapping[SiteId, Values]]] = field(default_factory=list)
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -84,13 +84,13 @@ class Overheard:
     ) -> Delivered:
         delivered = self.channel.exchange(requests, routes)
         function = next(iter(requests.values())).steps[-1].function
-        self.answers.append((function, delivered.answers))
+        self.replies.append((function, delivered.replies))
         return delivered
 
-    def of(self, function: str) -> Mapping[SiteId, Answer]:
+    def of(self, function: str) -> Mapping[SiteId, Values]:
         """Return the last replies of a client function."""
         return next(
-            outcome for asked, outcome in reversed(self.answers) if asked == function
+            outcome for asked, outcome in reversed(self.replies) if asked == function
         )
 
 

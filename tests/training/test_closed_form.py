@@ -343,7 +343,7 @@ def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> No
     rows = rows_with_classes(200)
     simulation = hospitals(rows, ClosedForm(reveal="head"), [range(80), range(80, 200)])
     state = simulation.solve()
-    asked = [function for function, _ in simulation.channel.answers]
+    asked = [function for function, _ in simulation.channel.replies]
     assert asked == ["totals", "fitted", "local"]
     by_path = hospitals(rows, ClosedForm(), [range(200)]).solve()
     weight, bias = weights_of(state)

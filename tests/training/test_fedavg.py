@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.aggregation import sum_answers
-from fallow.core.types import Answer, State
+from fallow.core.aggregation import sum_replies
+from fallow.core.types import State, Values
 from fallow.training import FedAvg, FedProx
 from fallow.training.base import average
 
@@ -28,12 +28,12 @@ VIEWS = {"a": view(1, [1.0, 2.0], [0.0]), "b": view(3, [3.0, 4.0], [1.0])}
 
 
 def totals(method: FedAvg | FedProx, views: dict[str, Any] = VIEWS) -> dict[str, Tensor]:
-    answers: dict[str, Answer] = {
+    replies: dict[str, Values] = {
         site: method.upload(values) for site, values in views.items()
     }
     return {
         name: torch.as_tensor(value)
-        for name, value in sum_answers(answers, "upload", None).items()
+        for name, value in sum_replies(replies, "upload", None).items()
     }
 
 

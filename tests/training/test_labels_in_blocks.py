@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.view import Release
 from fallow.sites.store import SeenRows
 from fallow.sites.view import SiteView
@@ -63,7 +63,7 @@ def site_of(method: ClosedForm, *, is_class: bool = True) -> Site:
     return Site(method, whole, read, kept)
 
 
-def assert_same_bits(answer: Answer, expected: Answer) -> None:
+def assert_same_bits(answer: Values, expected: Values) -> None:
     assert answer.keys() == expected.keys()
     for name, value in expected.items():
         if isinstance(value, Tensor):
@@ -95,7 +95,7 @@ def test_blocks_change_the_order_of_sums_alone(
 ) -> None:
     site = site_of(ClosedForm(reveal="head", passes=2), is_class=is_class)
 
-    def ask_all() -> list[Answer]:
+    def ask_all() -> list[Values]:
         answer = [site.method.center(site.read), site.method.totals(site.read)]
         rows = site.method.labeled(site.read)
         path = ridge.decompose(ridge.centered(ridge.add_up(rows.z, rows.y, rows.s)))

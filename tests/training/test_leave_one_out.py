@@ -117,12 +117,12 @@ def test_each_site_ranks_its_own_labels_as_a_simulation_does(
             assert float(value) == pytest.approx(float(expected), abs=CLOSE)
     replies = [
         function
-        for function, answers in simulation.channel.answers
+        for function, replies in simulation.channel.replies
         if function == LABEL_RANKS
     ]
     assert len(replies) == 1
     counts = simulation.channel.of(LABEL_RANKS).values()
-    assert all(set(answer) == {"count"} for answer in counts)
+    assert all(set(reply) == {"count"} for reply in counts)
 
 
 @pytest.mark.parametrize("wrong", [{"reveal": "head"}, {"delta": 1e-5}])

@@ -258,7 +258,7 @@ def test_the_temperature_stays_on_its_grid(variance: float) -> None:
 def test_one_exchange_is_all_that_sites_are_asked() -> None:
     simulation = noised(1.0)
     state = simulation.solve()
-    assert {function for function, _ in simulation.channel.answers} - {"local"} == {
+    assert {function for function, _ in simulation.channel.replies} - {"local"} == {
         "noisy_totals"
     }
     assert {"w", "penalty", "temperature"} <= state.keys()

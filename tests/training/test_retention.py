@@ -45,10 +45,8 @@ def keep_best(
     """Return the round and the score that are kept after a history of models."""
     retention = Retention(FedAvg())
     for turn, state in enumerate(history):
-        answer = retention.best(SiteView(site, 0), state["w"], state["stats"], turn)
-        site.remember(
-            "best", {key: torch.as_tensor(value) for key, value in answer.items()}
-        )
+        reply = retention.best(SiteView(site, 0), state["w"], state["stats"], turn)
+        site.remember("best", {key: torch.as_tensor(value) for key, value in reply.items()})
     best = site.memory["best"]
     assert torch.equal(best["w"], history[int(best["turn"])]["w"])
     return int(best["turn"]), float(best["score"])

@@ -16,7 +16,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.engine import Stacked
 from fallow.experiment.methods import methods_of
 from fallow.privacy.settings import Privacy
@@ -37,7 +37,7 @@ EVEN = {"a": 6, "b": 6, "c": 6, "d": 6}
 class Sends:
     """Transport whose sites send given replies."""
 
-    replies: dict[str, Answer]
+    replies: dict[str, Values]
     asked: list[Request] = field(default_factory=list)
 
     @property
@@ -49,11 +49,11 @@ class Sends:
         return Delivered(dict(self.replies), 0, 0)
 
 
-def site(w: Sequence[float], n: float = 1.0, stats: float = 0.0) -> Answer:
+def site(w: Sequence[float], n: float = 1.0, stats: float = 0.0) -> Values:
     return {"n": n, "w": torch.tensor(w), "stats": torch.tensor([stats])}
 
 
-def after(method: Robust, sites: Sequence[Answer], start: State = START) -> State:
+def after(method: Robust, sites: Sequence[Values], start: State = START) -> State:
     """Return the state after one round with these replies."""
     replies = dict(zip("abcdefg", sites, strict=False))
     return method.round(
@@ -188,7 +188,7 @@ def test_of_two_sites_the_larger_keeps_its_weight() -> None:
     ],
 )
 @pytest.mark.parametrize("rule", RULES)
-def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Answer) -> None:
+def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Values) -> None:
     method = Robust(rule=rule)
     with_it = after(method, [*HONEST, bad])
     without = after(method, HONEST)

@@ -279,7 +279,7 @@ def test_a_fold_of_very_few_examples_is_never_shown() -> None:
     simulation = sites_of(Rows(z, torch.arange(LABELED) % 2, rows.s), unlabeled)
     state = simulation.solve()
     assert float(state["unlabeled"]) == 0
-    asked = [function for function, _ in simulation.channel.answers]
+    asked = [function for function, _ in simulation.channel.replies]
     assert asked.count("totals") == 1
     assert "unlabeled_totals" not in asked
 

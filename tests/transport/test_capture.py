@@ -86,7 +86,7 @@ class Captured:
             stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
         ]
         replies = [
-            {"key": reply.key and reply.key.to_dict(), "answer": reply.answer}
+            {"key": reply.key and reply.key.to_dict(), "body": reply.body}
             for reply in self.replies()
         ]
         with closing(self.site.open_ledger()) as ledger:
@@ -201,8 +201,8 @@ def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
 ) -> None:
     assert quiet.find_traces() == []
     with closing(quiet.site.open_ledger()) as ledger:
-        (answers,) = {len(task.answers) for task in ledger.tasks(state="answered")}
-    assert answers == 2
+        (replies,) = {len(task.answers) for task in ledger.tasks(state="answered")}
+    assert replies == 2
 
 
 @pytest.mark.processes

@@ -76,7 +76,7 @@ def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> No
     (message,) = messages(everything([stream]))
     reply = open_reply(verify_key(SECRET), message, PLANTED)
     assert reply.key is not None
-    tree = {"key": reply.key.to_dict(), "answer": reply.answer}
+    tree = {"key": reply.key.to_dict(), "body": reply.body}
     assert found_in(b"", [tree], [ROW_OF], []) == ["row in (15,) of 0/train/0/0"]
 
 
@@ -86,12 +86,12 @@ def test_a_tap_keeps_what_passes_plain_and_as_it_goes_over_the_wire(tmp_path: Pa
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(tls.certificate, tls.key)
 
-    def answer(server: socket.socket) -> None:
+    def reply(server: socket.socket) -> None:
         with closing(own.wrap_socket(server.accept()[0], server_side=True)) as connection:
             connection.sendall(connection.recv(100) + b" heard")
 
     with socket.create_server(("127.0.0.1", port)) as server, tapped(tls, port) as tap:
-        other = Thread(target=answer, args=(server,))
+        other = Thread(target=reply, args=(server,))
         other.start()
         host, _, at = tap.address.rpartition(":")
         trusted = ssl.create_default_context(cafile=str(tls.authority))

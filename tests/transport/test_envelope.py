@@ -45,7 +45,7 @@ def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
 def test_a_message_with_a_long_header_is_not_unpacked() -> None:
     """Unpacked values take 20 times as much memory; honest messages have a few KB."""
     numbers = [0] * 150_000
-    reply = sign_message(SECRET, replace(REPLY, answer={"x": numbers}))
+    reply = sign_message(SECRET, replace(REPLY, body={"x": numbers}))
     instruction = sign_message(SECRET, replace(INSTRUCTION, body={"x": numbers}))
     tracemalloc.start()
     with pytest.raises(Refusal, match="from site a could not be read"):

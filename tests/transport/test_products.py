@@ -13,7 +13,7 @@ from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Encoder
 from fallow.core.streams import stream
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.data import load
 from fallow.deployment.agreement import Bounds
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
@@ -45,11 +45,11 @@ def make_check(method: Any = None, classes: int = 3, **settings: Any) -> Respons
 
 
 def find_total_fault(
-    response_check: ResponseCheck, answer: Answer, function: str
+    response_check: ResponseCheck, reply: Values, function: str
 ) -> str | None:
     """Return why the aggregate of both sites is implausible."""
     sums = PlausibleSums(SecureSum(), SiteWeights(response_check), lambda event: None)
-    return sums.find_fault(answer, sorted(response_check.rows), "training", function, None)
+    return sums.find_fault(reply, sorted(response_check.rows), "training", function, None)
 
 
 TOTALS = Request(key_of("0/train/0/0"), "training", 0, 0, (Step("sum", "totals", {}),))
@@ -57,7 +57,7 @@ LEFT_OUT = Request(key_of("0/train/0/1"), "training", 0, 0, (Step("sum", "left_o
 KINDS = pytest.mark.parametrize("is_class", [True, False])
 
 
-def products(is_class: bool = True, n: int = 7, weight: float = 0.7) -> Answer:
+def products(is_class: bool = True, n: int = 7, weight: float = 0.7) -> Values:
     draw = stream(0, "products")
     z = torch.randn(n, 5, dtype=torch.float64, generator=draw) + 3
     y = torch.randn(n, 1, dtype=torch.float64, generator=draw)
@@ -72,18 +72,18 @@ def products(is_class: bool = True, n: int = 7, weight: float = 0.7) -> Answer:
 def test_products_of_rows_with_weights_are_taken(
     is_class: bool, n: int, weight: float
 ) -> None:
-    answer = products(is_class, n, weight)
+    reply = products(is_class, n, weight)
     response_check = make_check(classes=3 * is_class)
-    assert response_check.check("a", TOTALS, answer) == answer
+    assert response_check.check("a", TOTALS, reply) == reply
 
 
 def test_the_center_of_rows_with_weights_is_taken() -> None:
-    answer = {"n": 4.9, "features": torch.ones(5, dtype=torch.float64)}
+    reply = {"n": 4.9, "features": torch.ones(5, dtype=torch.float64)}
     center = Request(key_of("0/train/0/0"), "training", 0, 0, (Step("sum", "center", {}),))
-    assert make_check().check("a", center, answer) == answer
+    assert make_check().check("a", center, reply) == reply
 
 
-def losses(right: float, log: float = 3.0) -> Answer:
+def losses(right: float, log: float = 3.0) -> Values:
     """Return the losses of a grid of two penalties."""
     return {
         "squared": torch.ones(2, dtype=torch.float64),
@@ -126,7 +126,7 @@ def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
 # -- influence of one site -----------------------------------------------------------------
 
 
-def lengthened(factor: float) -> Answer:
+def lengthened(factor: float) -> Values:
     """Return products of seven examples whose mean squared length is ``factor``."""
     draw = stream(0, "lengths")
     z = torch.randn(7, 5, dtype=torch.float64, generator=draw)
@@ -223,5 +223,5 @@ def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
     y = torch.eye(10, dtype=torch.float64)[result.y[:1400].long()]
     for site, (start, end) in zip("abcd", pairwise(cuts), strict=True):
         s = torch.ones(end - start, dtype=torch.float64)
-        answer = totals_of(Labeled(z[start:end], y[start:end], s))
-        assert response_check.check(site, TOTALS, answer) == answer
+        reply = totals_of(Labeled(z[start:end], y[start:end], s))
+        assert response_check.check(site, TOTALS, reply) == reply

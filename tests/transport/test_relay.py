@@ -17,7 +17,7 @@ from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.model_vectors import Layout
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
 from fallow.experiment.event_log import EventLog
@@ -45,10 +45,10 @@ class Passing:
         "passing", "a test", 2024, relay={"model": "-", "row": "-"}
     )
 
-    def model(self, view: View, plus: float = 0.0) -> Answer:
+    def model(self, view: View, plus: float = 0.0) -> Values:
         return {"w": view.rows().flatten().repeat(SIZE) + plus, "labels": 2.0}
 
-    def row(self, view: View) -> Answer:
+    def row(self, view: View) -> Values:
         return {"w": view.rows().flatten()}
 
 

@@ -54,9 +54,9 @@ class Federation:
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
         """Run one exchange; return the first reply of each site."""
         self.transport.send(messages)
-        return self.answers(set(messages), seconds)
+        return self.replies(set(messages), seconds)
 
-    def answers(self, sites: set[str], seconds: float) -> dict[str, bytes]:
+    def replies(self, sites: set[str], seconds: float) -> dict[str, bytes]:
         received: dict[str, bytes] = {}
         end = time.monotonic() + seconds
         while set(received) != sites:

@@ -12,11 +12,11 @@ import pytest
 
 from fallow.core.events import Event
 from fallow_flower.app.fallow_pipe.pipe import (
-    ANSWER,
     LOST,
     NODE,
     NODES,
     NUMBER,
+    REPLY,
     read,
     write,
 )
@@ -45,7 +45,7 @@ class App:
         number, node = NODE.unpack_from(frame[1])
         return number, node, frame[1][NODE.size :]
 
-    def gives(self, number: int, content: bytes, kind: bytes = ANSWER) -> None:
+    def gives(self, number: int, content: bytes, kind: bytes = REPLY) -> None:
         write(self.connection, kind, NUMBER.pack(number) + content)
 
 

@@ -47,7 +47,7 @@ def test_an_exchange_outlives_the_death_of_the_server_app(running: Federation) -
     running.transport.send(dict.fromkeys(SITES, b"slow 1"))
     wait_until(lambda: running.transport.hub.is_connected, LONG, "the app is connected")
     kill(below(running.transport.superlink.pid, "flwr-serverapp"))
-    assert running.answers(set(SITES), LONG) == echoed(b"slow 1")
+    assert running.replies(set(SITES), LONG) == echoed(b"slow 1")
 
 
 @pytest.mark.soak
@@ -57,7 +57,7 @@ def test_an_exchange_outlives_the_death_of_a_site(running: Federation) -> None:
     wait_until(lambda: "slow 2" in handled.read_text(), LONG, "birch has the message")
     running.stop_site("birch")
     running.start_site("birch")
-    assert running.answers(set(SITES), LONG) == echoed(b"slow 2")
+    assert running.replies(set(SITES), LONG) == echoed(b"slow 2")
 
 
 def test_a_stranger_and_a_wrong_authority_are_told_so_in_words(running: Federation) -> None:
@@ -80,7 +80,7 @@ def test_a_stranger_and_a_wrong_authority_are_told_so_in_words(running: Federati
 def test_an_exchange_outlives_the_death_of_the_superlink(running: Federation) -> None:
     running.transport.send(dict.fromkeys(SITES, b"slow 3"))
     kill(running.transport.superlink.pid)
-    assert running.answers(set(SITES), LONG) == echoed(b"slow 3")
+    assert running.replies(set(SITES), LONG) == echoed(b"slow 3")
 
 
 @pytest.mark.soak
@@ -92,7 +92,7 @@ def test_a_supernode_that_was_killed_is_back_within_two_minutes(
     wait_until(lambda: "slow 4" in handled.read_text(), LONG, "cedar has the message")
     kill(below(running.sites["cedar"].pid, "flower-supernode"))
     died = time.monotonic()
-    assert running.answers(set(SITES), LONG) == echoed(b"slow 4")
+    assert running.replies(set(SITES), LONG) == echoed(b"slow 4")
     assert time.monotonic() - died < 120
 
 

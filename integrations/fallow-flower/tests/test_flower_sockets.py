@@ -13,11 +13,11 @@ from threading import Event, Thread
 import pytest
 
 from fallow_flower.app.fallow_pipe.pipe import (
-    ANSWER,
     HEAD,
     LIMIT,
     LOST,
     MESSAGE,
+    REPLY,
     SOCKET,
     connect,
     read,
@@ -91,7 +91,7 @@ def test_a_message_is_answered_through_the_socket_that_the_environment_names(
         monkeypatch.setenv(SOCKET, str(socket_path))
         with connect() as connection:
             write(connection, MESSAGE, b"you")
-            assert read(connection) == (ANSWER, b"heard you")
+            assert read(connection) == (REPLY, b"heard you")
 
 
 def test_a_moment_without_files_ends_no_socket(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_moment_without_files_ends_no_socket(tmp_path: Path) -> None:
                 write(caller, MESSAGE, b"you")
             time.sleep(0.6)  # Linux keeps a file for the pending connection
         for caller in (first, second):
-            assert read(caller) == (ANSWER, b"YOU")
+            assert read(caller) == (REPLY, b"YOU")
 
 
 def test_what_cannot_be_handled_is_lost_without_its_words_and_the_next_is_answered(
@@ -120,7 +120,7 @@ def test_what_cannot_be_handled_is_lost_without_its_words_and_the_next_is_answer
     with served(tmp_path, handle) as socket_path:
         assert asked(socket_path, MESSAGE, b"bad") == (LOST, FAILED)
         assert asked(socket_path, b"?", b"") == (LOST, FAILED)
-        assert asked(socket_path, MESSAGE, b"good") == (ANSWER, b"good")
+        assert asked(socket_path, MESSAGE, b"good") == (REPLY, b"good")
 
 
 def test_messages_are_handled_one_after_the_other(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ class Caller:
     def start(self) -> None:
         while not is_served(self.at):
             time.sleep(0.01)
-        self.answer = asked(self.at, MESSAGE, b"order")
+        self.reply = asked(self.at, MESSAGE, b"order")
 
     def stop(self) -> None:
         pass
@@ -180,7 +180,7 @@ def test_a_node_answers_at_its_socket_and_leaves_nothing_behind(tmp_path: Path) 
     node = SocketNode(tmp_path, lambda message: b"heard " + message, make)
     node.start()
     node.stop()
-    assert callers[0].answer == (ANSWER, b"heard order")
+    assert callers[0].reply == (REPLY, b"heard order")
     assert not callers[0].at.exists()
 
 
@@ -198,6 +198,6 @@ def test_where_the_path_is_too_long_for_a_socket_a_short_one_is_found(
 def test_the_socket_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     for _ in range(2):
         with served(tmp_path, bytes) as socket_path:
-            assert asked(socket_path, MESSAGE, b"again") == (ANSWER, b"again")
+            assert asked(socket_path, MESSAGE, b"again") == (REPLY, b"again")
             os.link(socket_path, tmp_path / "kept")
         os.rename(tmp_path / "kept", socket_path)

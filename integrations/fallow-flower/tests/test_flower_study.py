@@ -154,7 +154,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
 ) -> None:
     with real(study_folder, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
-        study.until_answered("0/train/0", SITE, LONG)
+        study.until_replied("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
@@ -170,7 +170,7 @@ def test_killed_in_every_phase_of_one_study_it_ends_as_if_nothing_had_happened(
     with real(study_folder, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
         for key in PHASES.values():
-            study.until_answered(key, SITE, LONG)
+            study.until_replied(key, SITE, LONG)
             KILLED[victim](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
@@ -184,7 +184,7 @@ def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
     with real(study_folder, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
         for key in (PHASES["training"], PHASES["labeling"]):
-            study.until_answered(key, SITE, LONG)
+            study.until_replied(key, SITE, LONG)
             VICTIMS["the coordinator and a site"](study)
             pid = study.running[LEADER].pid
             wait_until(partial(has, pid, "flwr-serverapp"), LONG, "Flower's app starts")

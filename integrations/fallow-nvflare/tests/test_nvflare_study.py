@@ -153,17 +153,17 @@ def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
         parties = carry.parties
         study.start(LEADER, *study.sites)
 
-        study.until_answered(PHASES["hello"], SITE, LONG)
+        study.until_replied(PHASES["hello"], SITE, LONG)
         restart(SITE)(study)
-        study.until_answered(PHASES["first query"], SITE, LONG)
+        study.until_replied(PHASES["first query"], SITE, LONG)
         parties.kill_job_of(SITE)
-        study.until_answered(PHASES["training"], SITE, LONG)
+        study.until_replied(PHASES["training"], SITE, LONG)
         restart(LEADER, SITE)(study)
         parties.kill_job_of(SERVER)
-        study.until_answered(PHASES["choosing"], SITE, LONG)
+        study.until_replied(PHASES["choosing"], SITE, LONG)
         parties.kill(SERVER, SITE)
         parties.start(SERVER, SITE)
-        study.until_answered(PHASES["labeling"], SITE, LONG)
+        study.until_replied(PHASES["labeling"], SITE, LONG)
         restart(LEADER)(study)
 
         study.finish(LONG)

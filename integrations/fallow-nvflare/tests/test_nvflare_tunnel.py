@@ -117,7 +117,7 @@ def test_a_job_that_begins_again_goes_on_where_it_was(simulation: Tunnelled) -> 
     until(lambda: simulation.nodes["anna"].problem is not None)
     simulation.transport.send({"anna": b"two"})
     simulation.tunnel.begin("anna", port)
-    assert simulation.answers({"anna"}) == {"anna": b"echo:two"}
+    assert simulation.replies({"anna"}) == {"anna": b"echo:two"}
 
 
 def test_no_connection_is_left_when_a_job_ends(simulation: Tunnelled) -> None:

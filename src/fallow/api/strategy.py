@@ -13,7 +13,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import lacking_function
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import View
 from fallow.strategies.base import Budget, Memo, label_counts
@@ -199,7 +199,7 @@ class Training(_Frozen):
         returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
         takes={},
     )
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         """Return the contribution of a site: n_i w_i and n_i.
 
         Parameters

@@ -26,7 +26,7 @@ from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
 from fallow.core.methods import Query, SiteFunction, site_function
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, Value
+from fallow.core.types import Value, Values
 from fallow.core.values import Count, NonNegative, Real, Share, Triangle, Whole
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.strategies.base import (
@@ -204,7 +204,7 @@ class Chooser:
         reveals_parts="the coordinator sees products of each site's labeled examples; "
         "those of a single example reveal it",
     )
-    def products(self, view: View) -> Answer:
+    def products(self, view: View) -> Values:
         """Return products of labeled examples, as an upper triangle, and with labels."""
         z, y = read_labeled(view)
         row, column = torch.triu_indices(z.shape[1], z.shape[1])
@@ -231,7 +231,7 @@ class Chooser:
         },
         exact=True,
     )
-    def left_out(self, view: View, inverse: Tensor, weight: Tensor) -> Answer:
+    def left_out(self, view: View, inverse: Tensor, weight: Tensor) -> Values:
         """Return squared leave-one-out residuals of labeled examples.
 
         Examples with a known selection probability are weighted by its inverse.
@@ -254,18 +254,18 @@ class Chooser:
         "number of tensors kept",
         takes=lambda self: {"arm": Whole(upto=(len(self.arms) - 1,))},
     )
-    def begin(self, view: View, arm: int) -> Answer:
+    def begin(self, view: View, arm: int) -> Values:
         return {"arm": torch.tensor(arm)}
 
     def __getattr__(self, name: str) -> SiteFunction:
         """Return a client function of the current arm; the contract lists those of all arms."""
         if name.startswith("_") or name not in self.contract.disclosures:
             raise AttributeError(f"Chooser has no {name!r}")
-        return partial(self.answer_as_arm, name)
+        return partial(self.reply_as_arm, name)
 
-    def answer_as_arm(
+    def reply_as_arm(
         self, function: str, view: View, **sent: Value
-    ) -> Answer | SelectedExamples | Release:
+    ) -> Values | SelectedExamples | Release:
         """Return the reply of the current arm."""
         at = 0
         if len(self.arms) > 1:

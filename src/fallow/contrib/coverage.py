@@ -21,7 +21,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import Limits, NonNegativeFinite, PositiveFinite, check_fields
 from fallow.core.products import to_device
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Indicator, LabelCount, NonNegative, Real, Whole
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -167,7 +167,7 @@ class Coverage:
         for part in range(n_parts):
             total = sum_of_all(ask, self.reach, 1.0, landmarks=landmarks, sigma=sigma)
             covered = highest_level(total["reach"])  # (M,) of (M, LEVELS)
-            share: dict[str, Answer] = {}
+            share: dict[str, Values] = {}
             for site, n in budget.items():
                 if n > 0:
                     share[site] = {"many": n * (part + 1) // n_parts}
@@ -200,7 +200,7 @@ class Coverage:
     # -- client side --------------------------------------------------------------------------
 
     @stores()
-    def bundle(self, view: View) -> Answer:
+    def bundle(self, view: View) -> Values:
         return tie_bundles(view, self.least)
 
     @client.sum(
@@ -213,7 +213,7 @@ class Coverage:
         },
         takes={},
     )
-    def size(self, view: View) -> Answer:
+    def size(self, view: View) -> Values:
         kept = view.memory["bundle"]
         means = kept["means"]
         weighted = kept["rows"][:, None] * means
@@ -235,7 +235,7 @@ class Coverage:
     )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         return total_bundles(view.memory["bundle"], centers, planes)
 
     @client.sum(
@@ -248,7 +248,7 @@ class Coverage:
         takes={},
         exact=True,
     )
-    def outlook(self, view: View) -> Answer:
+    def outlook(self, view: View) -> Values:
         """Return the counts by margin, (BINS,), predicted class, (C,), and label, (C,)."""
         p = predict(view)
         bins = torch.zeros(BINS, dtype=torch.float64)
@@ -273,7 +273,7 @@ class Coverage:
             "weights": NonNegative("classes"),
         },
     )
-    def masses(self, view: View, landmarks: Tensor, sure: float, weights: Tensor) -> Answer:
+    def masses(self, view: View, landmarks: Tensor, sure: float, weights: Tensor) -> Values:
         u = self.weigh_rows(view, sure, weights)
         return {"masses": add_near(read_shared_features(view), u, landmarks)}
 
@@ -285,7 +285,7 @@ class Coverage:
     )
     def weigh(
         self, view: View, landmarks: Tensor, sure: float, weights: Tensor, n: int
-    ) -> Answer:
+    ) -> Values:
         """Return u of each example, (m,), and the site's weight near each landmark, (M,)."""
         u = self.weigh_rows(view, sure, weights)
         require_finite(u.isfinite())
@@ -297,7 +297,7 @@ class Coverage:
         takes={"prefix": Real("clusters"), "digit": Whole(upto=(DIGITS - 1,))},
         times=DIGITS,
     )
-    def bids(self, view: View, prefix: Tensor, digit: int) -> Answer:
+    def bids(self, view: View, prefix: Tensor, digit: int) -> Values:
         return {"bids": next_digits(self.make_bids(view, len(prefix)), prefix, digit)}
 
     @client.sum(
@@ -306,7 +306,7 @@ class Coverage:
         takes={"landmarks": Real(("clusters", "columns")), "sigma": NonNegative()},
         times=SUB_ROUNDS,
     )
-    def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
+    def reach(self, view: View, landmarks: Tensor, sigma: float) -> Values:
         """Return a 1 at the site's level of coverage of each landmark, (M, LEVELS)."""
         check_clusters(len(landmarks))
         x = read_shared_features(view, "labeled")
@@ -344,7 +344,7 @@ class Coverage:
         masses: Tensor,
         owners: Tensor,
         many: int,
-    ) -> Answer:
+    ) -> Values:
         """Return ``many`` selected examples, earlier parts first, and features (examples, D)."""
         check_clusters(len(landmarks))
         x = read_shared_features(view)

@@ -18,7 +18,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveFinite
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Real, Triangle, Whole
 from fallow.core.view import Rows, SelectedExamples, View
 from fallow.strategies.base import (
@@ -112,7 +112,7 @@ class Fisher:
         n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
         for part in range(n_parts):
             inverse = torch.linalg.inv(now)
-            share: dict[str, Answer] = {}
+            share: dict[str, Values] = {}
             for site, n in budget.items():
                 if n > 0:
                     share[site] = {"many": n * (part + 1) // n_parts}
@@ -135,7 +135,7 @@ class Fisher:
         takes={},
         exact=True,
     )
-    def totals(self, view: View) -> Answer:
+    def totals(self, view: View) -> Values:
         """Return the products of all and of labeled examples, as upper triangles."""
         pool, u = tell(view, "pool")
         labeled, v = tell(view, "labeled")
@@ -155,7 +155,7 @@ class Fisher:
         },
         times=SUB_ROUNDS,
     )
-    def grow(self, view: View, inverse: Tensor, drop: Tensor, many: int) -> Answer:
+    def grow(self, view: View, inverse: Tensor, drop: Tensor, many: int) -> Values:
         """Return ``many`` selected examples, earlier parts first, and their products, (k, k)."""
         x, u = tell(view, "pool")
         rows = torch.empty(0, dtype=torch.int64)
@@ -183,7 +183,7 @@ class Fisher:
         reveals_parts="the coordinator sees products of each site's few selected "
         "examples; those of a single example reveal it",
     )
-    def grown(self, view: View, width: int) -> Answer:
+    def grown(self, view: View, width: int) -> Values:
         products = torch.zeros(width, width, dtype=torch.float64)
         if "grow" in view.memory:
             products = view.memory["grow"]["products"]

@@ -18,7 +18,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, LabelCount, Real
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -100,7 +100,7 @@ class Prices:
     # -- client side --------------------------------------------------------------------------
 
     @stores(n=LabelCount())
-    def order(self, view: View, n: int) -> Answer:
+    def order(self, view: View, n: int) -> Values:
         return {"n": torch.tensor(n)}
 
     @client.sum(
@@ -109,7 +109,7 @@ class Prices:
         takes={},
         exact=True,
     )
-    def labels(self, view: View) -> Answer:
+    def labels(self, view: View) -> Values:
         return {"counts": view.counts}
 
     @client.sum(
@@ -118,7 +118,7 @@ class Prices:
         takes={"prices": Real("classes")},
         times=TURNS,
     )
-    def demand(self, view: View, prices: Tensor) -> Answer:
+    def demand(self, view: View, prices: Tensor) -> Values:
         counts = torch.zeros(len(prices), dtype=torch.float64)
         if "order" in view.memory:  # otherwise it has no label budget
             n = int(view.memory["order"]["n"])

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 
 
 class Implausible(ValueError):
     """An aggregate that cannot result from valid contributions, which are hidden."""
 
 
-def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
+def sum_whole(replies: Mapping[SiteId, Values], name: str) -> int:
     """Sum an integer over all replies; other values are rejected."""
     result = 0
-    for site, answer in answers.items():
-        value = answer.get(name)
+    for site, reply in replies.items():
+        value = reply.get(name)
         if not isinstance(value, int):
             raise ValueError(
                 f"site {site} replied to {name} with {value!r}, which is not a whole number"
@@ -28,16 +28,16 @@ def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
     return result
 
 
-def align_answers(
-    answers: Mapping[SiteId, Answer], function: str, dtype: torch.dtype = torch.float64
+def align_replies(
+    replies: Mapping[SiteId, Values], function: str, dtype: torch.dtype = torch.float64
 ) -> dict[SiteId, dict[str, Tensor]]:
     """Convert replies to tensors, with sites in sorted order.
 
     Raises ValueError unless all have the same fields and shapes.
     """
     parts: dict[SiteId, dict[str, Tensor]] = {}
-    for site in sorted(answers):
-        fields = answers[site].items()
+    for site in sorted(replies):
+        fields = replies[site].items()
         parts[site] = {name: torch.as_tensor(value, dtype=dtype) for name, value in fields}
         first = next(iter(parts.values()))
         if parts[site].keys() != first.keys():
@@ -55,12 +55,12 @@ def align_answers(
     return parts
 
 
-def sum_answers(
-    answers: Mapping[SiteId, Answer], function: str, bound: float | None
-) -> Answer:
+def sum_replies(
+    replies: Mapping[SiteId, Values], function: str, bound: float | None
+) -> Values:
     """Sum replies by key in float64, with sites in sorted order; invalid ones raise an error."""
     result: dict[str, Tensor] = {}
-    parts = align_answers(answers, function)
+    parts = align_replies(replies, function)
     for site, fields in parts.items():
         for name, contribution in fields.items():
             check_contribution(site, function, name, contribution, bound)

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fallow.core.aggregation import Implausible, sum_answers, sum_whole
+from fallow.core.aggregation import Implausible, sum_replies, sum_whole
 from fallow.core.client import ClientCall, name_call
-from fallow.core.disclosure import Disclosure, count_relayed_answers
+from fallow.core.disclosure import Disclosure, count_relayed_messages
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import (
     KEYS,
@@ -28,7 +28,7 @@ from fallow.core.messages import (
 )
 from fallow.core.refusal import RunHalted
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 
 
 class Channel(Protocol):
@@ -54,11 +54,11 @@ class Masking(Protocol):
     ) -> None: ...  # raises if too few
     def total(
         self,
-        answers: Mapping[SiteId, Answer],
+        replies: Mapping[SiteId, Values],
         owner: str,
         function_name: str,
         bound: float | None,
-    ) -> Answer: ...  # raises unless all masks cancel, with `Implausible` for a retry
+    ) -> Values: ...  # raises unless all masks cancel, with `Implausible` for a retry
 
 
 class ExchangeLog(Protocol):
@@ -121,7 +121,7 @@ class Ask:
 
     def each(
         self, function: ClientCall, to: To | None = None, **tensors: Any
-    ) -> dict[SiteId, Answer]:
+    ) -> dict[SiteId, Values]:
         """Return the reply of every site, which the server side sees."""
         return self._exchange("each", name_call(function, "each"), to, tensors)
 
@@ -169,8 +169,8 @@ class Ask:
             self._exchange("fit", "", None, {})
 
     def _masked_sum(
-        self, masking: Masking, function_name: str, bound: float | None, args: Answer
-    ) -> Answer:
+        self, masking: Masking, function_name: str, bound: float | None, args: Values
+    ) -> Values:
         """Exchange public keys, then masked contributions.
 
         When a site does not reply, the exchange is repeated with the others and new keys:
@@ -190,14 +190,14 @@ class Ask:
             to = {site: {} for site in keys}
             masked = replace(attempt, keys=keys)
             with self.event_log.transaction():
-                answers = self._exchange(
+                replies = self._exchange(
                     "sum", function_name, to, args, bound=bound, masked=masked
                 )
-                if "" in answers:
-                    return answers[""]
-                masking.check(sorted(answers), function_name)
+                if "" in replies:
+                    return replies[""]
+                masking.check(sorted(replies), function_name)
 
-            cohort = tuple(sorted(answers))
+            cohort = tuple(sorted(replies))
             attempt = replace(attempt, attempt=attempt.attempt + 1)
 
     def _requests(
@@ -229,11 +229,11 @@ class Ask:
         kind: Kind,
         function_name: str,
         to: To | None,
-        args: Answer,
+        args: Values,
         bound: float | None = None,
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
         masked: Masked | None = None,
-    ) -> dict[SiteId, Answer]:
+    ) -> dict[SiteId, Values]:
         """Run one exchange.  masked: parameters of secure aggregation for the sites."""
         steps = list(self._waiting)
         if function_name:
@@ -253,23 +253,23 @@ class Ask:
                     asked = set(requests)
                 if function_name and to is not None:
                     asked = set(to)
-                answers = {
-                    site: answer
-                    for site, answer in sorted(delivered.answers.items())
+                replies = {
+                    site: reply
+                    for site, reply in sorted(delivered.replies.items())
                     if site in asked
                 }
-                if self.needs_all and len(answers) < len(self.cohort):
+                if self.needs_all and len(replies) < len(self.cohort):
                     raise RunHalted(
-                        f"{len(answers)} of {len(self.cohort)} sites replied to {function_name!r}, "
+                        f"{len(replies)} of {len(self.cohort)} sites replied to {function_name!r}, "
                         "and all are needed; run again with --resume when they are connected "
                         "(coordinate start resumes without the option)"
                     )
                 if kind == "sum":
-                    answers = self._add_up(
-                        answers, function_name, to, bound, masked is not None
+                    replies = self._add_up(
+                        replies, function_name, to, bound, masked is not None
                     )
                 entry = {
-                    "answers": answers,
+                    "replies": replies,
                     "up": delivered.bytes_up,
                     "down": delivered.bytes_down,
                 }
@@ -282,7 +282,7 @@ class Ask:
             what = "public keys"
         passed = None
         if routes is not None:
-            passed = count_relayed_answers(routes)
+            passed = count_relayed_messages(routes)
         self.disclosure.add(
             kind,
             function_name or "fit",
@@ -294,23 +294,23 @@ class Ask:
             masked=kind == "sum" and masked is not None,
             passed=passed,
         )
-        return entry["answers"]
+        return entry["replies"]
 
     def _add_up(
         self,
-        replies: dict[SiteId, Answer],
+        replies: dict[SiteId, Values],
         function_name: str,
         to: To | None,
         bound: float | None,
         is_masked: bool,
-    ) -> dict[SiteId, Answer]:
+    ) -> dict[SiteId, Values]:
         """Return the aggregates under ``""``.
 
         If secure aggregation misses a site, or its aggregate is not plausible, return the sites
         that replied, for a retry.
         """
         if not is_masked or self.masking is None:
-            return {"": sum_answers(replies, function_name, bound)}
+            return {"": sum_replies(replies, function_name, bound)}
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}
         try:
@@ -331,7 +331,7 @@ def sum_of_all(
         return ask.sum(function, bound, **args)
 
 
-def each_of_all(ask: Ask, function: ClientCall, **args: Any) -> dict[SiteId, Answer]:
+def each_of_all(ask: Ask, function: ClientCall, **args: Any) -> dict[SiteId, Values]:
     """Run `Ask.each` with replies from all sites, like `sum_of_all`."""
     with _needing_all(ask):
         return ask.each(function, **args)

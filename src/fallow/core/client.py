@@ -341,7 +341,7 @@ def name_call(function: ClientCall, operation: Operation) -> str:
 
 
 def find_wrong_form(
-    returns: Composite, answer: Mapping[str, object], sizes: Mapping[str, int]
+    returns: Composite, reply: Mapping[str, object], sizes: Mapping[str, int]
 ) -> str | None:
     """Explain why a reply does not have the declared fields, types and shapes, or return None.
 
@@ -349,34 +349,34 @@ def find_wrong_form(
     """
     kinds = returns.fields(sizes)
     for name, kind in kinds.items():
-        if isinstance(kind, Statistics) and name not in answer:
+        if isinstance(kind, Statistics) and name not in reply:
             model = next(part for part, of in kinds.items() if isinstance(of, Model))
             return (
                 f"{name} is missing beside {model}: a model is sent with its batch-norm "
                 "statistics, even if they are empty; all sites must run the same version"
             )
-    if answer.keys() != kinds.keys():
+    if reply.keys() != kinds.keys():
         return (
-            f"its reply has the fields {sorted(answer)[:20]} instead of {sorted(kinds)}: all sites "
+            f"its reply has the fields {sorted(reply)[:20]} instead of {sorted(kinds)}: all sites "
             "must run the same version"
         )
     shapes = dict(sizes)
     for name, kind in kinds.items():
-        why = kind.find_wrong_form(name, answer[name], shapes)
+        why = kind.find_wrong_form(name, reply[name], shapes)
         if why is not None:
             return why
     return None
 
 
 def find_not_finite(
-    returns: Composite, answer: Mapping[str, object], sizes: Mapping[str, int]
+    returns: Composite, reply: Mapping[str, object], sizes: Mapping[str, int]
 ) -> str | None:
     """Explain which field of a reply is NaN or infinite, or return None.
 
     Times may be infinite.  Models may have diverged, which algorithms handle.
     """
     for name, kind in returns.fields(sizes).items():
-        value = answer[name]
+        value = reply[name]
         if isinstance(kind, (Time, *PARTS)) or not isinstance(value, Tensor | float):
             continue
         if not are_finite(torch.as_tensor(value)):
@@ -385,18 +385,18 @@ def find_not_finite(
 
 
 def find_fault(
-    returns: Composite, answer: Mapping[str, object], known: SenderFacts
+    returns: Composite, reply: Mapping[str, object], known: SenderFacts
 ) -> str | None:
     """Explain why sites cannot have sent a reply, or its aggregate, or return None."""
-    why = find_wrong_form(returns, answer, known.sizes)
+    why = find_wrong_form(returns, reply, known.sizes)
     if why is not None:
         return why
     kinds = returns.fields(known.sizes)
     for name, kind in kinds.items():
-        why = kind.find_fault(name, answer[name], known)
+        why = kind.find_fault(name, reply[name], known)
         if why is not None:
             return why
-    return returns.find_fault(read_parts(answer, kinds), known)
+    return returns.find_fault(read_parts(reply, kinds), known)
 
 
 def find_wrong_argument(

@@ -48,13 +48,11 @@ class Composite(ABC):
         return {}
 
 
-def read_parts(
-    answer: Mapping[str, object], names: Mapping[str, Kind]
-) -> dict[str, Tensor]:
+def read_parts(reply: Mapping[str, object], names: Mapping[str, Kind]) -> dict[str, Tensor]:
     """Return the numeric fields of a reply in float64."""
     parts: dict[str, Tensor] = {}
     for name in names:
-        value = answer[name]
+        value = reply[name]
         if isinstance(value, Tensor | float | int):
             parts[name] = torch.as_tensor(value, dtype=torch.float64)
     return parts
@@ -85,7 +83,7 @@ class Products(Composite):
     dims: name of the number of features.  is_weighted: examples may have weights other than 1.
 
     Such a matrix has no negative eigenvalue.  For classes, y is one-hot, so that its own block is the
-    diagonal matrix of ``answers``.  For regression, it is ``squares``.
+    diagonal matrix of ``targets``.  For regression, it is ``squares``.
     """
 
     size: str = "features"
@@ -96,7 +94,7 @@ class Products(Composite):
             "n": NonNegative(),
             "rows": Count(of="labels"),
             "features": Real(self.size),
-            "answers": Real("outputs"),
+            "targets": Real("outputs"),
             "products": Real(Triangle(self.size)),
             "cross": Real((self.size, "outputs")),
             "squares": NonNegative(),
@@ -138,13 +136,13 @@ class Products(Composite):
     def _find_negative(self, parts: Parts, tolerance: float) -> str | None:
         """Explain why the matrix has a negative eigenvalue, or return None."""
         size = len(parts["features"])
-        own = torch.diag(parts["answers"])  # one-hot labels
-        if len(parts["answers"]) == 1:
+        own = torch.diag(parts["targets"])  # one-hot labels
+        if len(parts["targets"]) == 1:
             own = parts["squares"].reshape(1, 1)
-        with_one = torch.cat([parts["features"], parts["answers"]])
+        with_one = torch.cat([parts["features"], parts["targets"]])
         with_features = torch.cat([unfold(parts["products"], size), parts["cross"]], dim=1)
-        with_answers = torch.cat([parts["cross"].T, own], dim=1)
-        others = torch.cat([with_features, with_answers])  # (k, k), k = size + outputs
+        with_targets = torch.cat([parts["cross"].T, own], dim=1)
+        others = torch.cat([with_features, with_targets])  # (k, k), k = size + outputs
         if is_semidefinite(border(parts["n"], with_one, others), tolerance):
             return None
         return (

@@ -9,19 +9,19 @@ from typing import Any
 
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId, Value
+from fallow.core.types import SiteId, Value, Values
 
 PASSED = ("sent", "received")
 
 
-def payload(answer: Answer) -> int:
+def payload(reply: Values) -> int:
     """Return the bytes of a flat dictionary: tensors by their size, numbers as 8 bytes.
 
     >>> import torch
     >>> payload({"p": torch.zeros(10), "n": 3})
     48
     """
-    return sum(_size(value) for value in answer.values())
+    return sum(_size(value) for value in reply.values())
 
 
 def _size(value: Value) -> int:
@@ -32,12 +32,12 @@ def _size(value: Value) -> int:
     return 8
 
 
-def count_relayed_answers(
+def count_relayed_messages(
     routes: Mapping[SiteId, Sequence[SiteId]],
 ) -> dict[str, dict[SiteId, int]]:
     """Count the replies that each site sends and receives.  routes: receiver -> senders.
 
-    >>> count_relayed_answers({"a": ["b", "c"], "b": ["c"]})
+    >>> count_relayed_messages({"a": ["b", "c"], "b": ["c"]})
     {'sent': {'b': 1, 'c': 2}, 'received': {'a': 2, 'b': 1}}
     """
     sent: Counter[SiteId] = Counter()

@@ -13,18 +13,18 @@ from torch import Tensor
 from fallow.core.disclosure import payload
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 
 Kind = Literal["fit", "sum", "each", "keep", "relay"]
 
 
-To = Mapping[SiteId, Answer]
+To = Mapping[SiteId, Values]
 
 
 class ExchangeEntry(TypedDict):
     """An exchange in the event log."""
 
-    answers: dict[SiteId, Answer]
+    replies: dict[SiteId, Values]
     up: int  # bytes
     down: int
     epsilon: NotRequired[float]  # maximum privacy budget spent by a site
@@ -65,7 +65,7 @@ class Step:
     function: (
         str  # the client function; for "fit" the name under which the site stores the model
     )
-    args: Answer
+    args: Values
     training_config: TrainingConfig | None = None
     masked: Masked | None = None
 
@@ -98,7 +98,7 @@ class Delivered:
     ``epsilon``: the maximum privacy budget that a site spent in this exchange.
     """
 
-    answers: dict[SiteId, Answer]
+    replies: dict[SiteId, Values]
     bytes_up: int
     bytes_down: int
     epsilon: float = 0.0
@@ -137,7 +137,7 @@ def digest_exchange(
     return h.hexdigest()
 
 
-def _hash_args(h: hashlib._Hash, args: Answer) -> None:
+def _hash_args(h: hashlib._Hash, args: Values) -> None:
     for name in sorted(args):
         value = args[name]
         h.update(f"|{name}=".encode())

@@ -36,7 +36,7 @@ from fallow.core.fit_declarations import FitDeclaration, join_declarations
 from fallow.core.local import LocalTraining
 from fallow.core.missing import Missing
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.core.view import Release, SelectedExamples, View
 
 Budget = Mapping[SiteId, int]
@@ -45,7 +45,7 @@ Budget = Mapping[SiteId, int]
 Memo = dict[str, Any]  # defined by the algorithm; the event log stores tensors and JSON
 """State of an algorithm across cycles, in the event log.  Reports show ``memo["notes"]``."""
 
-SiteFunction = Callable[..., Answer | SelectedExamples | Release]
+SiteFunction = Callable[..., Values | SelectedExamples | Release]
 """Client function: it takes a `View` and the arguments that the server side sent."""
 
 
@@ -304,7 +304,7 @@ class EncoderSender(Method, Protocol):
     """Distribution of the fitted state of an encoder to sites."""
 
     def hand_over(self, ask: Ask, state: State) -> None: ...
-    def check(self, site: SiteId, args: Answer) -> None:
+    def check(self, site: SiteId, args: Values) -> None:
         """Raise Refusal if a site cannot encode with the received state."""
         ...
 
@@ -322,7 +322,7 @@ class EvaluationSampler(Method, Protocol):
 
     def divide(self, budget: Budget, draw: Generator) -> dict[SiteId, int]: ...
     def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None: ...
-    def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]: ...
+    def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Values]: ...
 
 
 class BestModelStore(Method, Protocol):

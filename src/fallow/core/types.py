@@ -12,7 +12,7 @@ SiteId = str
 """Name of a site (a client in papers)."""
 
 Value = Tensor | float | int | bool | str | None
-Answer = dict[str, Value]
+Values = dict[str, Value]
 """Arguments and reply of a client function: a flat dictionary of tensors and plain values."""
 
 State = dict[str, Tensor]

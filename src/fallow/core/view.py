@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.model_vectors import Layout
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 
 Rows = Literal["pool", "labeled", "validation"]
 
@@ -46,16 +46,16 @@ class View(Protocol):
         ...
 
     @property
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """Positions of the pool among all examples of the site, (m,)."""
         ...
 
-    def answers(self, places: Tensor) -> Tensor:
+    def labels_at(self, positions: Tensor) -> Tensor:
         """Return labels as models see them, (k,); NaN for unlabeled examples.
 
         Parameters
         ----------
-        places : Tensor of shape (k,)
+        positions : Tensor of shape (k,)
             Positions among all examples of the site.
         """
         ...
@@ -66,7 +66,7 @@ class View(Protocol):
         ...
 
     @property
-    def labeled_places(self) -> Tensor:
+    def labeled_positions(self) -> Tensor:
         """Positions of their examples among all examples of the site, (n,)."""
         ...
 
@@ -251,7 +251,7 @@ def check_rows_kind(which: str) -> None:
         )
 
 
-def _as_is(counts: Tensor) -> Answer:
+def _as_is(counts: Tensor) -> Values:
     return {"counts": counts}
 
 
@@ -288,8 +288,8 @@ class Release:
 
     counts: Tensor
     sensitivity: float
-    post: Callable[[Tensor], Answer] = _as_is
-    post_noisy: Callable[[Tensor], Answer] | None = None
+    post: Callable[[Tensor], Values] = _as_is
+    post_noisy: Callable[[Tensor], Values] | None = None
     delta: float = 0.0
 
     def __post_init__(self) -> None:

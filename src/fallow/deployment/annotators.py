@@ -17,7 +17,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind, LabelCount, Optional, Whole
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
@@ -185,9 +185,9 @@ class Annotators:
         returns=lambda self: Registration(self.schema, self.code),
         takes={},
     )
-    def hello(self, at: LabelingView) -> Answer:
+    def hello(self, at: LabelingView) -> Values:
         """Register the site with the data that the coordinator needs to start."""
-        answer: Answer = {
+        reply: Values = {
             "rows": len(at.site.x),
             "test": len(at.y),
             **_count_labels(at.site),
@@ -196,15 +196,15 @@ class Annotators:
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
         }
         if at.agreement.distributions:
-            answer["code"] = at.agreement.installed_code
-        return answer
+            reply["code"] = at.agreement.installed_code
+        return reply
 
     @client.each(
         "number of labeling tasks",
         returns=NewTasks(),
         takes={"allowed": LabelCount(), "deadline": Deadline()},
     )
-    def ask(self, at: LabelingView, allowed: int, deadline: str | None = None) -> Answer:
+    def ask(self, at: LabelingView, allowed: int, deadline: str | None = None) -> Values:
         """Turn selected examples and suspicious labels into labeling tasks within the budget."""
         step = at.step
         cycle = at.cycle
@@ -237,7 +237,7 @@ class Annotators:
         returns=lambda self: EndedTasks(self.sends_agreement),
         takes={},
     )
-    def close(self, at: LabelingView) -> Answer:
+    def close(self, at: LabelingView) -> Values:
         """Turn answers into labels and delete the states of the cycle, as in a simulation."""
         step = at.step
         cycle = at.cycle
@@ -256,13 +256,13 @@ class Annotators:
         at.site.forget(lasting)
         at.site.reread(at.ledger.store.load_labels(at.site.id))
         at.site.leave(at.ledger.requests.find_excluded_rows())
-        answer: Answer = {**asdict(closed), **_count_labels(at.site)}
+        reply: Values = {**asdict(closed), **_count_labels(at.site)}
         if at.agreement.plan.send_agreement:
             agreement = at.ledger.measure_agreement()
-            answer["alpha"] = None
+            reply["alpha"] = None
             if agreement.examples >= MIN_EXAMPLES:
-                answer["alpha"] = agreement.alpha
-        return answer
+                reply["alpha"] = agreement.alpha
+        return reply
 
     @client.each(
         lambda self: self.scores,
@@ -276,7 +276,7 @@ class Annotators:
         takes={},
         when=lambda self: self.secure_sum,
     )
-    def score(self, at: LabelingView, **common: Tensor) -> Answer:
+    def score(self, at: LabelingView, **common: Tensor) -> Values:
         """Return test counts of the model that the site would deploy.
 
         The shared state has ``w`` (d,), ``stats`` (s,) and further entries of the training
@@ -307,7 +307,7 @@ class Annotators:
         examples: int = 0,
         quantile: int | None = None,
         **common: Tensor,
-    ) -> Answer:
+    ) -> Values:
         """Write the final model of this site and its model card.
 
         ``examples`` is the number of test examples of all sites, and ``quantile`` the bin of
@@ -348,7 +348,7 @@ class Annotators:
         returns=Progress(),
         takes={},
     )
-    def progress(self, at: LabelingView) -> Answer:
+    def progress(self, at: LabelingView) -> Values:
         """Return the labeling progress of this run. Earlier runs are not included."""
         if at.run != at.ledger.instructions.newest_run():
             return asdict(LabelProgress())
@@ -390,8 +390,8 @@ class Annotators:
 
 
 def _count_by_bin(
-    at: LabelingView, scores: Answer, outputs: Tensor, true: Tensor
-) -> Answer:
+    at: LabelingView, scores: Values, outputs: Tensor, true: Tensor
+) -> Values:
     """Return the examples by bin of nonconformity, for prediction sets; nothing without them."""
     if at.agreement.config.coverage is None:
         return {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.engine.conformal import count_nonconformity
 from fallow.engine.score_metrics import count_scores, sum_moments
 
 
-def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
+def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Values:
     """Count examples and hits in total and per class. ``guess`` and ``true`` are class IDs (m,).
 
     Counts over fewer than ``least`` examples are suppressed, also per class. If the suppressed
@@ -60,7 +60,7 @@ def count_scores_of_many(outputs: Tensor, true: Tensor, least: int) -> Tensor:
 
 
 def count_bins_of_many(
-    scores: Answer, outputs: Tensor, true: Tensor, is_regression: bool
+    scores: Values, outputs: Tensor, true: Tensor, is_regression: bool
 ) -> Tensor:
     """Return the counts of `count_nonconformity`, all 0 if ``scores`` are over no examples.
 
@@ -71,7 +71,7 @@ def count_bins_of_many(
     return count_nonconformity(outputs[many], true[many], is_regression)
 
 
-def sum_errors(predicted: Tensor, true: Tensor, least: int, *, has_metrics: bool) -> Answer:
+def sum_errors(predicted: Tensor, true: Tensor, least: int, *, has_metrics: bool) -> Values:
     """Return the sum of squared errors and, for metrics, the sums of `sum_moments`.
 
     predicted and true are (m,) in the unit of the target.  All are 0 for fewer than ``least``
@@ -81,7 +81,7 @@ def sum_errors(predicted: Tensor, true: Tensor, least: int, *, has_metrics: bool
         predicted = predicted[:0]
         true = true[:0]
     squares = (predicted - true).double().square().sum()
-    errors: Answer = {"rows": float(len(true)), "squares": float(squares)}
+    errors: Values = {"rows": float(len(true)), "squares": float(squares)}
     if has_metrics:
         errors |= sum_moments(predicted, true)
     return errors

@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import Finite, NonNegativeInt, PositiveInt, check_fields
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, Kind, NonNegative, Positive, Real
 from fallow.core.view import View
 from fallow.encoders.base import (
@@ -178,7 +178,7 @@ class Convolution:
         takes={},
         weighted_by="rows",
     )
-    def contrast(self, view: View) -> Answer:
+    def contrast(self, view: View) -> Values:
         """Return the number of images, and the sum of the mean variances of their patches."""
         images = 0
         variance = torch.zeros((), dtype=torch.float64)
@@ -195,7 +195,7 @@ class Convolution:
         takes={"contrast": NonNegative()},
         weighted_by="rows",
     )
-    def patches(self, view: View, contrast: Tensor) -> Answer:
+    def patches(self, view: View, contrast: Tensor) -> Values:
         """Return sums over images of the mean and second moments of their patches.
 
         Each image counts once.  ``contrast`` () is added to the variance of each patch.

@@ -16,7 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
 from fallow.core.missing import Missing, total_cells
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.core.values import Fill
 from fallow.core.view import View
 from fallow.encoders.base import (
@@ -48,15 +48,15 @@ class Encoding:
 
     def hand_over(self, ask: Ask, state: State) -> None:
         """Send the fitted state to the sites; those with another encoder reject it."""
-        details: Answer = {"digest": encoder_digest(self.encoder), **state}
+        details: Values = {"digest": encoder_digest(self.encoder), **state}
         ask.keep(self.encode, None, **details)
 
     @client.keep("nothing")
-    def encode(self, view: View, digest: str, **state: Tensor) -> Answer:
+    def encode(self, view: View, digest: str, **state: Tensor) -> Values:
         """Return the state that the site stores."""
         return dict(state)
 
-    def check(self, site: SiteId, args: Answer) -> None:
+    def check(self, site: SiteId, args: Values) -> None:
         """Raise Refusal if the site cannot encode with the received state.
 
         The state must be the one that the encoder declares.  One example of zeros is encoded, to
@@ -130,11 +130,11 @@ class Imputation:
         takes={},
         weighted_by="rows",
     )
-    def cells(self, view: View) -> Answer:
+    def cells(self, view: View) -> Values:
         return {**total_cells(all_blocks(view))}
 
     @client.keep("nothing", takes={"fill": Fill()})
-    def fill(self, view: View, fill: Tensor) -> Answer:
+    def fill(self, view: View, fill: Tensor) -> Values:
         """Return the state that the site stores."""
         return {"fill": fill}
 

@@ -19,7 +19,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import NonNegativeInt, PositiveFinite, PositiveInt, check_fields
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Positive, Real
 from fallow.core.view import View
 from fallow.encoders.base import Shape, mean_and_variance, round_digits
@@ -160,7 +160,7 @@ class Fourier:
         takes={},
         weighted_by="rows",
     )
-    def moments(self, view: View) -> Answer:
+    def moments(self, view: View) -> Values:
         rows = 0
         columns = torch.zeros((), dtype=torch.float64)
         squares = torch.zeros((), dtype=torch.float64)

@@ -21,7 +21,7 @@ from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_fields
 from fallow.core.missing import BUCKETS
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Positive, Real
 from fallow.core.view import View
 from fallow.encoders.base import Shape, mean_and_variance, round_digits
@@ -136,7 +136,7 @@ class HashedText:
         takes={},
         weighted_by="rows",
     )
-    def frequencies(self, view: View) -> Answer:
+    def frequencies(self, view: View) -> Values:
         """Return sums over all examples, labeled or not.
 
         Without other columns, their sums are empty.

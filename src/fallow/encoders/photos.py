@@ -22,7 +22,7 @@ from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.refusal import explain_errors
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind, Positive, Real
 from fallow.core.view import View
 from fallow.encoders.base import (
@@ -109,7 +109,7 @@ class PhotoEncoder(ABC):
         when=lambda self: self.normalize,
         weighted_by="rows",
     )
-    def colors(self, view: View) -> Answer:
+    def colors(self, view: View) -> Values:
         return color_totals(view)
 
     def state_kinds(self, shape: Shape) -> dict[str, Kind]:
@@ -125,7 +125,7 @@ class PhotoEncoder(ABC):
 # -- aggregates------------------------------------------------------------------------------------
 
 
-def color_totals(view: View) -> Answer:
+def color_totals(view: View) -> Values:
     """Return sums of the mean of each color and of its squares, over all images of a site."""
     rows = 0
     columns = torch.zeros((), dtype=torch.float64)  # (c,)

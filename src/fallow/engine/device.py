@@ -371,7 +371,7 @@ class ForwardPasses:
         return {name: state[name].to(self.placement.device) for name in ("w", "stats")}
 
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 TRIES = 2  # the second attempt follows after the device has released cached examples
 
@@ -392,19 +392,19 @@ class SelectionDevice:
     free: Callable[[], None]
     is_used: bool = True
 
-    def run(self, site_function: Callable[[], Answer]) -> Answer:
+    def run(self, site_function: Callable[[], Result]) -> Result:
         """Run a client function and return its reply.  Raises `DeviceFailed` if the device failed."""
         if self.is_used:
             for _ in range(TRIES):
-                answer = self._try(site_function)
-                if answer is not None:
-                    return answer
+                result = self._try(site_function)
+                if result is not None:
+                    return result
                 self.free()  # here, where no traceback keeps the tensors of the try
             self._give_up()
         with taking_products_on(None):
             return site_function()
 
-    def _try(self, site_function: Callable[[], Answer]) -> Answer | None:
+    def _try(self, site_function: Callable[[], Result]) -> Result | None:
         """Return the reply, or None if memory is insufficient."""
         fine = replace(self.placement, precision="float32")
         try:

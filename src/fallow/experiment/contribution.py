@@ -14,7 +14,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, keep_at_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Optional, Whole
 from fallow.core.view import View
 from fallow.privacy.settings import Privacy
@@ -63,11 +63,11 @@ class MinNewLabels:
         takes={},
         when=lambda self: self.counts_all,
     )
-    def new_labels(self, view: View) -> Answer:
+    def new_labels(self, view: View) -> Values:
         return {"labels": float(view.new_labels)}
 
     @client.keep("nothing", takes={"total": Optional(Whole())})
-    def contribute(self, view: View, total: int | None = None) -> Answer:
+    def contribute(self, view: View, total: int | None = None) -> Values:
         """Return the number of new labels at this site, or use the number ``total`` of all sites."""
         if total is None:
             total = view.new_labels

@@ -17,7 +17,7 @@ from fallow.core.client import ClientCall
 from fallow.core.composites import Composite, Parts
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import Count, Kind, Real, SenderFacts
 from fallow.core.view import Rows, View
 from fallow.core.wording import join_some, was_or_were
@@ -169,13 +169,13 @@ class Describe:
 
     def _collect(
         self, ask: Ask, function: ClientCall, **args: Any
-    ) -> Mapping[SiteId, Answer]:
+    ) -> Mapping[SiteId, Values]:
         """Return the replies of all sites, or their sum under an empty name."""
         if self.secure_sum:
             return {"": dict(sum_of_all(ask, function, **args))}
         return each_of_all(ask, function, **args)
 
-    def _sort(self, first: Answer, bins: Answer) -> SiteCounts:
+    def _sort(self, first: Values, bins: Values) -> SiteCounts:
         """Return the counts of each column in order."""
         numbers = iter(torch.as_tensor(bins["number_counts"]).double().round())
         levels = torch.as_tensor(first["level_counts"]).double().round()
@@ -204,7 +204,7 @@ class Describe:
         takes={},
         when=lambda self: self.secure_sum,
     )
-    def first(self, view: View) -> Answer:
+    def first(self, view: View) -> Values:
         """Count all columns between the first edges."""
         numbers: list[Tensor] = []
         levels: list[Tensor] = []
@@ -218,7 +218,7 @@ class Describe:
             else:
                 counts, _ = count_first(values, self._smallest)
                 numbers.append(torch.from_numpy(counts))
-        return self._answer(n_rows, self.first_counts, numbers, levels)
+        return self._reply(n_rows, self.first_counts, numbers, levels)
 
     @client.each(
         DISCLOSED,
@@ -232,7 +232,7 @@ class Describe:
         takes=lambda self: {"edges": Real((self.bin_counts.n_numbers, BINS + 1))},
         when=lambda self: self.secure_sum,
     )
-    def bins(self, view: View, edges: Tensor) -> Answer:
+    def bins(self, view: View, edges: Tensor) -> Values:
         """Count numbers between the edges (n, BINS + 1)."""
         if bool((edges.diff(dim=1) <= 0).any()):
             raise ValueError("the edges of bins do not increase")
@@ -243,15 +243,15 @@ class Describe:
             counts = count_bins(values, own, self._smallest)
             numbers.append(torch.from_numpy(counts))
         n_rows = max(map(len, columns), default=0)
-        return self._answer(n_rows, self.bin_counts, numbers, [])
+        return self._reply(n_rows, self.bin_counts, numbers, [])
 
-    def _answer(
+    def _reply(
         self,
         n_rows: int,
         form: ColumnCounts,
         numbers: Sequence[Tensor],
         levels: Sequence[Tensor],
-    ) -> Answer:
+    ) -> Values:
         least = self._smallest
         shape = (form.n_numbers, form.cells)
         counts = torch.zeros(0, dtype=torch.int64)

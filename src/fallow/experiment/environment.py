@@ -78,7 +78,7 @@ class Environment(Protocol):
     @property
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
-    # those of a round or query whose answers count
+    # those of a round or query whose replies count
     def attending_sites(
         self, key: ExchangeKey, cohort: Sequence[SiteId]
     ) -> tuple[SiteId, ...]: ...

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from fallow.core.methods import CustomPrediction, FinalTraining
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
 from fallow.experiment.measuring import add_up, describe_sums, measure_examples
@@ -126,7 +126,7 @@ def evaluate(simulation: Simulation, state: State, retained: bool = False) -> Sc
     return scores
 
 
-def _sums(simulation: Simulation, outputs: Tensor, true: Tensor) -> Answer:
+def _sums(simulation: Simulation, outputs: Tensor, true: Tensor) -> Values:
     """Return the sums from which metrics and prediction sets of these examples follow."""
     if simulation.dataset.task == "regression":
         values = in_units(outputs.squeeze(1), simulation.targets)

@@ -19,7 +19,7 @@ from fallow.core import client, composites
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget
-from fallow.core.types import Answer, SiteId, Value
+from fallow.core.types import SiteId, Value, Values
 from fallow.core.values import LabelCount, NonNegative, Real
 from fallow.core.view import SelectedExamples, View
 
@@ -118,8 +118,8 @@ class EvaluationSet:
 
     def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None:
         """Let sites draw examples beside the selected ones, and store the predictions."""
-        orders: dict[SiteId, Answer] = {}
-        expected: dict[SiteId, Answer] = {}
+        orders: dict[SiteId, Values] = {}
+        expected: dict[SiteId, Values] = {}
         for site in budget:
             expected[site] = {"expected": self.share * budget[site]}
             if counts[site]:
@@ -128,7 +128,7 @@ class EvaluationSet:
             ask.keep(self.draw, to=orders)
         ask.keep(self.outlook, to=expected)
 
-    def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]:
+    def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Values]:
         """Return the error counts of each site, or their aggregate under ``""``.
 
         Weights of examples are in units of ``unit``.
@@ -153,7 +153,7 @@ class EvaluationSet:
         return SelectedExamples(left[drawn], probability=chances, is_beside=True)
 
     @client.keep("number of tensors kept", takes={"expected": NonNegative()})
-    def outlook(self, view: View, expected: float) -> Answer:
+    def outlook(self, view: View, expected: float) -> Values:
         """Return the predictions for the selected, the drawn and the remaining examples.
 
         ``expected`` is the mean number of examples that the site draws.
@@ -164,7 +164,7 @@ class EvaluationSet:
         among = torch.cat([left, drawn])  # what was drawn from
         picked = torch.cat([chosen, drawn])
         return {
-            "rows": view.places[picked],
+            "rows": view.positions[picked],
             "is_drawn": torch.arange(len(picked)) >= len(chosen),
             "predicted": predicted[picked],
             "doubt": doubt[picked],
@@ -186,26 +186,26 @@ class EvaluationSet:
         takes={"unit": Real()},
         when=lambda self: self.secure_sum,
     )
-    def tally(self, view: View, unit: float) -> Answer:
+    def tally(self, view: View, unit: float) -> Values:
         """Return the errors of the model on examples that are now labeled."""
         kept = view.memory.get(KEPT)
         if kept is None or int(kept["cycle"]) != view.cycle:
             return nothing_to_tell()  # the site was away during the draw
-        answers = view.answers(kept["rows"])  # (k,), NaN where nobody has answered
-        is_answered = answers.isfinite()
-        if int(is_answered.sum()) < self.least:
+        labels = view.labels_at(kept["rows"])  # (k,), NaN where nobody has answered
+        is_labeled = labels.isfinite()
+        if int(is_labeled.sum()) < self.least:
             return nothing_to_tell()
         is_drawn = kept["is_drawn"]
         if view.classes:
-            error = (kept["predicted"] != answers).double()
+            error = (kept["predicted"] != labels).double()
         else:
-            error = (kept["predicted"] - answers).square().double()
+            error = (kept["predicted"] - labels).square().double()
 
-        chosen = ~is_drawn & is_answered
+        chosen = ~is_drawn & is_labeled
         n_chosen = float((~is_drawn).sum())
         if not bool(chosen.any()):
             n_chosen = 0.0  # nothing is known about them
-        drawn = is_drawn & is_answered
+        drawn = is_drawn & is_labeled
         n_drawn = int(drawn.sum())
         weight = 0.0
         if n_drawn:
@@ -229,7 +229,7 @@ def find_picked(view: View) -> tuple[Tensor, Tensor]:
     selected = view.memory.get("selected")
     if selected is None:
         return none, none
-    at = {int(row): i for i, row in enumerate(view.places.tolist())}
+    at = {int(row): i for i, row in enumerate(view.positions.tolist())}
     picked = torch.tensor([at[row] for row in selected["rows"].tolist()], dtype=torch.int64)
     if "beside" not in selected:
         return picked, none
@@ -260,7 +260,7 @@ def predict(view: View) -> tuple[Tensor, Tensor]:
     return best.indices.double(), 1 - best.values
 
 
-def nothing_to_tell() -> Answer:
+def nothing_to_tell() -> Values:
     """Return the error counts of a site without examples."""
     names = ("chosen", "wrong", "left", "doubt", "drawn", "beyond", "squares")
     return dict.fromkeys(names, 0.0)
@@ -303,9 +303,9 @@ class ErrorCounts:
     unit: float = field(default=1.0)
 
     @classmethod
-    def of(cls, answer: Mapping[str, Value], unit: float) -> ErrorCounts:
+    def of(cls, reply: Mapping[str, Value], unit: float) -> ErrorCounts:
         """Create error counts from one site or an aggregate."""
-        values = {name: float(answer[name]) for name in nothing_to_tell()}  # type: ignore[arg-type]
+        values = {name: float(reply[name]) for name in nothing_to_tell()}  # type: ignore[arg-type]
         return cls(**values, unit=unit)
 
     def plus(self, other: ErrorCounts) -> ErrorCounts:
@@ -398,10 +398,10 @@ def describe_tally(tally: ErrorCounts, scale: float | None) -> EvaluationScore:
 
 
 def describe_tallies(
-    answers: Mapping[SiteId, Answer], unit: float, scale: float | None
+    replies: Mapping[SiteId, Values], unit: float, scale: float | None
 ) -> EvaluationScore:
     """Return the estimated score over all sites, and of each site if known."""
-    tallies = {site: ErrorCounts.of(answers[site], unit) for site in sorted(answers)}
+    tallies = {site: ErrorCounts.of(replies[site], unit) for site in sorted(replies)}
     total = ErrorCounts(unit=unit)
     for tally in tallies.values():
         total = total.plus(tally)

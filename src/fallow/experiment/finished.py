@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from fallow.core.methods import Memo
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, save_tree, sweep
 
@@ -41,7 +41,7 @@ class FinishedQuery(StepCosts):
     ]  # with a choice by initial labels: units of numbers to predict, "mean" () and "std" ()
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: why nobody was waited for any more
-    annotators: NotRequired[dict[SiteId, Answer]]  # labeling progress of each site
+    annotators: NotRequired[dict[SiteId, Values]]  # labeling progress of each site
 
 
 class FinishedEvaluation(StepCosts):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId, Value
+from fallow.core.types import SiteId, Value, Values
 from fallow.engine.conformal import (
     ERROR_BINS,
     count_nonconformity,
@@ -42,7 +42,7 @@ NONCONFORMITY = "nonconformity"
 
 def measure_examples(
     outputs: Tensor, true: Tensor, is_regression: bool, config: ExperimentConfig
-) -> Answer:
+) -> Values:
     """Return the sums of a site from which metrics and prediction sets follow.
 
     Parameters
@@ -72,11 +72,11 @@ def measure_examples(
     return sums
 
 
-def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
+def add_up(replies: Mapping[SiteId, Values]) -> Values:
     """Sum replies over sites by key, in float64."""
     total: dict[str, Tensor] = {}
-    for answer in answers.values():
-        for name, value in answer.items():
+    for reply in replies.values():
+        for name, value in reply.items():
             contribution = torch.as_tensor(value, dtype=torch.float64)
             if name in total:
                 contribution = total[name] + contribution
@@ -85,7 +85,7 @@ def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
 
 
 def describe_sums(
-    config: ExperimentConfig, total: Answer, of_sites: Mapping[SiteId, Answer] | None = None
+    config: ExperimentConfig, total: Values, of_sites: Mapping[SiteId, Values] | None = None
 ) -> Metrics:
     """Return the requested metrics and prediction sets.
 
@@ -157,7 +157,7 @@ def read_counts(sets: SetScores, is_regression: bool) -> Tensor:
 
 
 def score_metrics(
-    names: Sequence[str], total: Answer, of_sites: Mapping[SiteId, Answer] | None = None
+    names: Sequence[str], total: Values, of_sites: Mapping[SiteId, Values] | None = None
 ) -> dict[str, MetricScores]:
     """Return the values of metrics with 95 % intervals.
 
@@ -184,7 +184,7 @@ def score_metrics(
     return result
 
 
-def _score_total(metric: Metric, total: Answer, replicates: Floats | None) -> MetricScores:
+def _score_total(metric: Metric, total: Values, replicates: Floats | None) -> MetricScores:
     if replicates is None:
         return _score_numbers(metric, total)
     counts = _array(total, COUNTS)
@@ -204,13 +204,13 @@ def _score_total(metric: Metric, total: Answer, replicates: Floats | None) -> Me
     return scores
 
 
-def _score_numbers(metric: Metric, sums: Answer) -> MetricScores:
+def _score_numbers(metric: Metric, sums: Values) -> MetricScores:
     rows = round(float(_array(sums, "rows")))
     estimate = estimate_numbers(metric, _array(sums, "first"), _array(sums, "second"), rows)
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
-def _score_site(metric: Metric, sums: Answer) -> float | None:
+def _score_site(metric: Metric, sums: Values) -> float | None:
     """Return the value of one site; None without test examples."""
     if COUNTS in sums:
         mean, _ = estimate_classes(metric, _array(sums, COUNTS), replicates=None)
@@ -229,5 +229,5 @@ def _list_groups(counts: Floats) -> list[list[list[float]]]:
     return diagrams
 
 
-def _array(sums: Answer, name: str) -> Floats:
+def _array(sums: Values, name: str) -> Floats:
     return torch.as_tensor(sums[name], dtype=torch.float64).numpy()

@@ -447,9 +447,9 @@ class ExperimentRun:
         unit = sum(self.simulation.sizes.values()) / (
             self.config.evaluation_fraction * sum(budget.values())
         )
-        answers = self.simulation.methods["evaluation_set"].tally_errors(ask, unit)
+        replies = self.simulation.methods["evaluation_set"].tally_errors(ask, unit)
         done = {
-            "evaluation_set": describe_tallies(answers, unit, self._error_scale()),
+            "evaluation_set": describe_tallies(replies, unit, self._error_scale()),
             "revealed": shown.rows(),
             "seconds": time.perf_counter() - started,
         }

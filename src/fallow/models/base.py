@@ -116,10 +116,10 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
             )
 
 
-def _check_shape(what: str, answer: object, expected: Shape) -> None:
-    outcome: Shape | str = type(answer).__name__
-    if isinstance(answer, Tensor):
-        outcome = tuple(answer.shape)
+def _check_shape(what: str, output: object, expected: Shape) -> None:
+    outcome: Shape | str = type(output).__name__
+    if isinstance(output, Tensor):
+        outcome = tuple(output.shape)
     if outcome != expected:
         raise ValueError(
             f"{what} must return a tensor of shape {expected} for 2 examples, not {outcome}"

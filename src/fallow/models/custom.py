@@ -125,7 +125,7 @@ def adapt_model(module: object, shape: Sequence[int], outputs: int | None) -> nn
 class _Pass(NamedTuple):
     """Result of one forward pass: output and the called linear layers, in order."""
 
-    answer: object
+    output: object
     calls: list[tuple[nn.Linear, Tensor, Tensor]]  # layer, input, output
 
 
@@ -176,13 +176,13 @@ def make_rows(module: nn.Module, shape: Shape) -> Tensor:
 
 def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | None:
     """Return why a module is not a model, as the rest of a sentence; None if it is one."""
-    answer, calls = passed
+    output, calls = passed
     classes = "one column for each class"
     if outputs is not None:
         classes = f"shape (n, {outputs})"
-    if not isinstance(answer, Tensor):
+    if not isinstance(output, Tensor):
         return (
-            f"returns a {type(answer).__name__}; return only the logits, a tensor of "
+            f"returns a {type(output).__name__}; return only the logits, a tensor of "
             f"{classes}"
         )
     if not calls:
@@ -195,24 +195,24 @@ def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | 
     label = f"nn.Linear {names[id(layer)]!r}"
     if layer is module:
         label = "layer"
-    if answer.ndim != 2 or len(answer) != 2:
+    if output.ndim != 2 or len(output) != 2:
         return (
-            f"returns a tensor of shape {tuple(answer.shape)} for 2 examples; return "
+            f"returns a tensor of shape {tuple(output.shape)} for 2 examples; return "
             f"logits of {classes}"
         )
-    if answer.shape != logits.shape or inputs.ndim != 2 or not _is_close(answer, logits):
+    if output.shape != logits.shape or inputs.ndim != 2 or not _is_close(output, logits):
         return (
-            f"changes the output of its last {label}{_name_change(answer, logits)}; return that "
+            f"changes the output of its last {label}{_name_change(output, logits)}; return that "
             "output itself, the logits"
         )
     if sum(part is layer for part, _, _ in calls) > 1:
         return f"calls its last {label} more than once; use it only for the logits"
-    if outputs is not None and answer.shape[1] != outputs:
+    if outputs is not None and output.shape[1] != outputs:
         need = "1 output, because the task is regression"
         if outputs > 1:
             need = f"{outputs} outputs, one for each class of the data"
         where = "" if layer is module else f" (its last {label})"
-        return f"has {answer.shape[1]} outputs{where}, and needs {need}"
+        return f"has {output.shape[1]} outputs{where}, and needs {need}"
     return None
 
 
@@ -222,9 +222,9 @@ def _is_close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def _name_change(answer: Tensor, logits: Tensor) -> str:
+def _name_change(output: Tensor, logits: Tensor) -> str:
     """Return the common function that was applied to the logits, if any."""
-    if answer.shape != logits.shape or logits.ndim != 2:
+    if output.shape != logits.shape or logits.ndim != 2:
         return ""
     usual = {
         "softmax": logits.softmax(1),
@@ -233,7 +233,7 @@ def _name_change(answer: Tensor, logits: Tensor) -> str:
         "ReLU": logits.relu(),
     }
     for name, changed in usual.items():
-        if _is_close(answer, changed):
+        if _is_close(output, changed):
             return f" by {name}"
     return ""
 

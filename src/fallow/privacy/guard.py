@@ -14,7 +14,7 @@ from torch import Tensor
 from fallow.core.messages import Masked, Request, Step, digest_exchange
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.view import Release
 from fallow.privacy.gaussian import (
     add_rho,
@@ -33,7 +33,7 @@ from fallow.privacy.ledger import (
 )
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.noise import draw_from_os, draw_seeded
-from fallow.privacy.secure_sum import mask_answer
+from fallow.privacy.secure_sum import mask_reply
 from fallow.privacy.settings import SMALLEST, Privacy
 
 Noise = Literal["seeded", "os"]
@@ -73,7 +73,7 @@ class ReleaseGuard:
                 "contributions"
             )
 
-    def public_key(self, cohort: Masked) -> Answer:
+    def public_key(self, cohort: Masked) -> Values:
         """Return the public key of one attempt at one aggregate, always the same one."""
         name = _name_key(cohort)
         secrets = self.ledger.load_secret(self.site)
@@ -84,16 +84,16 @@ class ReleaseGuard:
             self.ledger.hide(self.site, secrets)
         return {"key": secrets["public"]}
 
-    def protect(self, step: Step, request: Request, result: Answer | Release) -> Answer:
+    def protect(self, step: Step, request: Request, result: Values | Release) -> Values:
         """Return the protected reply from the result of a client function."""
         if isinstance(result, Release):
-            answer = self._release(step, request, result)
+            reply = self._release(step, request, result)
         else:
             self._check_noisy(step, request)
-            answer = result
+            reply = result
         if step.masked is None:
-            return answer
-        return self._mask(step, step.masked, answer)
+            return reply
+        return self._mask(step, step.masked, reply)
 
     # -- noise ------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class ReleaseGuard:
                 "without noise; a function that counts examples must return Release"
             )
 
-    def _release(self, step: Step, request: Request, release: Release) -> Answer:
+    def _release(self, step: Step, request: Request, release: Release) -> Values:
         """Return noisy counts, after ``post``.
 
         The same request always gets the same reply: repeated requests would average out the noise.
@@ -128,7 +128,7 @@ class ReleaseGuard:
                     f"site {self.site} has replied to {key} before, for another "
                     "request; noise is drawn only once for each key"
                 )
-            return releases[key].answer
+            return releases[key].reply
         total = self.privacy.over(1).total  # one release if the number is unknown
         cost = epsilon
         rho = 0.0
@@ -142,9 +142,9 @@ class ReleaseGuard:
             cost = cost_of_next(before, epsilon, release.delta)
         check_budget(self.site, releases, cost, total)
         post = release.post_noisy or release.post
-        answer = post(self._add_noise(key, release, epsilon))
-        self.ledger.spend(self.site, key, Released(cost, digest, answer, rho, delta))
-        return answer
+        reply = post(self._add_noise(key, release, epsilon))
+        self.ledger.spend(self.site, key, Released(cost, digest, reply, rho, delta))
+        return reply
 
     def _add_noise(self, key: str, release: Release, epsilon: float) -> Tensor:
         if release.delta:
@@ -176,7 +176,7 @@ class ReleaseGuard:
 
     # -- masks ------------------------------------------------------------------------------
 
-    def _mask(self, step: Step, cohort: Masked, answer: Answer) -> Answer:
+    def _mask(self, step: Step, cohort: Masked, reply: Values) -> Values:
         """Return the masked contribution.  A key masks one contribution and is then deleted."""
         secrets = self.ledger.load_secret(self.site)
         if secrets is None or secrets["name"] != _name_key(cohort):
@@ -185,14 +185,14 @@ class ReleaseGuard:
                 f"{cohort.exchange}; sites send their keys before an aggregation"
             )
         digest = digest_exchange([(step, None)], [self.site])
-        if "answer" in secrets:
+        if "reply" in secrets:
             if secrets["digest"] != digest:
                 raise Refusal(
                     f"site {self.site} has masked its contribution to "
                     f"{cohort.exchange} for another group of sites; two aggregates "
                     "with one key would reveal the difference"
                 )
-            return secrets["answer"]
+            return secrets["reply"]
         own = cohort.keys.get(self.site)
         if (
             len(cohort.keys) < SMALLEST
@@ -212,8 +212,8 @@ class ReleaseGuard:
                 f"{cohort.bound:g}, which is above {coarsest:g}: with such coarse "
                 "rounding, the aggregate could reveal single contributions"
             )
-        part = mask_answer(
-            answer,
+        part = mask_reply(
+            reply,
             site=self.site,
             secret=bytes(secrets["secret"].tolist()),
             function=step.function,
@@ -224,7 +224,7 @@ class ReleaseGuard:
             "name": secrets["name"],
             "public": secrets["public"],
             "digest": digest,
-            "answer": part,
+            "reply": part,
         }
         self.ledger.hide(self.site, kept)
         return part

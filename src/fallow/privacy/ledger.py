@@ -11,7 +11,7 @@ from fallow.core.refusal import Refusal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fallow.core.types import Answer, SiteId, Tree
+    from fallow.core.types import SiteId, Tree, Values
 
 
 class Released(NamedTuple):
@@ -25,7 +25,7 @@ class Released(NamedTuple):
 
     epsilon: float
     digest: str
-    answer: Answer
+    reply: Values
     rho: float = 0.0
     delta: float = 0.0
 
@@ -45,7 +45,7 @@ class SumKey(TypedDict, total=False):
     public: Tensor  # (32,) uint8
     secret: Tensor  # (32,) uint8; deleted once a contribution is masked
     digest: str  # of the request
-    answer: Answer  # the masked contribution
+    reply: Values  # the masked contribution
 
 
 class ReleaseLedger(Protocol):

@@ -14,10 +14,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.aggregation import align_answers, check_contribution
+from fallow.core.aggregation import align_replies, check_contribution
 from fallow.core.messages import Masked
 from fallow.core.refusal import RunHalted
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.privacy.fixed_point import decode, encode, encode_any
 from fallow.privacy.masks import mask
 from fallow.privacy.settings import SMALLEST
@@ -30,7 +30,7 @@ did not cancel."""
 @final
 @dataclass(frozen=True)
 class SecureSum:
-    """Server side of secure aggregation; `mask_answer` is the client side."""
+    """Server side of secure aggregation; `mask_reply` is the client side."""
 
     bound: float | None = None  # if an algorithm declares none
 
@@ -45,29 +45,29 @@ class SecureSum:
 
     def total(
         self,
-        answers: Mapping[SiteId, Answer],
+        replies: Mapping[SiteId, Values],
         owner: str,
         function: str,
         bound: float | None,
-    ) -> Answer:
+    ) -> Values:
         """Return the unmasked aggregates in float64 and the number of contributing sites.
 
         Raises Halted if the masks do not cancel: a contribution is missing or of another exchange.
         """
         largest = bound or self.bound
-        totals: Answer = {}
-        for name, total in add_masked(answers, function).items():
-            totals[name] = decode(total, largest, len(answers))
-        totals["sites"] = torch.tensor(float(len(answers)), dtype=torch.float64)
+        totals: Values = {}
+        for name, total in add_masked(replies, function).items():
+            totals[name] = decode(total, largest, len(replies))
+        totals["sites"] = torch.tensor(float(len(replies)), dtype=torch.float64)
         return totals
 
 
-def add_masked(answers: Mapping[SiteId, Answer], function: str) -> dict[str, Tensor]:
+def add_masked(replies: Mapping[SiteId, Values], function: str) -> dict[str, Tensor]:
     """Return the sum of all masked contributions under common masks: int64 in fixed point.
 
     Raises Halted if the masks do not cancel.
     """
-    parts = align_answers(answers, function, torch.int64)
+    parts = align_replies(replies, function, torch.int64)
     names = list(next(iter(parts.values()), {}))
     sums = {
         name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names
@@ -81,18 +81,18 @@ def add_masked(answers: Mapping[SiteId, Answer], function: str) -> dict[str, Ten
     return sums
 
 
-def mask_answer(
-    answer: Answer,
+def mask_reply(
+    reply: Values,
     *,
     site: SiteId,
     secret: bytes,
     function: str,
     cohort: Masked,
     bound: float | None,
-) -> Answer:
+) -> Values:
     """Return a site's masked contribution: every field as int64 in fixed point.
 
-    ``answer``: the unmasked contribution, whose shapes are kept. ``secret``: private key of the
+    ``reply``: the unmasked contribution, whose shapes are kept. ``secret``: private key of the
     site for this aggregation. ``cohort``: exchange, attempt and public keys of all sites. ``bound``:
     the largest absolute value that the study declares, or None for the range of fixed point.
 
@@ -104,8 +104,8 @@ def mask_answer(
     """
     sites = len(cohort.keys)
     fields: dict[str, Tensor] = {}
-    for name in sorted(answer):
-        value = torch.as_tensor(answer[name])
+    for name in sorted(reply):
+        value = torch.as_tensor(reply[name])
         if cohort.bound is None:
             fields[name] = encode(site, function, name, value, bound, sites)
         else:
@@ -116,7 +116,7 @@ def mask_answer(
     purpose = f"fallow secure sum|{cohort.exchange}|{cohort.attempt}|{function}"
     length = sum(value.numel() for value in fields.values())
     cover = mask(site, secret, publics, purpose, length)  # (length,) int64
-    part: Answer = {}
+    part: Values = {}
     begin = 0
     for name, value in fields.items():
         end = begin + value.numel()

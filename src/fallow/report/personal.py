@@ -234,9 +234,9 @@ def bytes_received(row: Record) -> dict[str, float]:
 
     total = dict.fromkeys(sites, from_server)
     for entry in relays:
-        bytes_of_an_answer = entry["bytes"] / sum(entry["received"].values())
-        for site, answers in entry["received"].items():
-            total[site] += bytes_of_an_answer * answers
+        bytes_per_reply = entry["bytes"] / sum(entry["received"].values())
+        for site, replies in entry["received"].items():
+            total[site] += bytes_per_reply * replies
     return total
 
 

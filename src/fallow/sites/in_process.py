@@ -23,10 +23,10 @@ from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.refusal import words_stay
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import resolve_dims
 from fallow.engine.executors import Executor
-from fallow.sites.replies import answer_step
+from fallow.sites.replies import reply_to_step
 from fallow.sites.site import LocalSite
 from fallow.sites.store import PeerMessage
 
@@ -52,25 +52,25 @@ class InProcessChannel:
     ) -> Delivered:
         """Send each site its request and deliver relayed replies to their receivers."""
         before = collect_costs(self.members)
-        answers = perform(self.members, self.executor, requests)
-        check_replies(self.members, requests, answers)
+        replies = perform(self.members, self.executor, requests)
+        check_replies(self.members, requests, replies)
         cost = find_largest_cost(before, collect_costs(self.members))
         down = sum(payload_of(request) for request in requests.values())
         if is_relay(requests):
-            sizes = deliver(self.members, requests, answers, routes or {})
+            sizes = deliver(self.members, requests, replies, routes or {})
             # sent from site to site, so it counts in both directions
             passed = sum_whole(sizes, "bytes")
             return Delivered(
-                answers=sizes, bytes_up=passed, bytes_down=down + passed, epsilon=cost
+                replies=sizes, bytes_up=passed, bytes_down=down + passed, epsilon=cost
             )
-        up = sum(payload(answer) for answer in answers.values())
-        return Delivered(answers=answers, bytes_up=up, bytes_down=down, epsilon=cost)
+        up = sum(payload(reply) for reply in replies.values())
+        return Delivered(replies=replies, bytes_up=up, bytes_down=down, epsilon=cost)
 
 
 def check_replies(
     members: Mapping[SiteId, LocalSite],
     requests: Mapping[SiteId, Request],
-    answers: Mapping[SiteId, Answer],
+    replies: Mapping[SiteId, Values],
 ) -> None:
     """Raise ValueError for a reply with other fields, types or shapes than declared, or with NaN.
 
@@ -89,9 +89,9 @@ def check_replies(
         if declaration is None or declaration.returns is None:
             continue
         sizes = resolve_dims(site.parts.layout, site.parts.classes, len(members))
-        why = find_wrong_form(declaration.returns, answers[name], sizes)
+        why = find_wrong_form(declaration.returns, replies[name], sizes)
         if why is None and step.kind != "sum":  # sums are checked as they are added
-            why = find_not_finite(declaration.returns, answers[name], sizes)
+            why = find_not_finite(declaration.returns, replies[name], sizes)
         if why is not None:
             method = type(site.method(request.owner)).__name__
             raise ValueError(f"{method}.{step.function} at site {name}: {why}")
@@ -127,9 +127,9 @@ def perform(
     members: Mapping[SiteId, LocalSite],
     executor: Executor,
     requests: Mapping[SiteId, Request],
-) -> dict[SiteId, Answer]:
+) -> dict[SiteId, Values]:
     """Perform the requests position by position, so that equal fits are trained together."""
-    answers: dict[SiteId, Answer] = {site: {} for site in requests}
+    replies: dict[SiteId, Values] = {site: {} for site in requests}
     n_steps = max((len(request.steps) for request in requests.values()), default=0)
     for position in range(n_steps):
         fits: dict[tuple[str, TrainingConfig], list[LocalSite]] = {}
@@ -140,14 +140,14 @@ def perform(
             site = members[name]
             step = request.steps[position]
             if step.kind != "fit":
-                answers[name] = answer_step(site, step, request)
+                replies[name] = reply_to_step(site, step, request)
                 continue
             training_config = site.accept_fit(step, request)
             if training_config is not None:
                 fits.setdefault((step.function, training_config), []).append(site)
         for (_, training_config), group in fits.items():
             _train(executor, training_config, group, requests=requests, position=position)
-    return answers
+    return replies
 
 
 def _train(
@@ -173,14 +173,14 @@ def _train(
 def deliver(
     members: Mapping[SiteId, LocalSite],
     requests: Mapping[SiteId, Request],
-    answers: Mapping[SiteId, Answer],
+    replies: Mapping[SiteId, Values],
     routes: Routes,
-) -> dict[SiteId, Answer]:
+) -> dict[SiteId, Values]:
     """Deliver relayed replies to their receivers; the server side learns sizes only."""
     n_receivers = Counter(chain.from_iterable(routes.values()))  # by sender
     messages: dict[SiteId, PeerMessage] = {}
     for sender in n_receivers:
-        state = {name: torch.as_tensor(v) for name, v in answers[sender].items()}
+        state = {name: torch.as_tensor(v) for name, v in replies[sender].items()}
         messages[sender] = PeerMessage(state)
     functions = {
         requests[sender].steps[-1].function for sender in n_receivers
@@ -188,9 +188,9 @@ def deliver(
     for function in functions:
         for to, senders in routes.items():
             members[to].receive(function, {sender: messages[sender] for sender in senders})
-    sizes: dict[SiteId, Answer] = {}
-    for sender, answer in answers.items():
-        sizes[sender] = {"bytes": payload(answer) * n_receivers[sender]}
+    sizes: dict[SiteId, Values] = {}
+    for sender, reply in replies.items():
+        sizes[sender] = {"bytes": payload(reply) * n_receivers[sender]}
     return sizes
 
 
@@ -206,7 +206,7 @@ class Simulated:
     hidden: Mapping[SiteId, Tensor]
     limit: Mapping[SiteId, int] | int | None = None
     spent: dict[SiteId, int] = field(default_factory=dict)
-    _answers: dict[SiteId, dict[int, float]] = field(default_factory=dict)
+    _replies: dict[SiteId, dict[int, float]] = field(default_factory=dict)
 
     def submit(self, queries: Mapping[SiteId, Tensor]) -> None:
         """Request the labels of examples.
@@ -221,10 +221,10 @@ class Simulated:
                     f"has {left} left"
                 )
             self.spent[site] = self.spent.get(site, 0) + len(rows)
-            answers = self._answers.setdefault(site, {})
+            replies = self._replies.setdefault(site, {})
             values = self.hidden[site][rows].tolist()
             for row, value in zip(rows.tolist(), values, strict=True):
-                answers[row] = float(value)
+                replies[row] = float(value)
 
     def _count_left(self, site: SiteId) -> int | None:
         """Return how many labels a site may still request; None for no limit."""
@@ -236,13 +236,13 @@ class Simulated:
 
     def poll(self) -> dict[SiteId, dict[int, float]]:
         """Return the labels since the last call: site -> position -> label."""
-        answers = self._answers
-        self._answers = {}
-        return answers
+        replies = self._replies
+        self._replies = {}
+        return replies
 
     def cancel(self, site: SiteId) -> int:
         """Cancel a site's open labeling tasks, refund their budget, and return their number."""
-        count = len(self._answers.pop(site, {}))
+        count = len(self._replies.pop(site, {}))
         self.spent[site] = self.spent.get(site, 0) - count
         return count
 

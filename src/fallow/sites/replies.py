@@ -12,7 +12,7 @@ from fallow.core.client import list_label_counts
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, site_function
 from fallow.core.refusal import Refusal, explain_errors
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import Release, SelectedExamples
 from fallow.sites.site import CONTRIBUTE, LocalSite
 from fallow.sites.view import SiteView
@@ -23,7 +23,7 @@ UNSAID = {"weight": 1.0}
 """Defaults for missing values; NaN for the others."""
 
 
-def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
+def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
     """Run a client function and return exactly what its operation permits, with noise and masks."""
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
@@ -111,7 +111,7 @@ def _describe(error: Exception) -> str:
 
 def _keep_picks(
     site: LocalSite, step: Step, selected: SelectedExamples, wanted: int | None
-) -> Answer:
+) -> Values:
     if step.kind != "keep":
         raise ValueError(
             f"{step.function!r} selects examples, so it must be called with ask.keep"

@@ -56,14 +56,14 @@ class SiteView:
         return len(self._site.pool)
 
     @property
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """Return the positions of the unlabeled examples among all examples of the site, (m,)."""
         return self._site.pool
 
-    def answers(self, places: Tensor) -> Tensor:
+    def labels_at(self, positions: Tensor) -> Tensor:
         """Return the labels of examples by position, (k,) float64; NaN for unlabeled ones."""
-        outcome = self._site.targets(places).double()
-        is_known = self._site.bought[places] & ~self._site.excluded[places]
+        outcome = self._site.targets(positions).double()
+        is_known = self._site.bought[positions] & ~self._site.excluded[positions]
         return outcome.masked_fill(~is_known, float("nan"))
 
     @property
@@ -72,7 +72,7 @@ class SiteView:
         return self._site.labels
 
     @property
-    def labeled_places(self) -> Tensor:
+    def labeled_positions(self) -> Tensor:
         """Return the positions of the training examples among all examples of the site, (n,)."""
         return self._site.labeled
 

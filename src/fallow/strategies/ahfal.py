@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import Fraction, NonNegativeFloat
 from fallow.core.suggestions import explain_constructor, refuse_unused
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy, least_confidence, margin
@@ -169,22 +169,22 @@ class AHFAL:
             view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
         )
 
-    def post(self, counts: Tensor) -> Answer:
+    def post(self, counts: Tensor) -> Values:
         """Return p_i and the terms of its mean and population spread; zeros without labels."""
         counts = counts.clamp_min(0)
         n = counts.sum()
         p = counts / n.clamp_min(1e-300)
-        answer: Answer = {"one": (n > 0).double(), "share": p, "square": p**2}
+        reply: Values = {"one": (n > 0).double(), "share": p, "square": p**2}
         if self.tau_scale == "count":
-            answer |= {"count": counts, "count_square": counts**2}
-        return answer
+            reply |= {"count": counts, "count_square": counts**2}
+        return reply
 
-    def post_noisy(self, counts: Tensor) -> Answer:
+    def post_noisy(self, counts: Tensor) -> Values:
         """Return the same for noisy counts: equal shares where no count is above 0."""
         if bool((counts > 0).any()):
             return self.post(counts)
         equal = torch.full_like(counts, 1 / len(counts))
-        shares: Answer = {"one": equal.new_ones(()), "share": equal, "square": equal**2}
+        shares: Values = {"one": equal.new_ones(()), "share": equal, "square": equal**2}
         return self.post(counts) | shares
 
     @selects(low=Mask("classes"), mean=Share("classes"))

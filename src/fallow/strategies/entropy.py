@@ -11,7 +11,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
@@ -76,7 +76,7 @@ class Entropy:
             object.__setattr__(self, "contract", says)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        mean: Answer = {}
+        mean: Values = {}
         if self.model == "average":
             total = ask.sum(self.upload)
             mean = {k: total[k] / total["n"].clamp_min(1) for k in ("w", "stats")}
@@ -89,7 +89,7 @@ class Entropy:
         takes={},
         when=lambda self: self.model == "average",
     )
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         n = float(len(view.labels))
         own = view.model("local")
         return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}

@@ -18,7 +18,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import Fraction, Limits
 from fallow.core.suggestions import explain_constructor, refuse_unused
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Indicator, Share
 from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import entropy
@@ -141,7 +141,7 @@ class FairFAL:
         takes={},
         exact=True,
     )
-    def imbalance(self, view: View) -> Answer:
+    def imbalance(self, view: View) -> Values:
         if not len(view.labels):
             return {"gamma": 0.0, "one": 0.0}
         pi = mean_prediction(view, "global")[view.counts > 0]

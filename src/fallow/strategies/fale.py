@@ -17,7 +17,7 @@ from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import Fraction, NonNegativeFinite
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import (
     SITE_NAME,
     Count,
@@ -230,7 +230,7 @@ class FALE:
         if self.mode == "fedsvd":
             function = self.masked
         sent = each_of_all(ask, function, **at)
-        rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
+        rows = {site: torch.as_tensor(reply["rows"]) for site, reply in sent.items()}
         stack = torch.cat(list(rows.values()))  # (m, k), sites stacked
         left, totals = leverage.decompose(stack, columns.rows, self.ridge / columns.rows)
         warnings = []
@@ -309,7 +309,7 @@ class FALE:
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
         takes={},
     )
-    def totals(self, view: View) -> Answer:
+    def totals(self, view: View) -> Values:
         x, _ = self.features(view)
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
@@ -318,7 +318,7 @@ class FALE:
         returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
         takes={"mean": Real("inputs")},
     )
-    def spread(self, view: View, mean: Tensor) -> Answer:
+    def spread(self, view: View, mean: Tensor) -> Values:
         x, _ = self.features(view)
         squares, varies = leverage.spread(x, mean)
         return {"squares": squares, "varies": varies}
@@ -329,7 +329,7 @@ class FALE:
         takes={"size": Whole(upto=("inputs", 1))},
         when=lambda self: self.rotate,
     )
-    def rotation(self, view: View, size: int) -> Answer:
+    def rotation(self, view: View, size: int) -> Values:
         return {"q": haar(size, view.secret("rotation"))}
 
     @client.sum(
@@ -346,7 +346,7 @@ class FALE:
         unit: Tensor,
         lead: str,
         basis: Tensor | None = None,
-    ) -> Answer:
+    ) -> Values:
         x, _ = self.features(view)
         rotation = rotate_columns(view, unit, lead, basis)
         return {"products": leverage.products(x, mean, rotation)}
@@ -357,7 +357,7 @@ class FALE:
         takes=AT,
         when=lambda self: self.mode == "fedsvd",
     )
-    def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
+    def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Values:
         x, _ = self.features(view)
         blocks = leverage.project_rows(x, mean, rotate_columns(view, unit, lead))
         z = torch.cat(list(blocks))  # (m, k)
@@ -369,7 +369,7 @@ class FALE:
         takes=AT,
         when=lambda self: self.mode == "tsqr",
     )
-    def triangle(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
+    def triangle(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Values:
         x, _ = self.features(view)
         return {"rows": leverage.triangle(x, mean, rotate_columns(view, unit, lead))}
 
@@ -380,7 +380,7 @@ class FALE:
     )
     def score(
         self, view: View, mean: Tensor, unit: Tensor, lead: str, basis: Tensor
-    ) -> Answer:
+    ) -> Values:
         x, good = self.features(view)
         tau = leverage.leverages(x, mean, rotate_columns(view, unit, lead, basis))
         return {"tau": scatter_scores(tau, good)}
@@ -393,7 +393,7 @@ class FALE:
         },
         when=lambda self: self.mode == "fedsvd",
     )
-    def unmask(self, view: View, left: Tensor, width: int) -> Answer:
+    def unmask(self, view: View, left: Tensor, width: int) -> Values:
         x, good = self.features(view)
         if len(left) != len(x):
             raise ValueError(f"{len(x)} examples were masked and {len(left)} were returned")
@@ -405,7 +405,7 @@ class FALE:
         returns={"mass": NonNegative(), "reachable": Count(of="rows")},
         takes={},
     )
-    def mass(self, view: View) -> Answer:
+    def mass(self, view: View) -> Values:
         tau = self.tau(view)
         reachable = tau > 0
         if self.mixture > 0:  # an example without a score can then be drawn too
@@ -421,7 +421,7 @@ class FALE:
     )
     def arrivals(
         self, view: View, low: float, high: float, mass: float, rows: int
-    ) -> Answer:
+    ) -> Values:
         return {"arrivals": self.clocks(view, mass, rows).histogram(low, high)}
 
     @client.sum(
@@ -430,7 +430,7 @@ class FALE:
         takes={"end": Time()} | DRAW,
         when=lambda self: self.allot == "federation",
     )
-    def draws(self, view: View, end: float, mass: float, rows: int) -> Answer:
+    def draws(self, view: View, end: float, mass: float, rows: int) -> Values:
         times = self.clocks(view, mass, rows).strikes(end, view.stream("strikes"))
         return {"draws": times.sum()}
 

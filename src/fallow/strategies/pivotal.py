@@ -19,7 +19,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.suggestions import explain_constructor, refuse_unused
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import (
     Count,
     Flag,
@@ -201,7 +201,7 @@ class Pivotal:
 
         factor = find_factor(n, rows, count_capped)
 
-        seats: dict[SiteId, Answer] = {}
+        seats: dict[SiteId, Values] = {}
         for seat, site in enumerate(ask.cohort):
             seats[site] = {"seat": seat, "seats": len(ask.cohort)}
         ask.keep(self.draw, to=seats, factor=factor, **scale)
@@ -212,7 +212,7 @@ class Pivotal:
         if met.last >= 0:  # the sum over sites is an integer, up to rounding
             is_taken[met.last] = met.left > 0.5
         takes = torch.empty_like(is_taken).scatter(0, order, is_taken)
-        decided: dict[SiteId, Answer] = {}
+        decided: dict[SiteId, Values] = {}
         for site, take in zip(ask.cohort, takes.tolist(), strict=True):
             decided[site] = {"last": take}
         ask.keep(self.take, to=decided)
@@ -225,7 +225,7 @@ class Pivotal:
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
         takes={},
     )
-    def totals(self, view: View) -> Answer:
+    def totals(self, view: View) -> Values:
         x, _ = features(view)
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
@@ -234,7 +234,7 @@ class Pivotal:
         returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
         takes={"mean": Real("inputs")},
     )
-    def spread(self, view: View, mean: Tensor) -> Answer:
+    def spread(self, view: View, mean: Tensor) -> Values:
         squares, varies = leverage.spread(features(view)[0], mean)
         return {"squares": squares, "varies": varies}
 
@@ -243,7 +243,7 @@ class Pivotal:
         returns={"products": Real(Triangle("columns"))},
         takes={"mean": Real("inputs"), "unit": NonNegative("columns")},
     )
-    def gram(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
+    def gram(self, view: View, mean: Tensor, unit: Tensor) -> Values:
         return {"products": leverage.products(features(view)[0], mean, unit.diag())}
 
     @stores(
@@ -251,7 +251,7 @@ class Pivotal:
         unit=NonNegative("columns"),
         basis=Real(("columns", "directions")),
     )
-    def score(self, view: View, mean: Tensor, unit: Tensor, basis: Tensor) -> Answer:
+    def score(self, view: View, mean: Tensor, unit: Tensor, basis: Tensor) -> Values:
         """Return the leverage of each example, (m,), and the order in which they compete, (r,).
 
         The leverage of a non-finite example is NaN.  The order contains positions of finite
@@ -267,7 +267,7 @@ class Pivotal:
         return {"score": score, "order": good.nonzero().squeeze(1)[order]}
 
     @client.sum("aggregates of leverage scores", returns={"mass": NonNegative()}, takes={})
-    def mass(self, view: View) -> Answer:
+    def mass(self, view: View) -> Values:
         return {"mass": view.memory["score"]["score"].nansum()}
 
     @client.sum(
@@ -277,7 +277,7 @@ class Pivotal:
         when=is_of_federation,
         times=CLOSER,
     )
-    def capped(self, view: View, factor: float, mass: float, rows: int) -> Answer:
+    def capped(self, view: View, factor: float, mass: float, rows: int) -> Values:
         certain, rest = count_capped(sizes(view, mass, rows), factor)
         return {"rows": certain, "mass": rest}
 
@@ -290,7 +290,7 @@ class Pivotal:
     )
     def draw(
         self, view: View, factor: float, mass: float, rows: int, seat: int, seats: int
-    ) -> Answer:
+    ) -> Values:
         """Run step 3 at a site.
 
         Returns the probability of each example, (m,), the selected ones, (t,), the undecided one,
@@ -322,7 +322,7 @@ class Pivotal:
         takes={},
         when=is_of_federation,
     )
-    def left(self, view: View) -> Answer:
+    def left(self, view: View) -> Values:
         kept = view.memory["draw"]
         seat = int(kept["seat"])
         drawn = torch.rand(2, generator=view.stream("seats"), dtype=torch.float64)

@@ -18,7 +18,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -177,7 +177,7 @@ class Typical:
     # -- client side --------------------------------------------------------------------------
 
     @stores()
-    def bundle(self, view: View) -> Answer:
+    def bundle(self, view: View) -> Values:
         return tie_bundles(view, self.least)
 
     @client.sum(
@@ -185,7 +185,7 @@ class Typical:
         returns={"rows": Count(of="rows"), "labels": Count(of="labels")},
         takes={},
     )
-    def size(self, view: View) -> Answer:
+    def size(self, view: View) -> Values:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
     @client.sum(
@@ -198,7 +198,7 @@ class Typical:
     )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         return total_bundles(view.memory["bundle"], centers, planes)
 
     @client.sum(
@@ -210,7 +210,7 @@ class Typical:
         },
         takes={"centers": Real(("clusters", "columns"))},
     )
-    def counts(self, view: View, centers: Tensor) -> Answer:
+    def counts(self, view: View, centers: Tensor) -> Values:
         """Count examples and labels nearest to each center, and whether there are any: (K,)."""
         rows = count_nearest(read_shared_features(view), centers)
         labels = count_nearest(read_shared_features(view, "labeled"), centers)
@@ -218,7 +218,7 @@ class Typical:
         return {"rows": rows, "labels": labels, "holders": holders}
 
     @stores(centers=Real(("clusters", "columns")), n=LabelCount())
-    def group(self, view: View, centers: Tensor, n: int) -> Answer:
+    def group(self, view: View, centers: Tensor, n: int) -> Values:
         """Assign the examples of the pool to clusters.
 
         Returns the cluster of each example, (m,), -1 for a non-finite one, its typicality, (m,),
@@ -255,7 +255,7 @@ class Typical:
         },
         times=DIGITS * TURNS,
     )
-    def bids(self, view: View, winners: Tensor, prefix: Tensor, digit: int) -> Answer:
+    def bids(self, view: View, winners: Tensor, prefix: Tensor, digit: int) -> Values:
         """Return the next digit of each open bid of the site: (K, BASE) of 0 and 1.
 
         ``prefix``: (K,) first digits of the highest bid.
@@ -273,7 +273,7 @@ class Typical:
         takes={"winners": Real(("turns", "clusters"))},
         times=TURNS,
     )
-    def taken(self, view: View, winners: Tensor) -> Answer:
+    def taken(self, view: View, winners: Tensor) -> Values:
         counts = torch.zeros(winners.shape[1], dtype=torch.float64)
         if "group" in view.memory:
             counts[self.find_won(view, winners)] = 1

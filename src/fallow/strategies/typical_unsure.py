@@ -19,7 +19,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveInt, check_fields
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, Flag, LabelCount, NonNegative, Real, Whole
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -187,7 +187,7 @@ class TypicalUnsure:
     # -- client side --------------------------------------------------------------------------
 
     @stores()
-    def bundle(self, view: View) -> Answer:
+    def bundle(self, view: View) -> Values:
         return tie_bundles(view, self.least)
 
     @client.sum(
@@ -195,7 +195,7 @@ class TypicalUnsure:
         returns={"rows": Count(of="rows"), "labels": Count(of="labels")},
         takes={},
     )
-    def size(self, view: View) -> Answer:
+    def size(self, view: View) -> Values:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
     @client.sum(
@@ -208,7 +208,7 @@ class TypicalUnsure:
     )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         return total_bundles(view.memory["bundle"], centers, planes)
 
     @client.sum(
@@ -220,7 +220,7 @@ class TypicalUnsure:
         },
         takes={"centers": Real(("clusters", "columns")), "is_trained": Flag()},
     )
-    def counts(self, view: View, centers: Tensor, is_trained: bool) -> Answer:
+    def counts(self, view: View, centers: Tensor, is_trained: bool) -> Values:
         """Count examples, Σ u and labels nearest to each center: (K,)."""
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
@@ -249,7 +249,7 @@ class TypicalUnsure:
         masses: Tensor,
         labels: Tensor,
         n: int,
-    ) -> Answer:
+    ) -> Values:
         """Assign the examples of the pool to clusters.
 
         Returns the cluster of each example, (m,), -1 for a non-finite one, its u x typicality,
@@ -290,7 +290,7 @@ class TypicalUnsure:
         },
         times=DIGITS * TURNS,
     )
-    def levels(self, view: View, bars: Tensor, prefix: Tensor, digit: int) -> Answer:
+    def levels(self, view: View, bars: Tensor, prefix: Tensor, digit: int) -> Values:
         """Count free examples of each cluster with ``prefix``, by next digit: (K, BASE).
 
         A site without remaining label budget has none.
@@ -314,7 +314,7 @@ class TypicalUnsure:
         takes={"bars": Real(("turns", "clusters"))},
         times=TURNS,
     )
-    def taken(self, view: View, bars: Tensor) -> Answer:
+    def taken(self, view: View, bars: Tensor) -> Values:
         counts = torch.zeros(bars.shape[1], dtype=torch.float64)
         if "group" in view.memory:
             kept = view.memory["group"]

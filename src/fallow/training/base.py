@@ -9,7 +9,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.local import TrainState
 from fallow.core.methods import BatchNormSetting
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, Kind, Model, Statistics
 from fallow.core.view import View
 
@@ -40,7 +40,7 @@ uploads = client.sum(
 """Declaration of a client function that returns the result of `contribution`."""
 
 
-def contribution(view: View, name: str, bn: str) -> Answer:
+def contribution(view: View, name: str, bn: str) -> Values:
     """Return the contribution of a site: n_i w_i (d,), n_i and batch-norm statistics n_i s_i (s,).
 
     name: key of the model in the memory of the site.  With ``bn="local"`` statistics stay at the
@@ -48,10 +48,10 @@ def contribution(view: View, name: str, bn: str) -> Answer:
     """
     n = float(len(view.labels))
     model = view.memory[name]
-    answer: Answer = {"n": n, "w": n * model["w"].double()}
+    reply: Values = {"n": n, "w": n * model["w"].double()}
     if bn != "local":
-        answer["stats"] = n * model["stats"].double()
-    return answer
+        reply["stats"] = n * model["stats"].double()
+    return reply
 
 
 def average(total: dict[str, Tensor], state: State) -> State:

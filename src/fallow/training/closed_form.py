@@ -25,7 +25,7 @@ from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import PositiveFinite, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, Kind, NonNegative, Optional, Real, Share, Whole
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
@@ -533,7 +533,7 @@ class ClosedForm:
         times=lambda self: 2 if self.learns_unlabeled else 1,
         exact=True,
     )
-    def class_counts(self, view: View) -> Answer:
+    def class_counts(self, view: View) -> Values:
         return {"counts": view.counts}
 
     @client.sum(
@@ -544,7 +544,7 @@ class ClosedForm:
         exact=True,
         weighted_by="labels",
     )
-    def center(self, view: View, weights: Tensor | None = None) -> Answer:
+    def center(self, view: View, weights: Tensor | None = None) -> Values:
         rows = self.labeled(view, weights)
         return {"n": rows.s.sum(), "features": sum_features(rows.z, rows.s)}
 
@@ -569,7 +569,7 @@ class ClosedForm:
         folds: Tensor | None = None,
         draw: int = 0,
         fold: int = 0,
-    ) -> Answer:
+    ) -> Values:
         """Return products of labeled examples; ``center`` (D,) is subtracted from the features.
 
         folds: (C, BINS), for the examples of one ``fold`` alone.
@@ -586,7 +586,7 @@ class ClosedForm:
         when=lambda self: self.learns_unlabeled,
         exact=True,
     )
-    def bins(self, view: View, draw: int) -> Answer:
+    def bins(self, view: View, draw: int) -> Values:
         """Return the numbers of labels in each bin, (C, BINS)."""
         return {"counts": count_bins(self.labeled(view), draw)}
 
@@ -598,7 +598,7 @@ class ClosedForm:
         exact=True,
         reveals_parts=POOL_SHOWS,
     )
-    def unlabeled_totals(self, view: View, center: Tensor | None = None) -> Answer:
+    def unlabeled_totals(self, view: View, center: Tensor | None = None) -> Values:
         """Return products of unlabeled examples; ``center`` as in ``totals``."""
         return sum_unlabeled(view, feature_width(view), center)
 
@@ -606,7 +606,7 @@ class ClosedForm:
         "aggregates of predicted class probabilities of unlabeled examples and of their products "
         "with features",
         returns={
-            "answers": NonNegative(("models", "classes")),
+            "targets": NonNegative(("models", "classes")),
             "cross": Real(("models", "features", "classes")),
         },
         takes=lambda self: {
@@ -625,7 +625,7 @@ class ClosedForm:
         bias: Tensor,
         temperature: Tensor,
         center: Tensor | None = None,
-    ) -> Answer:
+    ) -> Values:
         """Return sums of the class probabilities of unlabeled examples, by several models."""
         return sum_soft_labels(view, feature_width(view), weight, bias, temperature, center)
 
@@ -649,7 +649,7 @@ class ClosedForm:
         folds: Tensor,
         draw: int,
         weights: Tensor | None = None,
-    ) -> Answer:
+    ) -> Values:
         """Return the weight of held-out examples that each kind of models predicts."""
         rows = self.labeled(view, weights)
         return sum_held_out(rows, folds, draw, weight, bias)
@@ -666,7 +666,7 @@ class ClosedForm:
         view: View,
         weights: Tensor | None = None,
         **path: Tensor,
-    ) -> Answer:
+    ) -> Values:
         """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view, weights)
         penalties = penalties_of(self.penalty)
@@ -685,13 +685,13 @@ class ClosedForm:
         penalty: float,
         weights: Tensor | None = None,
         **path: Tensor,
-    ) -> Answer:
+    ) -> Values:
         """Rank the labels of the site by leave-one-out predictions; the ranking stays there."""
         rows = self.labeled(view, weights)
         at, predicted = find_suspicious(
             rows, Path(**path), penalty, is_class=view.classes > 0
         )
-        return {"rows": view.labeled_places[at], "predicted": predicted}
+        return {"rows": view.labeled_positions[at], "predicted": predicted}
 
     def with_label_ranks(self) -> ClosedForm:
         """Return the algorithm with a ranking of labels at each site."""
@@ -716,7 +716,7 @@ class ClosedForm:
         bias: Tensor,
         leverage: Tensor,
         weights: Tensor | None = None,
-    ) -> Answer:
+    ) -> Values:
         """Return the losses of one solution, with the mean leverage for every example."""
         rows = self.labeled(view, weights)
         head = LinearHead(weight, bias)
@@ -776,7 +776,7 @@ class ClosedForm:
         penalty: float,
         temperature: float,
         weights: Tensor | None = None,
-    ) -> Answer:
+    ) -> Values:
         """Solve for the site's own examples, with the global λ and T; the result stays at the site."""
         rows = self.labeled(view, weights)
         path = decompose(centered(add_up(rows.z, rows.y, rows.s)))

@@ -21,7 +21,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, NonNegative, Real
 from fallow.core.view import Rows, View
 from fallow.training.parts.closed_form import (
@@ -126,7 +126,7 @@ class ExactHead:
         returns={"rows": Count(of="rows"), "columns": Real("features")},
         takes={},
     )
-    def columns(self, view: View) -> Answer:
+    def columns(self, view: View) -> Values:
         n_rows = 0
         total: Tensor | float = 0.0
         for z in self.features(view):
@@ -139,7 +139,7 @@ class ExactHead:
         returns={"squares": NonNegative("features")},
         takes={"mean": Real("features")},
     )
-    def spread(self, view: View, mean: Tensor) -> Answer:
+    def spread(self, view: View, mean: Tensor) -> Values:
         squares = torch.zeros_like(mean)
         for z in self.features(view):
             squares += (z - mean).square().sum(0)
@@ -154,7 +154,7 @@ class ExactHead:
         "features: those of a single example are its features with its "
         "label",
     )
-    def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
+    def totals(self, view: View, mean: Tensor, unit: Tensor) -> Values:
         return totals_of(self.labeled(view, mean, unit))
 
     @client.sum(
@@ -163,7 +163,7 @@ class ExactHead:
         takes={"mean": Real("features"), "unit": NonNegative("features")} | path_kinds(),
         exact=True,
     )
-    def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:
+    def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Values:
         """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view, mean, unit)
         penalties = penalties_of(None)

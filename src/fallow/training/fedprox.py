@@ -15,7 +15,7 @@ from fallow.core.limits import NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import (
     average,
@@ -77,7 +77,7 @@ class FedProx(StepTraining):
         return average(ask.sum(self.upload), state)
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

@@ -15,7 +15,7 @@ from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import (
     average,
@@ -91,7 +91,7 @@ class KCFU(StepTraining):
         return average(ask.sum(self.upload), state)
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

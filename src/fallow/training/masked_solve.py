@@ -17,7 +17,7 @@ from fallow.core.fit_declarations import MODEL, STORED, FitDeclaration
 from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import SITE_NAME, Features, NonNegative, Real, Whole
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
@@ -154,9 +154,9 @@ class MaskedSolve:
         """Return Qᵀθ, (k,): the first site draws Q, and every site sends its masked examples."""
         lead = ask.cohort[0]
         ask.relay(self.turn, dict.fromkeys(ask.cohort, (lead,)), size=len(scaling.unit))
-        answers = each_of_all(ask, self.masked, lead=lead, **scaling._asdict()).values()
-        rows = torch.cat([torch.as_tensor(answer["rows"]) for answer in answers])  # (M, k)
-        targets = torch.cat([torch.as_tensor(answer["targets"]) for answer in answers])
+        replies = each_of_all(ask, self.masked, lead=lead, **scaling._asdict()).values()
+        rows = torch.cat([torch.as_tensor(reply["rows"]) for reply in replies])  # (M, k)
+        targets = torch.cat([torch.as_tensor(reply["targets"]) for reply in replies])
         return shortest_solution(rows, targets)
 
     # -- client side --------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class MaskedSolve:
         exact=True,
         weighted_by="labels",
     )
-    def center(self, view: View) -> Answer:
+    def center(self, view: View) -> Values:
         x, _, w = self.labeled_rows(view)
         return {"weight": w.sum(), "columns": w @ x}
 
@@ -179,7 +179,7 @@ class MaskedSolve:
         exact=True,
         weighted_by="labels",
     )
-    def columns(self, view: View, center: Tensor) -> Answer:
+    def columns(self, view: View, center: Tensor) -> Values:
         x, _, w = self.labeled_rows(view)
         return {"columns": w @ (x - center), "squares": w @ (x - center).square()}
 
@@ -188,7 +188,7 @@ class MaskedSolve:
         returns={"q": Real(("columns", "columns"))},
         takes={"size": Whole(upto=("inputs", 1))},
     )
-    def turn(self, view: View, size: int) -> Answer:
+    def turn(self, view: View, size: int) -> Values:
         return {"q": haar(size, view.secret("turn"))}
 
     @client.each(
@@ -201,7 +201,7 @@ class MaskedSolve:
         takes={"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SITE_NAME},
         exact=True,
     )
-    def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
+    def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Values:
         x, y, w = self.labeled_rows(view)
         root = w.sqrt()
         k = len(unit)

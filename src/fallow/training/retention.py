@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.methods import TrainingAlgorithm
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Model, Statistics, Whole
 from fallow.core.view import View
 
@@ -49,7 +49,7 @@ class Retention:
     )
 
     @client.keep("nothing", takes={"w": Model(), "stats": Statistics(), "turn": Whole()})
-    def best(self, view: View, w: Tensor, stats: Tensor, turn: int) -> Answer:
+    def best(self, view: View, w: Tensor, stats: Tensor, turn: int) -> Values:
         """Return the model to keep, its score and its round.
 
         w: (d,), stats: (s,) the global model after round ``turn``.

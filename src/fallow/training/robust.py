@@ -22,7 +22,7 @@ from fallow.core.limits import Limits, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor, refuse_unused
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import (
     model_at_site,
@@ -123,10 +123,10 @@ class Robust(StepTraining):
     def round(self, state: State, ask: Ask) -> State:
         before = {name: state[name] for name in ("w", "stats")}
         ask.fit(self.training_config, "local", None, **before)
-        answers = ask.each(self.upload)
-        in_order = [answers[site] for site in sorted(answers)]
+        replies = ask.each(self.upload)
+        in_order = [replies[site] for site in sorted(replies)]
         parts = {name: before[name] for name in self.parts}
-        usable = [answer for answer in in_order if is_usable(answer, parts)]
+        usable = [reply for reply in in_order if is_usable(reply, parts)]
         if in_order and not usable:
             raise ValueError(
                 "all models that sites sent to Robust have NaN or infinite numbers: "
@@ -140,13 +140,13 @@ class Robust(StepTraining):
         """Return the keys of the model that a site sends."""
         return ("w",) if self.bn == "local" else ("w", "stats")
 
-    def average_models(self, sent: Sequence[Answer], before: State) -> State:
+    def average_models(self, sent: Sequence[Values], before: State) -> State:
         """Average by the rule, in the model's precision; ``before`` without labels."""
-        learned = [answer for answer in sent if rows_of(answer) > 0]
+        learned = [reply for reply in sent if rows_of(reply) > 0]
         if not learned:
             return before
         models = {
-            name: stack_answers(learned, name) for name in before
+            name: stack_replies(learned, name) for name in before
         }  # (m, d) and (m, s)
 
         drop = len(learned)  # all: the median, also of statistics with clipped updates
@@ -157,7 +157,7 @@ class Robust(StepTraining):
         mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
 
         if self.rule == "clipped":
-            claimed = [rows_of(answer) for answer in learned]
+            claimed = [rows_of(reply) for reply in learned]
             n = torch.tensor(cap_weights(claimed, LARGEST, RATIO), dtype=torch.float64)
             w = before["w"].double()
             mean["w"] = w + clipped_mean(models["w"] - w, n, self.clip)
@@ -168,12 +168,12 @@ class Robust(StepTraining):
         returns=model_fields,
         takes={},
     )
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         own = view.memory["local"]
-        answer: Answer = {"n": float(len(view.labels))}
+        reply: Values = {"n": float(len(view.labels))}
         for name in self.parts:
-            answer[name] = own[name]
-        return answer
+            reply[name] = own[name]
+        return reply
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return model_at_site(state, memory)
@@ -227,22 +227,22 @@ def clipped_mean(moved: Tensor, n: Tensor, limit: float | None) -> Tensor:
     return mean
 
 
-def is_usable(answer: Answer, before: State) -> bool:
+def is_usable(reply: Values, before: State) -> bool:
     """Return whether a reply contains a finite model of the right shape and a finite weight."""
-    if not answer.keys() >= before.keys() or not 0 <= rows_of(answer) < math.inf:
+    if not reply.keys() >= before.keys() or not 0 <= rows_of(reply) < math.inf:
         return False
     for name, expected in before.items():
-        sent = torch.as_tensor(answer[name])
+        sent = torch.as_tensor(reply[name])
         if sent.shape != expected.shape or not bool(sent.isfinite().all()):
             return False
     return True
 
 
-def rows_of(answer: Answer) -> float:
+def rows_of(reply: Values) -> float:
     """Return the number of labeled examples that a site claims; NaN if missing."""
-    return float(torch.as_tensor(answer.get("n", math.nan)))
+    return float(torch.as_tensor(reply.get("n", math.nan)))
 
 
-def stack_answers(answers: Sequence[Answer], name: str) -> Tensor:
+def stack_replies(replies: Sequence[Values], name: str) -> Tensor:
     """Stack the tensors of all replies under a name, (m, d) float64."""
-    return torch.stack([torch.as_tensor(answer[name]).double() for answer in answers])
+    return torch.stack([torch.as_tensor(reply[name]).double() for reply in replies])

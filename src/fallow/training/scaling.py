@@ -15,7 +15,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Cells
 from fallow.core.contract import Contract
 from fallow.core.missing import Missing, filled, total_cells
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, Fill, NonNegative, Real
 from fallow.core.view import Rows, View
 
@@ -137,7 +137,7 @@ class Scaling:
         when=lambda self: self.of_rows and not self.of_cells,
         weighted_by="rows",
     )
-    def columns(self, view: View) -> Answer:
+    def columns(self, view: View) -> Values:
         total = torch.stack([rows.sum(0) for rows in blocks(view)]).sum(0)
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 
@@ -148,7 +148,7 @@ class Scaling:
         when=lambda self: self.of_cells,
         weighted_by="rows",
     )
-    def cells(self, view: View) -> Answer:
+    def cells(self, view: View) -> Values:
         return {**total_cells(blocks(view))}
 
     @client.sum(
@@ -158,7 +158,7 @@ class Scaling:
         when=lambda self: self.of_rows,
         weighted_by="rows",
     )
-    def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
+    def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Values:
         squares = torch.zeros_like(mean)
         varies = torch.zeros_like(
             mean
@@ -177,7 +177,7 @@ class Scaling:
         exact=True,
         weighted_by="labels",
     )
-    def labeled(self, view: View) -> Answer:
+    def labeled(self, view: View) -> Values:
         return {"rows": float(len(view.labels)), "targets": view.labels.double().sum()}
 
     @client.sum(
@@ -188,7 +188,7 @@ class Scaling:
         exact=True,
         weighted_by="labels",
     )
-    def deviation(self, view: View, mean: Tensor) -> Answer:
+    def deviation(self, view: View, mean: Tensor) -> Values:
         return {"squares": (view.labels.double() - mean).square().sum()}
 
     @client.keep(
@@ -198,7 +198,7 @@ class Scaling:
     )
     def features(
         self, view: View, mean: Tensor, std: Tensor, fill: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         if fill is None:
             return {"mean": mean, "std": std}
         return {"mean": mean, "std": std, "fill": fill}
@@ -208,7 +208,7 @@ class Scaling:
         takes={"mean": Real(), "std": NonNegative()},
         when=lambda self: self.of_numbers,
     )
-    def targets(self, view: View, mean: Tensor, std: Tensor) -> Answer:
+    def targets(self, view: View, mean: Tensor, std: Tensor) -> Values:
         return {"mean": mean, "std": std}
 
 

@@ -20,7 +20,7 @@ from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Count, NonNegative, Optional, Real
 from fallow.core.view import View
 from fallow.training.parts import (
@@ -155,7 +155,7 @@ class ServerSolve:
         exact=True,
         weighted_by="labels",
     )
-    def center(self, view: View) -> Answer:
+    def center(self, view: View) -> Values:
         x, _, w = self.read_labeled(view)
         return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
 
@@ -172,7 +172,7 @@ class ServerSolve:
         exact=True,
         weighted_by="labels",
     )
-    def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Answer:
+    def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Values:
         """Return sums over the labeled examples of w, w z zᵀ and w y z.
 
         z is the example minus ``mean`` (d,) with a 1 appended, or its coordinates in ``basis`` (k,

@@ -21,7 +21,7 @@ from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.methods import TunableEncoder
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import NonNegative, SenderFacts
 from fallow.core.view import View
 from fallow.training.parts.closed_form import (
@@ -99,7 +99,7 @@ class Tuning:
         "examples: those of a single example reveal it with its label, and "
         "those of a few reveal their common properties",
     )
-    def products(self, view: View, candidate: int, **state: Tensor) -> Answer:
+    def products(self, view: View, candidate: int, **state: Tensor) -> Values:
         """Return products of the labeled examples for one candidate of the encoder."""
         candidates = self._candidates(state)
         if not 0 <= candidate < len(candidates):
@@ -114,7 +114,7 @@ class Tuning:
         returns={"squared": NonNegative(("candidates", len(PENALTIES)))},
         exact=True,
     )
-    def left_out(self, view: View, **arguments: Tensor) -> Answer:
+    def left_out(self, view: View, **arguments: Tensor) -> Values:
         """Return leave-one-out losses: ``squared`` (candidates, penalties)."""
         state: State = {}
         stacked: dict[str, Tensor] = {}

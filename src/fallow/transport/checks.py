@@ -23,7 +23,7 @@ from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.model_vectors import Layout
 from fallow.core.refusal import Refusal, explain_errors
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import (
     WHOLE,
     SenderFacts,
@@ -143,7 +143,7 @@ class ResponseCheck:
     def find_fault(
         self,
         declaration: Declaration,
-        answer: Mapping[str, object],
+        reply: Mapping[str, object],
         sites: Sequence[SiteId],
         room: float | None = None,
     ) -> str | None:
@@ -169,9 +169,9 @@ class ResponseCheck:
             levels=() if self.missing is None else self.missing.levels,
             noted=self.noted.get(sender, {}),
         )
-        why = find_fault(returns, answer, known)
+        why = find_fault(returns, reply, known)
         if why is None:
-            parts = read_parts(answer, returns.fields(self.dims))
+            parts = read_parts(reply, returns.fields(self.dims))
             self.noted.setdefault(sender, {}).update(returns.note(parts))
         return why
 
@@ -198,54 +198,54 @@ class ResponseCheck:
                 "sizes of the model and of its data imply"
             )
 
-    def check(self, site: SiteId, request: Request, answer: Received) -> Answer:
+    def check(self, site: SiteId, request: Request, reply: Received) -> Values:
         """Return a valid reply. Raises ValueError, naming the field, for an invalid one."""
         step = request.steps[-1]
         if step.kind == "fit":
-            _check_names(answer, set())
+            _check_names(reply, set())
             return {}
         if step.kind == "keep":
-            return self._check_kept(site, answer)
+            return self._check_kept(site, reply)
         declaration = self.find_declaration(request.owner, step.function)
         if step.masked:
-            checked = _check_masked(step, answer)
+            checked = _check_masked(step, reply)
             if step.kind == "sum" and declaration is not None and declaration.returns:
-                hidden = {name: part for name, part in answer.items() if name != CHECK}
+                hidden = {name: part for name, part in reply.items() if name != CHECK}
                 why = find_wrong_form(declaration.returns, hidden, self.dims)
                 if why is not None:
                     raise ValueError(why)
             return checked
-        checked = check_plain(answer)
+        checked = check_plain(reply)
         if declaration is not None:
-            self._check_declared(declaration, site, answer)
+            self._check_declared(declaration, site, reply)
         if step.kind == "sum" and request.bound is not None:
             _check_bound(checked, request.bound)
         return checked
 
-    def _check_kept(self, site: SiteId, answer: Received) -> Answer:
+    def _check_kept(self, site: SiteId, reply: Received) -> Values:
         """Check the number of examples or tensors that a site keeps."""
-        _check_names(answer, {"count"})
-        count = answer["count"]
+        _check_names(reply, {"count"})
+        count = reply["count"]
         limit = max(self.rows.get(site, WHOLE), KEPT)
         if type(count) is not int:
             raise Refusal(f"count is {count!r:.40}, which is not a whole number")
         if not 0 <= count <= limit:
             raise Refusal(f"count is {count}, but the site has {limit} examples")
-        return dict(answer)
+        return dict(reply)
 
-    def check_progress(self, site: SiteId, answer: Received) -> Answer:
+    def check_progress(self, site: SiteId, reply: Received) -> Values:
         """Return a valid reply about labeling progress."""
-        checked = check_plain(answer)
+        checked = check_plain(reply)
         declaration = self.find_declaration("annotators", "progress")
         if declaration is not None:
-            self._check_declared(declaration, site, answer)
+            self._check_declared(declaration, site, reply)
         return checked
 
     def _check_declared(
-        self, declaration: Declaration, site: SiteId, answer: Received
+        self, declaration: Declaration, site: SiteId, reply: Received
     ) -> None:
         """Raise ValueError for a reply that its declaration excludes."""
-        why = self.find_fault(declaration, answer, [site])
+        why = self.find_fault(declaration, reply, [site])
         if why is not None:
             raise ValueError(why)
 
@@ -263,13 +263,13 @@ def total_known(counts: Mapping[SiteId, int], sites: Sequence[SiteId]) -> float:
     return float(sum(counts[site] for site in sites))
 
 
-def check_plain(answer: Received) -> Answer:
+def check_plain(reply: Received) -> Values:
     """Return a reply after generic checks only: types and finite numbers."""
-    for name, value in answer.items():
+    for name, value in reply.items():
         _check_kind(name, value)
         if not is_finite(value):
             raise Refusal(describe_not_finite(name))
-    return dict(answer)
+    return dict(reply)
 
 
 def is_finite(value: object) -> bool:
@@ -286,9 +286,9 @@ def _check_kind(name: str, value: object) -> None:
         raise Refusal(why)
 
 
-def _check_bound(answer: Answer, bound: float) -> None:
+def _check_bound(reply: Values, bound: float) -> None:
     """Raise Refusal for a contribution with a number beyond the bound of a sum."""
-    for name, value in answer.items():
+    for name, value in reply.items():
         if value is None or isinstance(value, str):
             raise Refusal(f"{name} is {value!r:.40}, but a contribution must be numeric")
         sizes = torch.as_tensor(value, dtype=torch.float64).abs()
@@ -296,31 +296,31 @@ def _check_bound(answer: Answer, bound: float) -> None:
             raise Refusal(f"{name} exceeds the bound {bound:g} of a contribution")
 
 
-def _check_masked(step: Step, answer: Received) -> Answer:
+def _check_masked(step: Step, reply: Received) -> Values:
     """Check a public key or a masked contribution, which is uniform over 64 bits."""
     if step.kind == "each":
-        _check_names(answer, {"key"})
-        key = answer["key"]
+        _check_names(reply, {"key"})
+        key = reply["key"]
         is_row_of_bytes = isinstance(key, Tensor) and key.dtype == torch.uint8
         if not is_row_of_bytes or key.shape != (KEY,):
             raise Refusal(f"key is not a public key of {KEY} bytes")
         if not is_usable(key.numpy().tobytes()):
             raise Refusal("key is a public key that gives no shared secret")
     elif step.kind == "sum":
-        for name, value in answer.items():
+        for name, value in reply.items():
             if not isinstance(value, Tensor) or value.dtype != torch.int64:
                 raise Refusal(f"{name} is not masked: a masked contribution is int64")
-        if CHECK not in answer or answer[CHECK].ndim:
+        if CHECK not in reply or reply[CHECK].ndim:
             raise Refusal(
                 f"{CHECK} is not the single number that shows whether masks cancel"
             )
-    return dict(answer)
+    return dict(reply)
 
 
-def _check_names(answer: Received, expected: set[str]) -> None:
-    if answer.keys() != expected:
+def _check_names(reply: Received, expected: set[str]) -> None:
+    if reply.keys() != expected:
         raise Refusal(
-            f"its reply has the fields {sorted(answer)[:20]} instead of "
+            f"its reply has the fields {sorted(reply)[:20]} instead of "
             f"{sorted(expected) or 'none'}"
         )
 

@@ -63,7 +63,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Reply:
-    """Reply of a site: an answer, or the reason why there is none.
+    """Reply of a site: its values, or the reason why there is none.
 
     ``key`` is None if the instruction could not be read.
     """
@@ -71,7 +71,7 @@ class Reply:
     run: str
     site: SiteId
     key: ExchangeKey | None
-    answer: Tree = field(default_factory=dict)
+    body: Tree = field(default_factory=dict)
     refused: str | None = None
     version: str = __version__
     life: str = ""
@@ -110,7 +110,7 @@ REPLY = Form(
     kind=Reply,
     adapter=TypeAdapter(Reply),
     head=("run", "site", "key", "refused", "version", "life"),
-    rest="answer",
+    rest="body",
 )
 
 
@@ -133,7 +133,7 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     """Return the reply in a site's message. Raises ValueError otherwise."""
     whose = f"site {site}"
     fields = _open_message(REPLY, public, blob, whose)
-    if not isinstance(fields["answer"], dict):
+    if not isinstance(fields["body"], dict):
         raise Refusal(f"a message from {whose} is a reply without fields")
     reply = Reply(**fields)
     if reply.site != site:

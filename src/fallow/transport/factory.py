@@ -18,19 +18,19 @@ Handle = Callable[[bytes], bytes]
 """Function that replies to an instruction."""
 
 
-Answers = Queue[tuple[SiteId, bytes]]
+Replies = Queue[tuple[SiteId, bytes]]
 """Received replies, oldest first."""
 
 
-def collect_answers(waiting: Answers, seconds: float) -> list[tuple[SiteId, bytes]]:
+def collect_replies(waiting: Replies, seconds: float) -> list[tuple[SiteId, bytes]]:
     """Return all queued replies after waiting up to ``seconds`` for the first one."""
-    answers: list[tuple[SiteId, bytes]] = []
+    replies: list[tuple[SiteId, bytes]] = []
     try:
-        answers.append(waiting.get(timeout=max(seconds, 0.0)))
+        replies.append(waiting.get(timeout=max(seconds, 0.0)))
         while True:
-            answers.append(waiting.get_nowait())
+            replies.append(waiting.get_nowait())
     except Empty:
-        return answers
+        return replies
 
 
 class ServedTransport(Transport, Protocol):

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, cast
 from fallow.core.events import Event, EventHandler
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.refusal import RunHalted
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.version import __version__
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck
@@ -30,11 +30,11 @@ REVOKED = "its keys were revoked"
 AGAIN = 8  # number of retries after an unreadable instruction or reply
 
 
-FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
+FindOdd = Callable[[Mapping[SiteId, Values]], Mapping[SiteId, str]]
 """Function that returns inconsistent replies and the reasons."""
 
 
-def find_none_odd(answers: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
+def find_none_odd(replies: Mapping[SiteId, Values]) -> Mapping[SiteId, str]:
     """Accept all replies, for exchanges whose replies are not compared."""
     return {}
 
@@ -106,17 +106,17 @@ class ReplyCollector:
 
     remote: ReplySource
     instructions: Mapping[SiteId, Instruction]
-    accept: Callable[[SiteId, Answer], Answer]
+    accept: Callable[[SiteId, Values], Values]
     need: int
     timeout: float
     find_inconsistent: FindOdd = find_none_odd
-    accepted: dict[SiteId, Answer] = field(default_factory=dict)
+    accepted: dict[SiteId, Values] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
     damaged: Counter[SiteId] = field(default_factory=Counter)
 
     @property
-    def answers(self) -> dict[SiteId, Answer]:
+    def replies(self) -> dict[SiteId, Values]:
         """Return the accepted replies, with sites in sorted order."""
         return {site: self.accepted[site] for site in sorted(self.accepted)}
 
@@ -233,27 +233,27 @@ class ReplyCollector:
             if reply.refused is not None:
                 raise ValueError(reply.refused)
             self._compare(site, reply.version)
-            answer = dict(reply.answer)
-            cost = answer.pop(EPSILON, 0.0)
+            values = dict(reply.body)
+            cost = values.pop(EPSILON, 0.0)
             if type(cost) not in (int, float) or not 0 <= cost < float("inf"):
                 raise ValueError(
                     f"{EPSILON} is {cost!r:.40}; it must be a nonnegative finite number"
                 )
-            self.accepted[site] = self._look_at(site, answer)
+            self.accepted[site] = self._look_at(site, values)
             self.costs[site] = float(cost)
         except ValueError as error:
             self._refuse(site, str(error))
         else:
-            self._notify("answered", site=site, bytes=n_bytes, epsilon=float(cost))
+            self._notify("replied", site=site, bytes=n_bytes, epsilon=float(cost))
 
-    def _look_at(self, site: SiteId, answer: Answer) -> Answer:
+    def _look_at(self, site: SiteId, reply: Values) -> Values:
         """Return a valid reply. Raises ValueError for any other.
 
         A site may send anything. An unforeseen error in a check counts as an invalid reply, so that
         it does not end the exchange for all sites.
         """
         try:
-            return self.accept(site, answer)
+            return self.accept(site, reply)
         except ValueError:
             raise
         except Exception as error:

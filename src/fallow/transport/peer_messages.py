@@ -20,7 +20,7 @@ from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.methods import Method
 from fallow.core.refusal import Refusal, explain_errors
-from fallow.core.types import Answer, SiteId, State, Tree, Value
+from fallow.core.types import SiteId, State, Tree, Value, Values
 from fallow.core.values import Kind, Numbers, SenderFacts, knows_shape, shape_of
 from fallow.privacy.encryption import HALF, TAG, decrypt, encrypt_for
 from fallow.sites.store import PeerMessage
@@ -116,39 +116,39 @@ def read_request(instruction: Instruction) -> tuple[Request, dict[SiteId, bytes]
 
 
 def seal_peer_messages(
-    instruction: Instruction, answer: Answer, to: Mapping[SiteId, bytes]
-) -> Answer:
+    instruction: Instruction, reply: Values, to: Mapping[SiteId, bytes]
+) -> Values:
     """Return a sender's reply: an encrypted message for each receiver, and the original size."""
-    state = {name: torch.as_tensor(value) for name, value in answer.items()}
+    state = {name: torch.as_tensor(value) for name, value in reply.items()}
     content = pack(state)
-    messages: Answer = {}
+    messages: Values = {}
     for site in sorted(to):
         peer_message = _name_peer_message(instruction, instruction.site, site)
         sealed = encrypt_for(to[site], content, peer_message)
         messages[f"{PEER_MESSAGE}{site}"] = bytes_to_tensor(sealed)
-    return {**messages, BYTES: payload(answer) * len(to)}
+    return {**messages, BYTES: payload(reply) * len(to)}
 
 
-def check_peer_messages(answer: Answer, to: set[SiteId]) -> Answer:
+def check_peer_messages(reply: Values, to: set[SiteId]) -> Values:
     """Validate the reply of a sender at the coordinator.
 
     Raises ValueError unless there is exactly one sealed message for each of ``to``.
     """
     messages = [f"{PEER_MESSAGE}{site}" for site in sorted(to)]
-    if answer.keys() != {*messages, BYTES}:
+    if reply.keys() != {*messages, BYTES}:
         raise ValueError(
             f"it must reply with encrypted messages to {', '.join(sorted(to))}"
         )
     length = 0
     for name in messages:
-        size = len(tensor_to_bytes(answer[name], name))
+        size = len(tensor_to_bytes(reply[name], name))
         if size < HALF + TAG:
             raise ValueError(f"{name} has {size} bytes and is not an encrypted message")
         length += size
-    output = answer[BYTES]
+    output = reply[BYTES]
     if type(output) is not int or not 0 <= output <= length:
         raise ValueError(f"{BYTES} is {output!r:.40}, but its messages have {length}")
-    return answer
+    return reply
 
 
 # -- second part: delivery to receivers ---------------------------------------------------------

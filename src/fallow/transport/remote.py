@@ -17,7 +17,7 @@ from fallow.core.events import EventHandler
 from fallow.core.exchange_key import LARGEST, ExchangeKey
 from fallow.core.messages import Delivered, Masked, Request, payload_of
 from fallow.core.refusal import RunHalted
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck, check_plain
@@ -65,13 +65,13 @@ class Weights(Protocol):
         """Store what later replies are compared with."""
 
     def find_outliers(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+        self, requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values]
     ) -> dict[SiteId, str]:
         """Return the sites whose reply does not count because of the other replies, and why."""
 
     def limit(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
-    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+        self, requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values]
+    ) -> tuple[dict[SiteId, Values], dict[SiteId, str]]:
         """Return the replies with limited weights, and a sentence for each limited one."""
 
 
@@ -89,7 +89,7 @@ class RemoteChannel:
     Attributes
     ----------
     notify
-        Receives the events ``answered``, ``refused`` and ``version`` (with site and key, or reason),
+        Receives the events ``replied``, ``refused`` and ``version`` (with site and key, or reason),
         and ``waiting`` and ``missing`` (with sites and key).
     response_check
         Validates replies. The coordinator's program sets its ``rows`` and ``sizes``.
@@ -164,16 +164,16 @@ class RemoteChannel:
             bodies[site] = request_body(request, proofs=proofs)
         signatures: dict[SiteId, str] = {}  # signatures of public keys for a sum
 
-        def accept(site: SiteId, answer: Answer) -> Answer:
+        def accept(site: SiteId, reply: Values) -> Values:
             shown = find_shown(requests[site])
             if shown is None:
-                return self.response_check.check(site, requests[site], answer)
-            signature = answer.pop(SIGNED, None)
-            checked = self.response_check.check(site, requests[site], answer)
+                return self.response_check.check(site, requests[site], reply)
+            signature = reply.pop(SIGNED, None)
+            checked = self.response_check.check(site, requests[site], reply)
             signatures[site] = self._check_signature(site, shown, checked, signature)
             return checked
 
-        def find_strange(replies: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+        def find_strange(replies: Mapping[SiteId, Values]) -> dict[SiteId, str]:
             return self._find_strange(requests, replies)
 
         needs_all = any(request.needs_all for request in requests.values())
@@ -185,28 +185,28 @@ class RemoteChannel:
             find_inconsistent=find_strange,
         )
         if signatures:
-            counted = {site: signatures[site] for site in result.answers}
+            counted = {site: signatures[site] for site in result.replies}
             self.event_log.note(SIGNATURES, json.dumps(counted))
-        up = sum(payload(answer) for answer in result.answers.values())
-        answers, cut = self.weights.limit(requests, result.answers)
+        up = sum(payload(reply) for reply in result.replies.values())
+        replies, cut = self.weights.limit(requests, result.replies)
         for site, why in cut.items():
             self.notify(
                 {"event": "weighed", "site": site, "key": str(result.key), "reason": why}
             )
-        return Delivered(answers, up, down, result.dearest)
+        return Delivered(replies, up, down, result.dearest)
 
     def _find_strange(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+        self, requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values]
     ) -> dict[SiteId, str]:
         """Return the replies that are inconsistent with the others, and why.
 
         The check runs before a reply is accepted, so that the event log has no reply on which the
         server side would fail.
         """
-        asked: dict[SiteId, Answer] = {}
-        for site, answer in answers.items():
+        asked: dict[SiteId, Values] = {}
+        for site, reply in replies.items():
             if requests[site].steps[-1].kind != "fit":
-                asked[site] = answer
+                asked[site] = reply
         are_ragged = any(is_ragged(request) for request in requests.values())
         are_masked = any(request.steps[-1].masked for request in requests.values())
         strange = find_inconsistent(asked, are_ragged)
@@ -217,7 +217,7 @@ class RemoteChannel:
     # -- keys of secure aggregation -----------------------------------------------------------
 
     def _check_signature(
-        self, site: SiteId, masked: Masked, answer: Answer, signature: object
+        self, site: SiteId, masked: Masked, reply: Values, signature: object
     ) -> str:
         """Return the signature of a public key in hexadecimal digits.
 
@@ -232,7 +232,7 @@ class RemoteChannel:
             run=self.run,
             site=site,
             masked=masked,
-            key=answer["key"],
+            key=reply["key"],
         )
         return signed.hex()
 
@@ -245,7 +245,7 @@ class RemoteChannel:
         signatures = {site: noted[site] for site in details.keys if site in noted}
         return join_proofs(self.keys.sites, signatures)
 
-    def progress(self) -> dict[SiteId, Answer]:
+    def progress(self) -> dict[SiteId, Values]:
         """Return the labeling progress of the sites that reply quickly. Nothing is stored."""
         key = _name_progress()
         instructions = {
@@ -259,7 +259,7 @@ class RemoteChannel:
             need=0,
             timeout=min(GLANCE, self.waits.timeout),
         )
-        return collector.gather().answers
+        return collector.gather().replies
 
     # -- relays -----------------------------------------------------------------------------
 
@@ -280,24 +280,24 @@ class RemoteChannel:
                 proofs=self._prove_seals(seals),
             )
 
-        def accept(site: SiteId, answer: Answer) -> Answer:
+        def accept(site: SiteId, reply: Values) -> Values:
             if site in receivers:
-                return check_peer_messages(answer, receivers[site])
-            return self.response_check.check(site, requests[site], answer)
+                return check_peer_messages(reply, receivers[site])
+            return self.response_check.check(site, requests[site], reply)
 
         result = self._gather(
             keys=self._wire_keys(requests), bodies=bodies, accept=accept, needs_all=True
         )
         if receivers:
-            self._deliver(requests[min(receivers)], result.answers, routes)
-        sizes: dict[SiteId, Answer] = {
-            sender: {BYTES: result.answers[sender][BYTES]} for sender in receivers
+            self._deliver(requests[min(receivers)], result.replies, routes)
+        sizes: dict[SiteId, Values] = {
+            sender: {BYTES: result.replies[sender][BYTES]} for sender in receivers
         }
         passed = sum_whole(sizes, BYTES)  # peer messages are uploaded and downloaded
         return Delivered(sizes, passed, down + passed, result.dearest)
 
     def _deliver(
-        self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
+        self, request: Request, replies: Mapping[SiteId, Values], routes: Routes
     ) -> None:
         """Deliver the messages of the senders to their receivers."""
         function = request.steps[-1].function
@@ -305,7 +305,7 @@ class RemoteChannel:
         for to, senders in routes.items():
             if senders:
                 messages = {
-                    sender: answers[sender][f"{PEER_MESSAGE}{to}"] for sender in senders
+                    sender: replies[sender][f"{PEER_MESSAGE}{to}"] for sender in senders
                 }
                 bodies[to] = delivery_body(function, messages, request.cycle)
         key = replace(self.wire_key(request.key), is_delivery=True)
@@ -316,12 +316,12 @@ class RemoteChannel:
             needs_all=True,
         )
 
-    def _accept_delivery(self, site: SiteId, answer: Answer) -> Answer:
+    def _accept_delivery(self, site: SiteId, reply: Values) -> Values:
         """Accept the confirmation of a delivery. A site proceeds without rejected messages."""
-        answer = check_plain(answer)
-        if why := answer.get("refused"):
+        reply = check_plain(reply)
+        if why := reply.get("refused"):
             self.notify({"event": "refused", "site": site, "key": "", "reason": plain(why)})
-        return answer
+        return reply
 
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, SealKey]:
         """Return the public keys that encrypt messages to these sites."""
@@ -347,7 +347,7 @@ class RemoteChannel:
         *,
         keys: Mapping[SiteId, ExchangeKey],
         bodies: Mapping[SiteId, InstructionBody],
-        accept: Callable[[SiteId, Answer], Answer],
+        accept: Callable[[SiteId, Values], Values],
         needs_all: bool = False,
         find_inconsistent: FindOdd = find_none_odd,
     ) -> ReplyCollector:
@@ -375,8 +375,8 @@ class RemoteChannel:
         self.event_log.note("place", str(self._find_place() + 1))
         is_request = not any(key.is_delivery for key in keys.values())
         if is_request:
-            self._note_before(result.answers)
-        for site in result.answers:
+            self._note_before(result.replies)
+        for site in result.replies:
             self.event_log.note(f"counted/{site}", str(keys[site]))
         return result
 

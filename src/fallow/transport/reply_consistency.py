@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fallow.core.messages import Request
-from fallow.core.types import Answer, SiteId, Value
+from fallow.core.types import SiteId, Value, Values
 
 Form = tuple[tuple[str, str], ...]
 """Names of the fields of a reply with the type of each value."""
 
 
 def find_inconsistent(
-    answers: Mapping[SiteId, Answer], are_ragged: bool = False
+    replies: Mapping[SiteId, Values], are_ragged: bool = False
 ) -> dict[SiteId, str]:
     """Return the sites whose reply differs in fields or shapes from most others, and why.
 
@@ -30,9 +30,9 @@ def find_inconsistent(
     >>> find_inconsistent({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
     {'b': "its reply has the fields ['n', 'w'], but the others have ['n']: all ..."}
     """
-    if not answers:
+    if not replies:
         return {}
-    forms = {site: _describe_form(answers[site], are_ragged) for site in sorted(answers)}
+    forms = {site: _describe_form(replies[site], are_ragged) for site in sorted(replies)}
     usual = Counter(forms.values()).most_common(1)[0][0]
     refused: dict[SiteId, str] = {}
     for site, form in forms.items():
@@ -41,9 +41,9 @@ def find_inconsistent(
     return refused
 
 
-def _describe_form(answer: Answer, is_ragged: bool) -> Form:
+def _describe_form(reply: Values, is_ragged: bool) -> Form:
     """Return the names in a reply in sorted order, and their shapes and types."""
-    kinds = [(name, _describe_kind(value, is_ragged)) for name, value in answer.items()]
+    kinds = [(name, _describe_kind(value, is_ragged)) for name, value in reply.items()]
     return tuple(sorted(kinds))
 
 

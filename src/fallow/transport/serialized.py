@@ -45,12 +45,12 @@ class SerializingChannel:
         down = sum(len(blob) for blob in sent.values())
         before = collect_costs(self.members)
         done = perform(self.members, self.executor, received)
-        replies = {site: pack(answer) for site, answer in done.items()}
+        blobs = {site: pack(reply) for site, reply in done.items()}
         cost = find_largest_cost(before, collect_costs(self.members))
-        answers = {site: unpack(blob) for site, blob in replies.items()}
+        replies = {site: unpack(blob) for site, blob in blobs.items()}
         if is_relay(received):
-            sizes = deliver(self.members, received, answers, routes or {})
+            sizes = deliver(self.members, received, replies, routes or {})
             passed = sum_whole(sizes, "bytes")  # peer messages are uploaded and downloaded
             return Delivered(sizes, passed, down + passed, cost)
-        up = sum(len(blob) for blob in replies.values())
-        return Delivered(answers, up, down, cost)
+        up = sum(len(blob) for blob in blobs.values())
+        return Delivered(replies, up, down, cost)

@@ -14,7 +14,7 @@ from fallow.core import client
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
 from fallow.core.streams import stream
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import SenderFacts
 from fallow.core.view import View
 from fallow.strategies import Typical, TypicalUnsure
@@ -48,13 +48,13 @@ class Clustering:
         ask.keep(self.bundle)
         return {"centers": find_centers(ask, self.groups, self.wanted)}
 
-    def bundle(self, view: View) -> Answer:
+    def bundle(self, view: View) -> Values:
         return tie_bundles(view, self.least)
 
     @client.sum("totals of clusters", times=OFTEN)
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         return total_bundles(view.memory["bundle"], centers, planes)
 
 
@@ -83,7 +83,7 @@ def test_equal_rows_are_tied_too() -> None:
 
 
 def test_totals_of_clusters_are_those_of_their_bundles() -> None:
-    bundles: Answer = {"means": rows_of(30), "rows": torch.arange(1.0, 31.0).double()}
+    bundles: Values = {"means": rows_of(30), "rows": torch.arange(1.0, 31.0).double()}
     means, rows = bundles["means"], bundles["rows"]
     assert isinstance(means, Tensor) and isinstance(rows, Tensor)
     centers, planes = rows_of(3, seed=1), rows_of(3, seed=2)
@@ -153,7 +153,7 @@ def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
     centers = federation.query(1)["centers"]
     assert len(centers) > 10
     for site in federation.members.values():
-        kept: Answer = {**site.memory["bundle"]}
+        kept: Values = {**site.memory["bundle"]}
         assert bool((torch.as_tensor(kept["rows"]) >= 4).all())
         rows = torch.as_tensor(total_bundles(kept, centers)["rows"])
         assert bool(((rows == 0) | (rows >= 4)).all())
@@ -166,7 +166,7 @@ def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> Non
     site = federation.members["a"]
     row = site.seen[:][3]
     centers = torch.stack([row, row + 1e3])
-    kept: Answer = {**site.memory["bundle"]}
+    kept: Values = {**site.memory["bundle"]}
     near_all = total_bundles(kept, centers)
     centers = torch.stack([row, site.memory["bundle"]["means"].mean(0)])
     near_few = total_bundles(kept, centers)
@@ -238,7 +238,7 @@ def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:
     """Check that complete bundles move between clusters from one exchange to the next."""
     federation = simulation(tables(rows=40), Clustering(wanted=12, least=4))
     federation.query(1)
-    kept: Answer = {**federation.members["b"].memory["bundle"]}
+    kept: Values = {**federation.members["b"].memory["bundle"]}
     before = torch.as_tensor(total_bundles(kept, rows_of(12, 7, 6))["rows"])
     for seed in range(30):
         centers = rows_of(12, 7, 6) + 0.05 * rows_of(12, seed, 6)
@@ -286,7 +286,7 @@ class Liar(Clustering):
     @client.sum("totals of clusters", times=OFTEN)
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         bundles = total_bundles(view.memory["bundle"], centers, planes)
         if view.cycle == 1:
             return {**bundles, "rows": -torch.as_tensor(bundles["rows"])}

@@ -140,11 +140,11 @@ def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
     simulation.solve()
     kept = [
         set(result["a"])
-        for function, result in simulation.channel.answers
+        for function, result in simulation.channel.replies
         if function == "head"
     ]
     assert kept == [{"count"}]
-    assert {function for function, _ in simulation.channel.answers} == {
+    assert {function for function, _ in simulation.channel.replies} == {
         "totals",
         "left_out",
         "head",

@@ -56,9 +56,9 @@ class Served:
     def ask(self, messages: Mapping[str, bytes], seconds: float = SOON) -> dict[str, bytes]:
         """Run one exchange; return the first reply of each site."""
         self.transport.send(messages)
-        return self.answers(set(messages), seconds)
+        return self.replies(set(messages), seconds)
 
-    def answers(self, sites: set[str], seconds: float = SOON) -> dict[str, bytes]:
+    def replies(self, sites: set[str], seconds: float = SOON) -> dict[str, bytes]:
         result: dict[str, bytes] = {}
         end = time.monotonic() + seconds
         while set(result) != sites:
@@ -157,9 +157,9 @@ def read_all(connection: socket.socket, seconds: float = SOON) -> bytes:
     return b"".join(parts)
 
 
-def status(answer: bytes) -> int:
+def status(reply: bytes) -> int:
     """Return the status of a response, or 0 if there is none."""
-    return int(answer.split()[1]) if answer else 0
+    return int(reply.split()[1]) if reply else 0
 
 
 @contextmanager

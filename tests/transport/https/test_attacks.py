@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn")
 
 from fallow.privacy.signing import new_signing_key
 from fallow.transport.https import app, connections
-from fallow.transport.https.signed import ANSWER, POLL, sum_of
+from fallow.transport.https.signed import POLL, REPLY, sum_of
 from tests.transport.https.served import (
     SOON,
     STUDY,
@@ -43,17 +43,17 @@ def simulation(tmp_path: Path) -> Iterator[Served]:
         yield server
         assert server.transport.receive(0.0) == [], "an answer that nobody gave"
         server.start_site("anna")
-        assert server.answers({"anna"}) == {"anna": b"echo:" + MESSAGE}
+        assert server.replies({"anna"}) == {"anna": b"echo:" + MESSAGE}
         assert server.transport.problem is None
         assert server.events == []
 
 
-def refusal(answer: bytes, word: str) -> int:
+def refusal(reply: bytes, word: str) -> int:
     """Return the status of a response that is short, ends the connection and has ``word``."""
-    assert len(answer) <= SHORT
-    assert word.encode() in answer
-    assert b"connection: close" in answer.lower()
-    return status(answer)
+    assert len(reply) <= SHORT
+    assert word.encode() in reply
+    assert b"connection: close" in reply.lower()
+    return status(reply)
 
 
 # -- authentication ------------------------------------------------------------------------
@@ -61,12 +61,10 @@ def refusal(answer: bytes, word: str) -> int:
 
 def test_an_unknown_site_is_refused_before_its_body_is_read(simulation: Served) -> None:
     fields = sign(
-        new_signing_key(), "eve", simulation.challenge(), path=ANSWER, length=1 << 30
+        new_signing_key(), "eve", simulation.challenge(), path=REPLY, length=1 << 30
     )
     # the response arrives although the body is never sent
-    assert (
-        refusal(simulation.request(ANSWER, fields, length=1 << 30), "not admitted") == 403
-    )
+    assert refusal(simulation.request(REPLY, fields, length=1 << 30), "not admitted") == 403
 
 
 def test_a_request_that_another_key_signed_is_refused(simulation: Served) -> None:
@@ -76,7 +74,7 @@ def test_a_request_that_another_key_signed_is_refused(simulation: Served) -> Non
 
 @pytest.mark.parametrize(
     "changed",
-    ["fallow-site", "fallow-order", "fallow-body", "fallow-count", "fallow-study"],
+    ["fallow-site", "fallow-instruction", "fallow-body", "fallow-count", "fallow-study"],
 )
 def test_a_field_that_was_changed_after_it_was_signed_is_noticed(
     changed: str, simulation: Served
@@ -87,20 +85,20 @@ def test_a_field_that_was_changed_after_it_was_signed_is_noticed(
             simulation.secrets["anna"],
             "anna",
             simulation.challenge(),
-            path=ANSWER,
+            path=REPLY,
             body=body,
         )
     )
     other = {
         "fallow-site": "bert",
-        "fallow-order": sum_of(MESSAGE),
+        "fallow-instruction": sum_of(MESSAGE),
         "fallow-body": sum_of(b"another"),
         "fallow-count": "2",
         "fallow-study": "6" * 32,
     }
     fields[changed] = other[changed]
     assert (
-        refusal(simulation.request(ANSWER, list(fields.items()), body), "not admitted")
+        refusal(simulation.request(REPLY, list(fields.items()), body), "not admitted")
         == 403
     )
 
@@ -110,10 +108,10 @@ def test_a_length_that_was_changed_after_it_was_signed_is_noticed(
 ) -> None:
     body = b"an answer"
     fields = sign(
-        simulation.secrets["anna"], "anna", simulation.challenge(), path=ANSWER, body=body
+        simulation.secrets["anna"], "anna", simulation.challenge(), path=REPLY, body=body
     )
     assert (
-        refusal(simulation.request(ANSWER, fields, length=len(body) + 1), "not admitted")
+        refusal(simulation.request(REPLY, fields, length=len(body) + 1), "not admitted")
         == 403
     )
 
@@ -124,23 +122,23 @@ def test_a_request_that_is_sent_again_is_refused(simulation: Served) -> None:
         simulation.secrets["anna"],
         "anna",
         simulation.challenge(),
-        path=ANSWER,
+        path=REPLY,
         body=body,
         instruction=sum_of(b"another order"),
     )
-    request = raw(ANSWER, signed, body)
+    request = raw(REPLY, signed, body)
     assert refusal(simulation.write(request), "not pending") == 410
     assert refusal(simulation.write(request), "was received before") == 409
 
 
 def test_a_request_that_another_key_signed_moves_no_count(simulation: Served) -> None:
     challenge = simulation.challenge()
-    forged = sign(simulation.secrets["bert"], "anna", challenge, path=ANSWER, count=500)
-    assert refusal(simulation.request(ANSWER, forged), "not admitted") == 403
+    forged = sign(simulation.secrets["bert"], "anna", challenge, path=REPLY, count=500)
+    assert refusal(simulation.request(REPLY, forged), "not admitted") == 403
     # anna is still sending her first request
     body = b"an answer"
-    own = sign(simulation.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
-    assert refusal(simulation.request(ANSWER, own, body), "not pending") == 410
+    own = sign(simulation.secrets["anna"], "anna", challenge, path=REPLY, body=body)
+    assert refusal(simulation.request(REPLY, own, body), "not pending") == 410
 
 
 @pytest.mark.parametrize("count", [10**20 - 1, 2**63, 2**62, 10**6])
@@ -166,7 +164,7 @@ def test_a_request_that_was_signed_for_one_path_is_refused_at_the_other(
     simulation: Served,
 ) -> None:
     signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), path=POLL)
-    assert refusal(simulation.request(ANSWER, signed), "not admitted") == 403
+    assert refusal(simulation.request(REPLY, signed), "not admitted") == 403
 
 
 def test_a_request_of_another_study_is_refused(simulation: Served) -> None:
@@ -182,11 +180,11 @@ def test_a_site_learns_nothing_of_another_sites_messages(simulation: Served) -> 
         simulation.secrets["bert"],
         "bert",
         simulation.challenge(),
-        path=ANSWER,
+        path=REPLY,
         body=b"x",
         instruction=sum_of(MESSAGE),
     )
-    assert refusal(simulation.request(ANSWER, signed, b"x"), "not pending") == 410
+    assert refusal(simulation.request(REPLY, signed, b"x"), "not pending") == 410
 
 
 # -- contents of requests ------------------------------------------------------------------
@@ -221,16 +219,16 @@ def test_nothing_but_post_is_taken(method: str, simulation: Served) -> None:
 def test_a_compressed_body_is_refused_before_it_is_read(simulation: Served) -> None:
     bomb = gzip.compress(bytes(1 << 24))
     signed = sign(
-        simulation.secrets["anna"], "anna", simulation.challenge(), path=ANSWER, body=bomb
+        simulation.secrets["anna"], "anna", simulation.challenge(), path=REPLY, body=bomb
     )
     fields = [*signed, ("content-encoding", "gzip")]
-    assert refusal(simulation.request(ANSWER, fields, bomb), "without an encoding") == 415
+    assert refusal(simulation.request(REPLY, fields, bomb), "without an encoding") == 415
 
 
 def test_a_body_of_unknown_length_is_refused(simulation: Served) -> None:
-    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), path=ANSWER)
+    signed = sign(simulation.secrets["anna"], "anna", simulation.challenge(), path=REPLY)
     lines = [f"{name}: {value}" for name, value in signed]
-    head = [f"POST {ANSWER} HTTP/1.1", "host: a", "transfer-encoding: chunked", *lines]
+    head = [f"POST {REPLY} HTTP/1.1", "host: a", "transfer-encoding: chunked", *lines]
     assert (
         refusal(simulation.write("\r\n".join(head).encode() + b"\r\n\r\n"), "encoding")
         == 415
@@ -239,16 +237,14 @@ def test_a_body_of_unknown_length_is_refused(simulation: Served) -> None:
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "0x10", "1, 2", "9" * 40, ""])
 def test_a_length_that_is_no_number_is_refused(length: str, simulation: Served) -> None:
-    head = f"POST {ANSWER} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
-    answer = simulation.write(head.encode())
-    assert status(answer) in (400, 411)
-    assert len(answer) <= SHORT
+    head = f"POST {REPLY} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
+    reply = simulation.write(head.encode())
+    assert status(reply) in (400, 411)
+    assert len(reply) <= SHORT
 
 
 def test_two_lengths_are_refused(simulation: Served) -> None:
-    head = (
-        f"POST {ANSWER} HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n"
-    )
+    head = f"POST {REPLY} HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n"
     assert status(simulation.write(head.encode() + b"\r\n")) == 400
 
 
@@ -263,13 +259,12 @@ def test_an_answer_above_the_limit_is_refused_before_it_is_read(simulation: Serv
         simulation.secrets["anna"],
         "anna",
         simulation.challenge(),
-        path=ANSWER,
+        path=REPLY,
         instruction=sum_of(MESSAGE),
         length=1001,
     )
     assert (
-        refusal(simulation.request(ANSWER, signed, length=1001), "at most 1000 bytes")
-        == 413
+        refusal(simulation.request(REPLY, signed, length=1001), "at most 1000 bytes") == 413
     )
 
 
@@ -284,24 +279,24 @@ def test_a_body_that_is_not_the_signed_one_is_refused(simulation: Served) -> Non
         simulation.secrets["anna"],
         "anna",
         simulation.challenge(),
-        path=ANSWER,
+        path=REPLY,
         body=body,
         instruction=sum_of(MESSAGE),
     )
     assert (
         refusal(
-            simulation.request(ANSWER, signed, b"on answer"), "differs from the signed one"
+            simulation.request(REPLY, signed, b"on answer"), "differs from the signed one"
         )
         == 400
     )
 
 
 def test_a_head_without_an_end_is_refused_when_it_is_long(simulation: Served) -> None:
-    answer = simulation.write(
+    reply = simulation.write(
         b"POST /fallow/1/poll HTTP/1.1\r\n", b"x-long: " + b"a" * 40_000
     )
-    assert status(answer) in (0, 400)
-    assert len(answer) <= SHORT
+    assert status(reply) in (0, 400)
+    assert len(reply) <= SHORT
 
 
 def test_bytes_that_are_no_request_are_refused(simulation: Served) -> None:
@@ -337,11 +332,11 @@ def test_a_body_that_trickles_in_is_cut_off(
         simulation.secrets["anna"],
         "anna",
         simulation.challenge(),
-        path=ANSWER,
+        path=REPLY,
         body=body,
         instruction=sum_of(MESSAGE),
     )
-    assert refusal(simulation.write(raw(ANSWER, signed, body)[:-10]), "too slowly") == 408
+    assert refusal(simulation.write(raw(REPLY, signed, body)[:-10]), "too slowly") == 408
 
 
 def test_a_connection_without_tls_is_cut_off(
@@ -482,22 +477,22 @@ def test_an_order_is_answered_once(tmp_path: Path) -> None:
     with served(tmp_path) as simulation:
         simulation.transport.send({"anna": MESSAGE})
         challenge = simulation.challenge()
-        answers = []
+        replies = []
         for count in (1, 2):
             body = b"answer %d" % count
             signed = sign(
                 simulation.secrets["anna"],
                 "anna",
                 challenge,
-                path=ANSWER,
+                path=REPLY,
                 count=count,
                 body=body,
                 instruction=sum_of(MESSAGE),
             )
             with simulation.connect() as connection:
-                connection.sendall(raw(ANSWER, signed, body))
-                answers.append(status(connection.recv(1000)))
-        assert answers == [204, 410]
+                connection.sendall(raw(REPLY, signed, body))
+                replies.append(status(connection.recv(1000)))
+        assert replies == [204, 410]
         assert simulation.transport.receive(1.0) == [("anna", b"answer 1")]
         assert simulation.transport.receive(0.2) == []
 
@@ -510,9 +505,9 @@ def test_a_hostile_site_is_no_obstacle_to_another_one(simulation: Served) -> Non
             simulation.secrets["bert"],
             "bert",
             challenge,
-            path=ANSWER,
+            path=REPLY,
             count=count + 1,
             body=body,
             instruction=sum_of(MESSAGE),
         )
-        assert status(simulation.request(ANSWER, signed, body)) == 410
+        assert status(simulation.request(REPLY, signed, body)) == 410

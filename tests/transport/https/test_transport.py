@@ -70,7 +70,7 @@ def test_a_message_waits_for_a_site_that_is_not_there_yet(
         assert simulation.transport.receive(0.1) == []
         assert simulation.transport.online() == set()
         simulation.start_site("anna")
-        assert simulation.answers({"anna"}) == {"anna": b"echo:early"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:early"}
         assert simulation.transport.online() == {"anna"}
 
 
@@ -93,7 +93,7 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
         simulation.transport.send({"anna": b"newer"})
         until(lambda: "anna" in simulation.transport.online())  # also while it works
         may_end.set()
-        assert simulation.answers({"anna"}) == {"anna": b"echo:newer"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:newer"}
         assert simulation.transport.receive(0.2) == []
         assert node.problem is None
 
@@ -115,7 +115,7 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(
         assert begun.wait(SOON)
         simulation.stop_site("anna")
         simulation.start_site("anna")
-        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:order"}
         never.set()
 
 
@@ -135,7 +135,7 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
         simulation.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None or len(tries) > 1)
         assert "Meier" not in str(node.problem)
-        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:order"}
         assert tries == [b"order", b"order"]
         until(lambda: node.problem is None)
 
@@ -165,7 +165,7 @@ def test_a_site_that_was_restarted_goes_on_from_its_newest_count(tmp_path: Path)
         )
         assert status(simulation.request(POLL, signed)) == 200
         simulation.start_site("anna")
-        assert simulation.answers({"anna"}) == {"anna": b"echo:one"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:one"}
 
 
 def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
@@ -180,7 +180,7 @@ def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
         until(lambda: node.problem is not None)
         assert "a reply of this site has at most 1000 bytes" in str(node.problem)
         simulation.transport.limit(allow_largest)
-        assert simulation.answers({"anna"}) == {"anna": bytes(2000)}
+        assert simulation.replies({"anna"}) == {"anna": bytes(2000)}
 
 
 def test_a_site_that_has_gone_counts_as_gone_after_a_while(
@@ -255,7 +255,7 @@ def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
 
         # shows that the system trusts the certificate
         site_of(simulation, ConnectionSettings(simulation.address))
-        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:order"}
 
 
 def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
@@ -294,7 +294,7 @@ def test_with_mutual_tls_a_site_without_a_certificate_is_not_heard(tmp_path: Pat
         simulation.stop_site("anna")
 
         site_of(simulation, with_own(calling, clients))
-        assert simulation.answers({"anna"}) == {"anna": b"echo:order"}
+        assert simulation.replies({"anna"}) == {"anna": b"echo:order"}
 
 
 def with_own(calling: ConnectionSettings, own: Tls) -> ConnectionSettings:
@@ -381,7 +381,7 @@ def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
 
 
 @contextmanager
-def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes]]]:
+def impostor(folder: Path, reply: bytes) -> Iterator[tuple[Tls, int, list[bytes]]]:
     """Run a server with the right certificate and one response; record its requests."""
     tls = new_tls(folder / "tls")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -400,7 +400,7 @@ def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes
                     bare.settimeout(SOON)
                     with context.wrap_socket(bare, server_side=True) as connection:
                         asked.append(connection.recv(1 << 16))
-                        connection.sendall(answer)
+                        connection.sendall(reply)
                 except OSError:
                     continue
 
@@ -414,7 +414,7 @@ def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes
 
 
 @pytest.mark.parametrize(
-    ("answer", "word"),
+    ("reply", "word"),
     [
         (
             b"HTTP/1.1 307 Go\r\nlocation: https://127.0.0.1:9/x\r\ncontent-length: 0\r\n\r\n",
@@ -434,7 +434,7 @@ def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes
     ],
 )
 def test_a_site_follows_no_redirect_and_takes_no_encoded_or_endless_answer(
-    answer: bytes, word: str, tmp_path: Path
+    reply: bytes, word: str, tmp_path: Path
 ) -> None:
     messages: list[bytes] = []
 
@@ -442,7 +442,7 @@ def test_a_site_follows_no_redirect_and_takes_no_encoded_or_endless_answer(
         messages.append(message)
         return b""
 
-    with impostor(tmp_path, answer) as (tls, port, asked):
+    with impostor(tmp_path, reply) as (tls, port, asked):
         calling = ConnectionSettings(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, new_signing_key(), handle)
         node.start()
@@ -456,11 +456,11 @@ def test_a_site_follows_no_redirect_and_takes_no_encoded_or_endless_answer(
 
 
 def test_a_challenge_of_another_form_is_not_signed(tmp_path: Path) -> None:
-    answer = (
+    reply = (
         b"HTTP/1.1 401 No\r\nfallow-challenge: sign\x20this\x20sentence\r\n"
         b"content-length: 0\r\nconnection: close\r\n\r\n"
     )
-    with impostor(tmp_path, answer) as (tls, port, asked):
+    with impostor(tmp_path, reply) as (tls, port, asked):
         calling = ConnectionSettings(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
         node.start()

@@ -14,13 +14,13 @@ from time import monotonic
 
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.types import SiteId
-from fallow.transport.factory import Answers, collect_answers
+from fallow.transport.factory import Replies, collect_replies
 from fallow_flower.app.fallow_pipe.pipe import (
-    ANSWER,
     MESSAGE,
     NODE,
     NODES,
     NUMBER,
+    REPLY,
     read,
     write,
 )
@@ -80,7 +80,7 @@ class Hub:
         self._stop = Event()
         self._parcels: dict[SiteId, Parcel] = {}
         self._nodes: dict[SiteId, ConnectedNode] = {}
-        self._answers: Answers = Queue()
+        self._replies: Replies = Queue()
         self._app: socket.socket | None = None
         self._last = 0  # number of the last delivery
         self._threads = [
@@ -110,7 +110,7 @@ class Hub:
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Return the received replies after waiting up to ``seconds`` for the first one."""
-        return collect_answers(self._answers, seconds)
+        return collect_replies(self._replies, seconds)
 
     def online(self) -> set[SiteId]:
         """Return the sites whose SuperNode is connected."""
@@ -180,9 +180,9 @@ class Hub:
             site = self._find_site(number)
             if site is None:
                 return
-            if kind == ANSWER:
+            if kind == REPLY:
                 del self._parcels[site]
-                self._answers.put((site, payload[NUMBER.size :]))
+                self._replies.put((site, payload[NUMBER.size :]))
                 return
             parcel = self._parcels[site]
             parcel.numbers.discard(number)

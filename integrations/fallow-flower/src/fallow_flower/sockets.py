@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from typing import Protocol
 
 from fallow.storage.files import FILE, private_folder
-from fallow_flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
+from fallow_flower.app.fallow_pipe.pipe import LOST, MESSAGE, REPLY, read, write
 
 LONGEST = 100  # longest path in bytes; operating systems permit 104 or 108
 TURN = 0.25  # seconds until a stop is noticed
@@ -95,8 +95,8 @@ def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Loc
             if kind != MESSAGE:
                 raise ValueError(f"a site takes messages, not frames of the kind {kind!r}")
             with one:
-                answer = handle(payload)
-            write(connection, ANSWER, answer)
+                reply = handle(payload)
+            write(connection, REPLY, reply)
         except OSError:
             return  # the client is gone and will send the message again
         except Exception:

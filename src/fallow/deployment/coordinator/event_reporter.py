@@ -11,7 +11,7 @@ from typing import Literal, final
 
 from fallow.configs.papers import load_papers
 from fallow.core.events import Event, EventHandler, is_progress
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.absences import (
     Absence,
@@ -83,10 +83,10 @@ class EventReporter:
         self.live.put(absent=absent, left=dict(left))
         self._away -= left.keys()
 
-    def note_greetings(self, known: Mapping[SiteId, Answer]) -> None:
+    def note_greetings(self, known: Mapping[SiteId, Values]) -> None:
         """Record the registration replies of all sites."""
-        for site, answer in known.items():
-            self.live.update_site(site, rows=answer["rows"], test=answer.get("test"))
+        for site, reply in known.items():
+            self.live.update_site(site, rows=reply["rows"], test=reply.get("test"))
         self({"event": "met", "sites": sorted(known), "awaited": sorted(self._away)})
 
     def end(self, state: str, reason: str | None = None) -> None:
@@ -122,7 +122,7 @@ class EventReporter:
             case "agreement":
                 for site, alpha in event["sites"].items():
                     self.live.update_site(site, alpha=alpha)
-            case "answered":
+            case "replied":
                 self._record(event)
                 self._note_arrival(event["site"])
             case "waiting" if not is_progress(event):

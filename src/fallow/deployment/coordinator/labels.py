@@ -10,7 +10,7 @@ from typing import Literal, Protocol, final
 from fallow.core.aggregation import number_of
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.deployment.coordinator.live import Control, seconds_of, utc
 from fallow.experiment.event_log import EventLog
 from fallow.report.live import INITIAL_LABELS
@@ -24,7 +24,7 @@ COUNTS = ("asked", "answered", "declined", "open", "conflicts")
 class LabelCounter(Protocol):
     """Source of labeling progress. Sites that do not reply are left out."""
 
-    def progress(self) -> dict[SiteId, Answer]: ...
+    def progress(self) -> dict[SiteId, Values]: ...
 
 
 @final
@@ -85,8 +85,8 @@ class LabelWait:
         if self.control.take("advance"):
             return "advance"
         result: dict[SiteId, dict[str, int]] = {}
-        for site, answer in self.sites.progress().items():
-            result[site] = read_progress(answer)
+        for site, reply in self.sites.progress().items():
+            result[site] = read_progress(reply)
         waiting: list[SiteId] = []
         for site, n in asked.items():
             if n and _is_open(result.get(site)):
@@ -125,18 +125,18 @@ def name_tasks(step: ExchangeKey) -> str:
     return f"labels of cycle {step.cycle}"
 
 
-def read_progress(answer: Answer) -> dict[str, int]:
+def read_progress(reply: Values) -> dict[str, int]:
     """Return the labeling progress of one site.
 
     >>> read_progress({"asked": 5, "answered": 2, "declined": 1, "open": 2})["conflicts"]
     0
     """
-    return {name: read_count(answer, name) for name in COUNTS}
+    return {name: read_count(reply, name) for name in COUNTS}
 
 
-def read_count(answer: Answer, name: str) -> int:
+def read_count(reply: Values, name: str) -> int:
     """Return an integer of a reply that `ResponseCheck` has accepted, or 0 if it is missing."""
-    return int(number_of(answer.get(name)) or 0)
+    return int(number_of(reply.get(name)) or 0)
 
 
 def _is_open(counts: Mapping[str, int] | None) -> bool:

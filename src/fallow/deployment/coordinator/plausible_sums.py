@@ -15,7 +15,7 @@ from fallow.core.aggregation import Implausible
 from fallow.core.ask import Masking
 from fallow.core.events import EventHandler
 from fallow.core.refusal import RunHalted
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.deployment.coordinator.weights import SiteWeights
 
 ATTEMPTS = 3
@@ -49,21 +49,21 @@ class PlausibleSums:
 
     def total(
         self,
-        answers: Mapping[SiteId, Answer],
+        replies: Mapping[SiteId, Values],
         owner: str,
         function: str,
         bound: float | None,
-    ) -> Answer:
+    ) -> Values:
         """Return the aggregates.
 
         Raises Implausible for impossible aggregates, and Halted after too many attempts.
         """
-        result = self.inner.total(answers, owner, function, bound)
-        why = self.find_fault(result, sorted(answers), owner, function, bound)
+        result = self.inner.total(replies, owner, function, bound)
+        why = self.find_fault(result, sorted(replies), owner, function, bound)
         if why is None:
             return result
         self.failed.append(why)
-        annotator = ", ".join(sorted(answers))
+        annotator = ", ".join(sorted(replies))
         output = f"the aggregate of {function!r} over {annotator} is impossible: {why}"
         if len(self.failed) >= ATTEMPTS:
             raise RunHalted(
@@ -77,7 +77,7 @@ class PlausibleSums:
 
     def find_fault(
         self,
-        total: Answer,
+        total: Values,
         sites: Sequence[SiteId],
         owner: str,
         function: str,

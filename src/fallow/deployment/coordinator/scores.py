@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fallow.core.aggregation import number_of
-from fallow.core.types import Answer, SiteId, Value
+from fallow.core.types import SiteId, Value, Values
 from fallow.experiment.measuring import add_up
 from fallow.experiment.metrics import NOT_BY_SITE, worst_tenth
 
@@ -26,7 +26,7 @@ UNSCORED: Scores = {
 """Scores without any test counts."""
 
 
-def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None) -> Scores:
+def score_counts(replies: Mapping[SiteId, Values], variance: float | None = None) -> Scores:
     """Compute scores from the counts of each site.
 
     The counts are ``rows`` and ``hits``, per class ``class_rows`` and ``class_hits`` (C,), or for
@@ -39,17 +39,17 @@ def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None
     (0.75, 0.8, {'a': 0.9, 'b': 0.6})
     """
     if variance is not None:
-        errors = _ratios(answers, "squares")
+        errors = _ratios(replies, "squares")
         in_units = {site: _divide(error, variance) for site, error in errors.items()}
         return {**UNSCORED, "mse": _mean(in_units.values()), "per_site": in_units}
 
-    shares = _ratios(answers, "hits")
+    shares = _ratios(replies, "hits")
     known = [share for share in shares.values() if share is not None]
     if not known:
         return {**UNSCORED, "per_site": shares}
     percent = [100 * share for share in known]
     return {
-        **score_totals(add_up(answers)),
+        **score_totals(add_up(replies)),
         "accuracy": fmean(known),
         "per_site": shares,
         "variance": pvariance(percent),
@@ -57,7 +57,7 @@ def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None
     }
 
 
-def score_totals(total: Answer, variance: float | None = None) -> Scores:
+def score_totals(total: Values, variance: float | None = None) -> Scores:
     """Compute scores from aggregates over sites, as secure aggregation provides them.
 
     >>> score_totals({"rows": 10.0, "hits": 9.0})["accuracy"]
@@ -79,9 +79,9 @@ def score_totals(total: Answer, variance: float | None = None) -> Scores:
     return totals
 
 
-def _ratios(answers: Mapping[SiteId, Answer], name: str) -> dict[SiteId, float | None]:
+def _ratios(replies: Mapping[SiteId, Values], name: str) -> dict[SiteId, float | None]:
     """Return for each site the count under a name, divided by its number of examples."""
-    return {site: _ratio(answer[name], answer["rows"]) for site, answer in answers.items()}
+    return {site: _ratio(reply[name], reply["rows"]) for site, reply in replies.items()}
 
 
 def _ratio(counted: Value, rows: Value) -> float | None:

@@ -18,7 +18,7 @@ from fallow.core.methods import Methods, select_sent
 from fallow.core.missing import Missing
 from fallow.core.model_vectors import Layout
 from fallow.core.refusal import RunHalted, explain_errors
-from fallow.core.types import Answer, SiteId, State, Tree
+from fallow.core.types import SiteId, State, Tree, Values
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.building import BuiltStudy
@@ -58,7 +58,7 @@ MOST = "most labels"  # event log: largest possible number of labels of each sit
 class SiteRegistrations(TypedDict):
     """Registration replies of all sites, and what they disclosed."""
 
-    sites: dict[SiteId, Answer]
+    sites: dict[SiteId, Values]
     revealed: list[DisclosureEntry]
 
 
@@ -88,8 +88,7 @@ class RemoteEnvironment:
         response_check = self.weights.response_check
         response_check.rows |= find_rows(self.greeted["sites"])
         tests = {
-            site: read_count(answer, "test")
-            for site, answer in self.greeted["sites"].items()
+            site: read_count(reply, "test") for site, reply in self.greeted["sites"].items()
         }
         response_check.note(TESTS, tests)
         response_check.labels |= self.most_labels
@@ -97,7 +96,7 @@ class RemoteEnvironment:
     # -- properties of the study ---------------------------------------------------------------
 
     @property
-    def known(self) -> dict[SiteId, Answer]:
+    def known(self) -> dict[SiteId, Values]:
         """Return the registration replies of the sites in the study."""
         there = sorted(self.greeted["sites"].keys() & set(self.channel.sites))
         return {site: self.greeted["sites"][site] for site in there}
@@ -172,7 +171,7 @@ class RemoteEnvironment:
     @property
     def sizes(self) -> dict[SiteId, int]:
         """Return the number of examples of each site."""
-        return {site: read_count(answer, "rows") for site, answer in self.known.items()}
+        return {site: read_count(reply, "rows") for site, reply in self.known.items()}
 
     @property
     def variance(self) -> float | None:
@@ -192,7 +191,7 @@ class RemoteEnvironment:
         if noted is not None:
             values: dict[SiteId, dict[str, int]] = json.loads(noted)
             return {site: values[site] for site in self.channel.sites if site in values}
-        return {site: read_counts(answer) for site, answer in self.known.items()}
+        return {site: read_counts(reply) for site, reply in self.known.items()}
 
     @property
     def most_labels(self) -> dict[SiteId, int]:
@@ -206,8 +205,8 @@ class RemoteEnvironment:
             values: dict[SiteId, int] = json.loads(noted)
             return values
         limits: dict[SiteId, int] = {}
-        for site, answer in self.known.items():
-            counts = read_counts(answer)
+        for site, reply in self.known.items():
+            counts = read_counts(reply)
             limits[site] = counts["labeled"] + counts["validation"]
         return limits
 
@@ -306,13 +305,13 @@ class RemoteEnvironment:
         ask = self._ask(replace(step, step="close"), cycle, shown)
         closed = ask.each(self.methods["annotators"].close)
         labels = self.labels
-        annotators: dict[SiteId, Answer] = {}
-        for site, answer in closed.items():
-            labels[site] = read_counts(answer)
-            annotators[site] = dict(answer)
+        annotators: dict[SiteId, Values] = {}
+        for site, reply in closed.items():
+            labels[site] = read_counts(reply)
+            annotators[site] = dict(reply)
         done["annotators"] = annotators
         if self.agreement.plan.send_agreement:
-            alphas = {site: answer["alpha"] for site, answer in closed.items()}
+            alphas = {site: reply["alpha"] for site, reply in closed.items()}
             self.label_wait.notify({"event": "agreement", "sites": alphas})
         done["revealed"] = shown.rows()
         with event_log.transaction():
@@ -326,13 +325,13 @@ class RemoteEnvironment:
         """Create labeling tasks at the sites, and return the number at each site."""
         if not any(budget.values()):
             return {}
-        to: dict[SiteId, Answer] = {
+        to: dict[SiteId, Values] = {
             site: {"allowed": n} for site, n in self._find_limits(cycle, budget).items()
         }
         ask = self._ask(replace(step, step="ask"), cycle, shown)
         deadline = self.label_wait.deadline(step)
-        answers = ask.each(self.methods["annotators"].ask, to=to, deadline=deadline)
-        asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
+        replies = ask.each(self.methods["annotators"].ask, to=to, deadline=deadline)
+        asked = {site: read_count(reply, "asked") for site, reply in replies.items()}
         check_picked(self, cycle, budget, asked)
         revoked = load_revocations(self.event_log)
         return {site: n for site, n in asked.items() if site not in revoked}
@@ -406,7 +405,7 @@ class RemoteEnvironment:
             if not self.classes:
                 unit = self.variance or 1.0
             score = self.methods["annotators"].score
-            of_sites: dict[SiteId, Answer] = {}
+            of_sites: dict[SiteId, Values] = {}
             if masking is None:
                 of_sites = dict(ask.each(score, **args))
                 total = add_up(of_sites)
@@ -447,16 +446,16 @@ class RemoteEnvironment:
         return {}
 
 
-def read_counts(answer: Answer) -> dict[str, int]:
+def read_counts(reply: Values) -> dict[str, int]:
     """Return the label counts in a site's reply."""
-    return {name: read_count(answer, name) for name in ("labeled", "validation", "pool")}
+    return {name: read_count(reply, name) for name in ("labeled", "validation", "pool")}
 
 
-def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
+def find_rows(known: Mapping[SiteId, Values]) -> dict[SiteId, int]:
     """Return the largest number of examples of each site that a count can cover."""
     limits: dict[SiteId, int] = {}
-    for site, answer in known.items():
-        limits[site] = max(read_count(answer, "rows"), read_count(answer, "test"))
+    for site, reply in known.items():
+        limits[site] = max(read_count(reply, "rows"), read_count(reply, "test"))
     return limits
 
 

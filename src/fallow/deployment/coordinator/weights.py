@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core.aggregation import cap_weights, does_fit, lower_median, number_of
 from fallow.core.client import Declaration
 from fallow.core.messages import Request
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import Kind, Model
 from fallow.deployment.agreement import Bounds
 from fallow.transport.checks import ResponseCheck
@@ -78,7 +78,7 @@ class SiteWeights:
             self.last = json.loads(event_log.read_note(NORMS) or "{}")
 
     def find_outliers(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+        self, requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values]
     ) -> dict[SiteId, str]:
         """Return the sites whose reply does not count because of the other replies, and why.
 
@@ -87,30 +87,30 @@ class SiteWeights:
         """
         if any(request.owner == "annotators" for request in requests.values()):
             return (
-                self._find_over_budget(requests, answers)
-                | _find_far_scores(requests, answers, self.bounds)
-                | _find_far_rows(requests, answers, self.bounds)
+                self._find_over_budget(requests, replies)
+                | _find_far_scores(requests, replies, self.bounds)
+                | _find_far_rows(requests, replies, self.bounds)
             )
         declaration = self.response_check.find_common(requests)
-        return find_too_far(answers, requests, self.bounds, declaration)
+        return find_too_far(replies, requests, self.bounds, declaration)
 
     def limit(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
-    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+        self, requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values]
+    ) -> tuple[dict[SiteId, Values], dict[SiteId, str]]:
         """Return the replies with limited weights, and a sentence for each limited one."""
         if any(request.steps[-1].masked for request in requests.values()):
-            return dict(answers), {}
+            return dict(replies), {}
         declaration = self.response_check.find_common(requests)
         if declaration is None:
-            return dict(answers), {}
+            return dict(replies), {}
         registered: dict[SiteId, int] = {}
         if declaration.weighted_by == "rows":
             registered = self.response_check.rows
         elif declaration.weighted_by == "labels":
             registered = self.response_check.labels
-        if not registered.keys() >= answers.keys():
+        if not registered.keys() >= replies.keys():
             registered = {}
-        return cut_weights(answers, declaration, self.bounds, registered)
+        return cut_weights(replies, declaration, self.bounds, registered)
 
     def find_far_mean(
         self, total: Mapping[str, Tensor], declaration: Declaration
@@ -136,7 +136,7 @@ class SiteWeights:
         return None
 
     def _find_over_budget(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+        self, requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values]
     ) -> dict[SiteId, str]:
         """Return the sites that exceed a shared label budget together.
 
@@ -144,9 +144,9 @@ class SiteWeights:
         does not wait for their tasks, but their labels still count.
         """
         asked: dict[SiteId, int] = {}
-        for site, answer in answers.items():
+        for site, reply in replies.items():
             if requests[site].steps[-1].function == "ask":
-                asked[site] = int(answer["asked"])  # type: ignore[arg-type]
+                asked[site] = int(reply["asked"])  # type: ignore[arg-type]
         refused: dict[SiteId, str] = {}
         while self.shared is not None and sum(asked.values()) > self.shared:
             site = max(sorted(asked), key=lambda name: asked[name])
@@ -161,7 +161,7 @@ class SiteWeights:
 
 
 def find_too_far(
-    answers: Mapping[SiteId, Answer],
+    replies: Mapping[SiteId, Values],
     requests: Mapping[SiteId, Request],
     bounds: Bounds,
     declaration: Declaration | None = None,
@@ -175,9 +175,9 @@ def find_too_far(
     models: dict[str, Kind] = {}
     if declaration is not None:
         models = declaration.models
-    for site in sorted(answers):
+    for site in sorted(replies):
         try:
-            for name, value in _convert_used(answers[site], declaration).items():
+            for name, value in _convert_used(replies[site], declaration).items():
                 measured = float(value.norm()) if name in models else _measure(name, value)
                 sizes.setdefault(name, {})[site] = measured
         except ValueError as error:
@@ -192,13 +192,13 @@ def find_too_far(
     return refused
 
 
-def _convert_used(answer: Answer, declaration: Declaration | None) -> dict[str, Tensor]:
+def _convert_used(reply: Values, declaration: Declaration | None) -> dict[str, Tensor]:
     """Return the numbers of a reply as the server side uses them.
 
     A model that was multiplied by its number of rows is divided by that number.
     """
     numbers: dict[str, Tensor] = {}
-    for name, value in answer.items():
+    for name, value in reply.items():
         is_row = isinstance(value, Tensor) and value.is_floating_point() and value.numel()
         if is_row or isinstance(value, float):
             numbers[name] = torch.as_tensor(value, dtype=torch.float64)
@@ -206,7 +206,7 @@ def _convert_used(answer: Answer, declaration: Declaration | None) -> dict[str, 
     if declaration is None or declaration.operation != "sum" or not declaration.weight:
         return numbers
     weight = declaration.weight
-    n = number_of(answer[weight])
+    n = number_of(reply[weight])
     for name in declaration.models:
         if name not in numbers or n is None:
             continue
@@ -281,11 +281,11 @@ def _find_beyond(
 
 
 def cut_weights(
-    answers: Mapping[SiteId, Answer],
+    replies: Mapping[SiteId, Values],
     declaration: Declaration,
     bounds: Bounds,
     registered: Mapping[SiteId, int],
-) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+) -> tuple[dict[SiteId, Values], dict[SiteId, str]]:
     """Clip the weights of sites to the limits, and describe each clipped one.
 
     ``registered`` is the number of rows or labels by which a contribution grows. Without it, only
@@ -293,32 +293,32 @@ def cut_weights(
     factor, so that the site's model does not change.
     """
     weights: dict[SiteId, float] = {}
-    for site, answer in answers.items():
+    for site, reply in replies.items():
         n: float | None = registered.get(site)
         if n is None and declaration.weight is not None:
-            n = number_of(answer[declaration.weight])
+            n = number_of(reply[declaration.weight])
         if n is not None:
             weights[site] = float(n)
     limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
 
-    result: dict[SiteId, Answer] = dict(answers)
+    result: dict[SiteId, Values] = dict(replies)
     words: dict[SiteId, str] = {}
     for (site, n), limit in zip(weights.items(), limits, strict=True):
         if limit >= n:
             continue
-        names = set(answers[site])
+        names = set(replies[site])
         if not registered and declaration.operation != "sum":
             names = {str(declaration.weight)}
-        result[site] = _scale(answers[site], names, limit / n)
+        result[site] = _scale(replies[site], names, limit / n)
         words[site] = _describe_cut(site, n, limit, bounds)
     return result, words
 
 
-def _scale(answer: Answer, names: set[str], factor: float) -> Answer:
+def _scale(reply: Values, names: set[str], factor: float) -> Values:
     """Multiply the named numeric fields of a reply by a factor."""
-    scaled = dict(answer)
+    scaled = dict(reply)
     for name in names:
-        scaled[name] = answer[name] * factor  # type: ignore[operator]
+        scaled[name] = reply[name] * factor  # type: ignore[operator]
     return scaled
 
 
@@ -334,27 +334,27 @@ def _describe_cut(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str
 
 
 def _find_far_scores(
-    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+    requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Return sites with test errors far beyond the others, which would dominate the mean."""
-    errors: dict[SiteId, Answer] = {}
-    for site, answer in answers.items():
+    errors: dict[SiteId, Values] = {}
+    for site, reply in replies.items():
         is_score = requests[site].steps[-1].function == "score"
-        if is_score and "squares" in answer and answer["rows"]:
-            squares = float(answer["squares"])  # type: ignore[arg-type]  # contributions by now
-            rows = float(answer["rows"])
+        if is_score and "squares" in reply and reply["rows"]:
+            squares = float(reply["squares"])  # type: ignore[arg-type]  # contributions by now
+            rows = float(reply["rows"])
             errors[site] = {"squares": squares / rows}
     return find_too_far(errors, requests, bounds)
 
 
 def _find_far_rows(
-    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+    requests: Mapping[SiteId, Request], replies: Mapping[SiteId, Values], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Return sites that register far more rows than others, because budgets depend on rows."""
     rows: dict[SiteId, float] = {}
-    for site, answer in answers.items():
+    for site, reply in replies.items():
         if requests[site].steps[-1].function == "hello":
-            rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
+            rows[site] = float(reply["rows"])  # type: ignore[arg-type]  # whole by now
     limit = bounds.farthest * lower_median(rows.values())
     refused: dict[SiteId, str] = {}
     for site, n in rows.items():

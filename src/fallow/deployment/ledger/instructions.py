@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.tables import Tables
 from fallow.experiment.event_log import with_checksum
@@ -236,13 +236,13 @@ class Instructions:
         one: int | None = self._tables.read_one(sql, run, key)
         return one
 
-    def recall(self, instruction: Instruction) -> Answer | None:
+    def recall(self, instruction: Instruction) -> Values | None:
         """Return the stored reply to an instruction, or None for a new instruction.
 
         Raises ValueError for an instruction with a known key and different content. Also raises
         ValueError if the reply was deleted because it has counted or was rolled back.
         """
-        sql = "SELECT digest, answer FROM exchange WHERE run = ? AND key = ?"
+        sql = "SELECT digest, reply FROM exchange WHERE run = ? AND key = ?"
         result = self._tables.read(sql, instruction.run, str(instruction.key))
         if not result:
             return None
@@ -264,8 +264,8 @@ class Instructions:
             raise self._tables.damage_error(
                 f"the reply to {instruction.key} has a wrong checksum"
             )
-        answer: Answer = unpack(blob[MARK:])
-        return answer
+        reply: Values = unpack(blob[MARK:])
+        return reply
 
     def attempt(self, instruction: Instruction) -> None:
         """Bind a key to an instruction before it is performed, even if it fails.
@@ -288,12 +288,12 @@ class Instructions:
                 "which failed; a key belongs to one instruction"
             )
 
-    def finish(self, instruction: Instruction, functions: str, answer: Answer) -> int:
+    def finish(self, instruction: Instruction, functions: str, reply: Values) -> int:
         """Store the reply of a completed instruction, and return the number of the exchange."""
-        kept = with_checksum(answer)
+        kept = with_checksum(reply)
         number = self._tables.write(
             "INSERT INTO exchange (run, key, step, fields, digest, position, functions, bytes, at, "
-            "answer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "reply) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             instruction.run,
             str(instruction.key),
             instruction.key.step_name,
@@ -313,7 +313,7 @@ class Instructions:
 
     def drop(self) -> None:
         """Delete the stored replies, which are no longer needed."""
-        self._tables.write("UPDATE exchange SET answer = NULL WHERE answer IS NOT NULL")
+        self._tables.write("UPDATE exchange SET reply = NULL WHERE reply IS NOT NULL")
 
     def traffic(self) -> list[SentReplies]:
         """Return the size of all replies, by run and client function."""

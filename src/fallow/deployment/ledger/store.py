@@ -227,7 +227,7 @@ class SiteStore:
         """Describe the privacy cost that is charged because releases may be unknown."""
         sql = "SELECT epsilon FROM privacy_spending WHERE substr(key, 1, length(?)) = ?"
         costs = self._tables.read(sql, PUT_BACK, PUT_BACK)
-        unknown = [Released(epsilon=cost, digest="", answer={}) for (cost,) in costs]
+        unknown = [Released(epsilon=cost, digest="", reply={}) for (cost,) in costs]
         return doubtful(unknown)
 
     def _enter(self, release: ReleaseEntry) -> None:
@@ -337,7 +337,7 @@ class SiteStore:
         run: str = newest or self.run
         n_releases = self._tables.read_one("SELECT count(*) FROM privacy_spending")
         key = f"{PUT_BACK} {now()} {n_releases}"
-        unknown = Released(epsilon=cost, digest="", answer={}, delta=delta)
+        unknown = Released(epsilon=cost, digest="", reply={}, delta=delta)
         line = with_checksum({**unknown.to_line(), "key": key})
         self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
 

@@ -18,7 +18,7 @@ from fallow.core.messages import KEYS, Request
 from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import SiteId, Values
 from fallow.core.values import SenderFacts
 from fallow.core.version import __version__
 from fallow.deployment.agreement import Agreement
@@ -168,12 +168,12 @@ class Host:
             try:
                 self._check_size(blob)
                 instruction = open_instruction(self._agreement.coordinator, blob)
-                answer = self._answer(instruction)
+                values = self._reply(instruction)
                 reply = Reply(
                     instruction.run,
                     name,
                     instruction.key,
-                    answer=answer,
+                    body=values,
                     life=instruction.life,
                 )
                 return sign_message(self._folder.keys.sign, reply)
@@ -222,7 +222,7 @@ class Host:
 
     # -- accepting instructions --------------------------------------------------------------
 
-    def _answer(self, instruction: Instruction) -> Answer:
+    def _reply(self, instruction: Instruction) -> Values:
         """Perform an instruction and return the reply.
 
         If the coordinator has counted an exchange that this ledger does not have, the ledger was
@@ -241,7 +241,7 @@ class Host:
                     sentence += f"; {output}"
             raise Refusal(sentence) from error
 
-    def _handle_in_order(self, instruction: Instruction) -> Answer:
+    def _handle_in_order(self, instruction: Instruction) -> Values:
         if instruction.purpose == "progress":
             self._find_counted(instruction)
             return self._annotators.progress(self._labeling_view(instruction, cycle=0))
@@ -390,10 +390,10 @@ class Host:
 
     def _deliver_peer_messages(
         self, instruction: Instruction, position: InstructionPosition
-    ) -> Answer:
+    ) -> Values:
         brought = self._receive(instruction, position)
-        answer: Answer = {"refused": "; ".join(brought.refused.values())}
-        return self._finish(instruction, brought.function, answer, notes=InstructionNotes())
+        reply: Values = {"refused": "; ".join(brought.refused.values())}
+        return self._finish(instruction, brought.function, reply, notes=InstructionNotes())
 
     def _perform(
         self,
@@ -401,7 +401,7 @@ class Host:
         request: Request,
         position: InstructionPosition,
         to: Mapping[SiteId, bytes],
-    ) -> Answer:
+    ) -> Values:
         """Perform a request, and write the reply and all changes in one transaction at the end."""
         check_instruction(request, self._parts)
         pool = len(self._local_site(request).pool)
@@ -424,20 +424,20 @@ class Host:
             transaction = self._ledger.transaction()
         with transaction:
             if is_labeling:
-                answer = self._run_labeling_function(instruction, request, position)
+                reply = self._run_labeling_function(instruction, request, position)
             else:
-                answer = self._run_client_function(request, position)
+                reply = self._run_client_function(request, position)
             if request.steps[-1].kind == "relay":
-                answer = seal_peer_messages(instruction, answer, to)
-            answer = self._sign_key(instruction, request, answer)
-            answer = self._finish(
-                instruction, function, answer, notes=notes, is_closing=is_closing
+                reply = seal_peer_messages(instruction, reply, to)
+            reply = self._sign_key(instruction, request, reply)
+            reply = self._finish(
+                instruction, function, reply, notes=notes, is_closing=is_closing
             )
         if is_closing:
             # the ledger itself is safe, and the next end of labeling repeats the backup
             with suppress(StorageError, OSError):
                 self._ledger.backup()
-        return answer
+        return reply
 
     def _check_keys(
         self, instruction: Instruction, request: Request, to: Mapping[SiteId, bytes]
@@ -454,27 +454,27 @@ class Host:
                 self._peers.hold(check_proofs(instruction, step.masked))
 
     def _sign_key(
-        self, instruction: Instruction, request: Request, answer: Answer
-    ) -> Answer:
+        self, instruction: Instruction, request: Request, reply: Values
+    ) -> Values:
         """Sign the public key for a sum in a reply. Other replies are returned unchanged."""
         shown = find_shown(request)
         if shown is None:
-            return answer
+            return reply
         name = self._folder.name
         signature = sign_sum_key(
-            self._folder.keys.sign, instruction, name, shown, answer["key"]
+            self._folder.keys.sign, instruction, name, shown, reply["key"]
         )
-        return {**answer, SIGNED: signature}
+        return {**reply, SIGNED: signature}
 
     def _finish(
         self,
         instruction: Instruction,
         function: str,
-        answer: Answer,
+        reply: Values,
         *,
         notes: InstructionNotes,
         is_closing: bool = False,
-    ) -> Answer:
+    ) -> Values:
         """Write the changes and the reply, with the privacy cost.
 
         An ended cycle stays ended, whether or not the exchange counts.
@@ -483,16 +483,16 @@ class Host:
         store = self._ledger.store
         epsilon = self._draft.epsilon
         if epsilon:
-            answer = {**answer, EPSILON: epsilon}
+            reply = {**reply, EPSILON: epsilon}
         with self._ledger.transaction():
-            store.exchange = instructions.finish(instruction, function, answer)
+            store.exchange = instructions.finish(instruction, function, reply)
             if notes.rows_of_all is not None:
                 instructions.note_rows_of_all(notes.rows_of_all)
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
                 store.trust()
-        return answer
+        return reply
 
     def _receive(self, instruction: Instruction, position: InstructionPosition) -> Delivery:
         """Decrypt, check and store relayed messages."""
@@ -509,19 +509,19 @@ class Host:
 
     def _run_client_function(
         self, request: Request, position: InstructionPosition
-    ) -> Answer:
+    ) -> Values:
         site = self._local_site(request)
         begin_cycle(site, max(position.cycle, 0), self._agreement.config)
         before = site.memory.get("selected")
         with self._hold_back_new_labels(site, request):
-            answers = perform({site.id: site}, self._made.executor, {site.id: request})
+            replies = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("selected") is not before:
             site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
-        return answers[site.id]
+        return replies[site.id]
 
     def _run_labeling_function(
         self, instruction: Instruction, request: Request, position: InstructionPosition
-    ) -> Answer:
+    ) -> Values:
         """Run client functions of `Annotators`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
         site = self._local_site(request)
@@ -531,12 +531,12 @@ class Host:
             site.guard.check(step)
         function = site_function(self._annotators, step.function)
         view = self._labeling_view(instruction, position.cycle)
-        answer = cast(Answer, function(view, **step.args))
+        reply = cast(Values, function(view, **step.args))
         if step.kind == "keep":
-            return {"count": answer["count"]}
+            return {"count": reply["count"]}
         if step.kind == "sum":
-            return site.guard.protect(step, request, answer)
-        return answer
+            return site.guard.protect(step, request, reply)
+        return reply
 
     # -- site state --------------------------------------------------------------------------
 

@@ -175,7 +175,7 @@ def _announce_replies(
 ) -> Callable[[bytes], bytes]:
     """Return ``handle`` with reports about each reply, except progress replies."""
 
-    def answer(instruction: bytes) -> bytes:
+    def reply(instruction: bytes) -> bytes:
         blob = handle(instruction)
         reply = open_reply(folder.keys.verify, blob, folder.name)
         key = reply.key
@@ -191,7 +191,7 @@ def _announce_replies(
             notify(event)
         return blob
 
-    return answer
+    return reply
 
 
 def unreachable(folder: SiteFolder) -> str | None:

@@ -18,7 +18,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.products import to_device
 from fallow.core.streams import stream
-from fallow.core.types import Answer, Value
+from fallow.core.types import Value, Values
 from fallow.core.values import Kind, NonNegative, Optional, Real
 from fallow.core.view import Rows, View
 from fallow.strategies.base import Budget
@@ -193,7 +193,7 @@ def read_shared_features(view: View, which: Rows = "pool", every: int = 1) -> Te
     return torch.cat(parts)
 
 
-def tie_bundles(view: View, least: int = LEAST) -> Answer:
+def tie_bundles(view: View, least: int = LEAST) -> Values:
     """Return the bundles of the pool of a site, for `total_bundles`.
 
     means: (A, D) float64; rows: (A,) numbers of examples.  A pool of fewer than ``least`` examples
@@ -270,7 +270,7 @@ def total_bundles(
     bundles: Mapping[str, Value],
     centers: Tensor | None = None,
     planes: Tensor | None = None,
-) -> Answer:
+) -> Values:
     """Return the contribution of a site: sizes (K,), features (K, D) and squares (K,) of clusters.
 
     centers: (K, D); each bundle counts in the cluster with the nearest center, and without centers

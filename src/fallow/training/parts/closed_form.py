@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.composites import Losses
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
 from fallow.training.parts.ridge import (
@@ -188,7 +188,7 @@ def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Te
     return s
 
 
-def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Answer:
+def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Values:
     """Return the contribution of a site; ``center`` (D,) is subtracted from the features."""
     return {
         **add_up(rows.z, rows.y, rows.s, center),
@@ -199,7 +199,7 @@ def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Answer:
 
 def losses_of(
     rows: LabeledRows, path: Path, penalties: list[float], *, is_class: bool
-) -> Answer:
+) -> Values:
     """Return the leave-one-out losses of the solutions with these λ."""
     return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
 

@@ -86,7 +86,7 @@ def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[st
     size = z.shape[1]
     n = s.new_zeros((), dtype=torch.float64)
     features = torch.zeros(size, dtype=torch.float64)
-    answers = torch.zeros(y.shape[1], dtype=torch.float64)
+    targets = torch.zeros(y.shape[1], dtype=torch.float64)
     products = torch.zeros(size, size, dtype=torch.float64)
     cross = torch.zeros(size, y.shape[1], dtype=torch.float64)
 
@@ -104,14 +104,14 @@ def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[st
 
         n += s_block.sum()
         features += sz.sum(0)
-        answers += s_block @ y_block
+        targets += s_block @ y_block
         cross += sz.T @ y_block
         add_products(products, root_sz)
 
     return {
         "n": n,
         "features": features,
-        "answers": answers,
+        "targets": targets,
         "products": pack_triangle(products),
         "cross": cross,
     }
@@ -143,10 +143,10 @@ def square_rows(y: Rows) -> Tensor:
 
 def predict(z: Tensor, head: LinearHead) -> Tensor:
     """Return the outputs of a solution in float64.  z: (n, D) -> (n, C)"""
-    answers = torch.empty(len(z), head.weight.shape[1], dtype=torch.float64)
+    outputs = torch.empty(len(z), head.weight.shape[1], dtype=torch.float64)
     for rows in torch.split(torch.arange(len(z)), BLOCK):
-        answers[rows] = z[rows].double() @ head.weight + head.bias
-    return answers
+        outputs[rows] = z[rows].double() @ head.weight + head.bias
+    return outputs
 
 
 def add_products(total: Tensor, z: Tensor) -> None:
@@ -168,7 +168,7 @@ def centered(total: Mapping[str, Tensor], center: Tensor | None = None) -> Total
     weight = n.clamp_min(EPS)  # without labels, all aggregates and means are 0
 
     z = total["features"] / weight
-    y = total["answers"] / weight
+    y = total["targets"] / weight
     a = unpack_triangle(total["products"], size)
     a -= n * torch.outer(z, z)
     b = total["cross"] - n * torch.outer(z, y)

@@ -23,7 +23,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.view import View
 from fallow.training.parts.closed_form import (
     FeatureRows,
@@ -133,7 +133,7 @@ def take_fold(rows: LabeledRows, is_in: Tensor) -> Labeled:
     return Labeled(torch.cat(z), torch.cat(y), rows.s[is_in])
 
 
-def sum_unlabeled(view: View, width: int, center: Tensor | None) -> Answer:
+def sum_unlabeled(view: View, width: int, center: Tensor | None) -> Values:
     """Return the products of the unlabeled examples of a site, about ``center`` (D,)."""
     z = FeatureRows(view, "pool", width)
     nothing = torch.zeros(len(z), 0, dtype=torch.float64)
@@ -153,32 +153,32 @@ def sum_soft_labels(
     bias: Tensor,
     temperature: Tensor,
     center: Tensor | None,
-) -> Answer:
+) -> Values:
     """Return sums over unlabeled examples of probabilities, and of their products with features.
 
-    weight: (S, D, C), bias: (S, C), temperature: (S,), of S models -> answers (S, C), cross
+    weight: (S, D, C), bias: (S, C), temperature: (S,), of S models -> targets (S, C), cross
     (S, D, C), about ``center`` (D,).
     """
     models, _, classes = weight.shape
     heads = weight.permute(1, 0, 2).reshape(width, models * classes)
-    answers = torch.zeros(models, classes, dtype=torch.float64)
+    targets = torch.zeros(models, classes, dtype=torch.float64)
     cross = torch.zeros(width, models * classes, dtype=torch.float64)
     for (rows,) in row_blocks(FeatureRows(view, "pool", width)):
         z = rows.double()
         outputs = (z @ heads).view(len(z), models, classes) + bias
         p = torch.softmax(temperature[:, None] * outputs, 2)  # (m, S, C)
-        answers += p.sum(0)
+        targets += p.sum(0)
         away = z if center is None else z - center
         cross += away.T @ p.flatten(1)
     return {
-        "answers": answers,
+        "targets": targets,
         "cross": cross.view(width, models, classes).permute(1, 0, 2).contiguous(),
     }
 
 
 def sum_held_out(
     rows: LabeledRows, folds: Tensor, draw: int, weight: Tensor, bias: Tensor
-) -> Answer:
+) -> Values:
     """Return sums over labeled examples of the fields of `Validated`, by models without their fold.
 
     weight: (K FOLDS, D, C), bias: (K FOLDS, C), of K kinds of models, supervised ones first.
@@ -270,12 +270,12 @@ class Mixture(NamedTuple):
     mean: Tensor
     root: Tensor
 
-    def solve(self, answers: Tensor, cross: Tensor, center: Tensor | None) -> LinearHead:
+    def solve(self, targets: Tensor, cross: Tensor, center: Tensor | None) -> LinearHead:
         """Return the solution, from the sums of soft labels, (C,) and (D, C) about ``center``."""
         away = self.unlabeled.z if center is None else self.unlabeled.z - center
         soft = self.unlabeled._replace(
-            y=answers / self.unlabeled.mass,
-            b=cross - torch.outer(away, answers),
+            y=targets / self.unlabeled.mass,
+            b=cross - torch.outer(away, targets),
         )
         y, b = shift_targets(self.labeled, soft, self.weight, self.mass, self.mean)
         return head_of_solved(torch.cholesky_solve(b, self.root), self.mean, y)
@@ -298,7 +298,7 @@ def read_unlabeled(
         "n": total["pool"],
         "features": total["features"],
         "products": total["products"],
-        "answers": torch.zeros(classes, dtype=torch.float64),
+        "targets": torch.zeros(classes, dtype=torch.float64),
         "cross": torch.zeros(size, classes, dtype=torch.float64),
     }
     return centered(filled, center)
@@ -344,7 +344,7 @@ def train_candidates(
             temperature=torch.tensor(temperatures, dtype=torch.float64),
             center=center,
         )
-        sums = zip(result["answers"], result["cross"], strict=True)
+        sums = zip(result["targets"], result["cross"], strict=True)
         for form in forms:
             solved = [mixture.solve(*next(sums), center) for mixture in mixtures[form[0]]]
             models[form].append(solved)

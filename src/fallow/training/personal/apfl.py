@@ -15,7 +15,7 @@ from fallow.core.limits import Fraction, NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import uploads
 from fallow.training.personal.base import average, contribution
@@ -78,7 +78,7 @@ class APFL(StepTraining):
         return average(ask.sum(self.upload), state)
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.core.view import View
 
 
@@ -22,7 +22,7 @@ def model(state: State) -> State:
     return {"w": state["w"], "stats": state["stats"]}
 
 
-def contribution(view: View, name: str = "local") -> Answer:
+def contribution(view: View, name: str = "local") -> Values:
     """Return the contribution of a site: n_k w_k, n_k, and batch-norm statistics likewise."""
     n = float(len(view.labels))
     own = view.memory[name]

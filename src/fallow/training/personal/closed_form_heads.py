@@ -21,7 +21,7 @@ from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import PositiveFinite, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
 from fallow.training.parts.closed_form import (
@@ -166,11 +166,11 @@ class ClosedFormHeads:
         exact=True,
         reveals_parts=PARTS_SHOW,
     )
-    def totals(self, view: View) -> Answer:
+    def totals(self, view: View) -> Values:
         return totals_of(self.labeled(view))
 
     @client.sum(LEFT_OUT, returns=LOSSES, takes=path_kinds(), exact=True)
-    def left_out(self, view: View, **path: Tensor) -> Answer:
+    def left_out(self, view: View, **path: Tensor) -> Values:
         """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view)
         penalties = penalties_of(self.penalty)
@@ -183,7 +183,7 @@ class ClosedFormHeads:
     )
     def head(
         self, view: View, penalty: float, temperature: float, **totals: Tensor
-    ) -> Answer:
+    ) -> Values:
         """Return the model of the site, with the κ of the smallest leave-one-out loss."""
         rows = self.labeled(view)
         all_sites = Totals(**totals)

@@ -24,7 +24,7 @@ from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.training_config import TrainingConfig, TrainingStage
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.core.values import Count, Flag, Indices, Mask, Model, Real, Text, Whole
 from fallow.core.view import View
 from fallow.training.personal.base import model
@@ -309,7 +309,7 @@ class DPFL(StepTraining):
         rows = graphs.peers(graph, ask.cohort)
         if rows:
             ask.relay(self.model, rows)
-        to: dict[SiteId, Answer] = {}
+        to: dict[SiteId, Values] = {}
         for site in ask.cohort:
             to[site] = {"of": "own"}
             if site in rows:
@@ -371,7 +371,7 @@ class DPFL(StepTraining):
         takes={},
         times=0,
     )
-    def model(self, view: View) -> Answer:
+    def model(self, view: View) -> Values:
         return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
 
     @client.each(
@@ -380,7 +380,7 @@ class DPFL(StepTraining):
         takes={"candidates": Whole(upto=("sites",)), "purpose": Text()},
         times=0,
     )
-    def order(self, view: View, candidates: int, purpose: str) -> Answer:
+    def order(self, view: View, candidates: int, purpose: str) -> Values:
         return {"order": draw_order(view, candidates, purpose)}
 
     @client.keep(
@@ -392,7 +392,7 @@ class DPFL(StepTraining):
         },
         times=0,
     )
-    def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
+    def search(self, view: View, candidates: int, room: int, turn: int) -> Values:
         """Process one batch of models: pass 1 adds them to Y, pass 2 decides on them."""
         own = own_model(view)
         peers = load_models(view)  # in the order of their names
@@ -431,7 +431,7 @@ class DPFL(StepTraining):
         takes={},
         times=0,
     )
-    def choices(self, view: View) -> Answer:
+    def choices(self, view: View) -> Values:
         before = load_search(view)
         g = self.choice(view)
         return {
@@ -451,7 +451,7 @@ class DPFL(StepTraining):
         takes={},
         times=0,
     )
-    def weigh(self, view: View) -> Answer:
+    def weigh(self, view: View) -> Values:
         peers = load_models(view)
         g = self.choice(view)
         return {"rewards": greedy.with_each(g, own_model(view), peers, reward(view))}
@@ -461,7 +461,7 @@ class DPFL(StepTraining):
         takes={"of": Text(("own", "search", "received"))},
         times=0,
     )
-    def average(self, view: View, of: Literal["own", "search", "received"]) -> Answer:
+    def average(self, view: View, of: Literal["own", "search", "received"]) -> Values:
         """Return the new model of the site, and which available models are in it, (available,)."""
         own = own_model(view)
         at_hand = load_models(view)

@@ -17,7 +17,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.core.values import Count, Model, Optional, Statistics
 from fallow.core.view import View
 from fallow.training.personal.base import average, decode_sites, encode_sites
@@ -103,9 +103,9 @@ class FedRep(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))
-        common: Answer = {name: state[name] for name in ("body", "stats") if name in state}
-        first: Answer = {**common, "w": state["w"]}  # a new site also needs a head
-        to: dict[SiteId, Answer] = {}
+        common: Values = {name: state[name] for name in ("body", "stats") if name in state}
+        first: Values = {**common, "w": state["w"]}  # a new site also needs a head
+        to: dict[SiteId, Values] = {}
         for site in ask.cohort:
             to[site] = first
             if site in old_sites:
@@ -128,7 +128,7 @@ class FedRep(StepTraining):
     )
     def receive(
         self, view: View, stats: Tensor, body: Tensor | None = None, w: Tensor | None = None
-    ) -> Answer:
+    ) -> Values:
         """Return the model of the site, initially ``w`` (d,), with the shared body."""
         if w is None:
             w = view.memory["own/w"]["w"]
@@ -142,7 +142,7 @@ class FedRep(StepTraining):
         returns={"n": Count(of="labels"), "body": Model("body"), "stats": Statistics()},
         takes={},
     )
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         n = float(len(view.labels))
         own = view.memory["local"]
         body = own["w"][view.layout.part("body")]

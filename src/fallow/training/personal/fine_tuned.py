@@ -21,7 +21,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import uploads
 from fallow.training.personal.base import average, contribution, model
@@ -87,11 +87,11 @@ class FedAvgFT(StepTraining):
         tune(self.training_config, "tuned", state, ask, self.chosen)
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view)
 
     @tells_choice
-    def chosen(self, view: View) -> Answer:
+    def chosen(self, view: View) -> Values:
         return best(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
@@ -167,15 +167,15 @@ class FedProxFT(StepTraining):
         ask.keep(self.tuned)
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view)
 
     @tells_choice
-    def chosen(self, view: View) -> Answer:
+    def chosen(self, view: View) -> Values:
         return best(view)
 
     @client.keep("number of sites that tuned", takes={}, when=lambda self: self.tune_prox)
-    def tuned(self, view: View) -> Answer:
+    def tuned(self, view: View) -> Values:
         return dict(view.memory["local"])
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
@@ -222,7 +222,7 @@ def tuning_configs(
     return twice, replace(twice, start="best")
 
 
-def best(view: View) -> Answer:
+def best(view: View) -> Values:
     """Return a flag that the site has the model of its best round."""
     if "best" in view.memory:
         return {"best": True}

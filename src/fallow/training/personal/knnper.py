@@ -16,7 +16,7 @@ from fallow.core.limits import Fraction, PositiveFloat, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import uploads
 from fallow.training.personal.base import average, contribution
@@ -85,7 +85,7 @@ class KNNPer(StepTraining):
         return average(ask.sum(self.upload), state)
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

@@ -19,7 +19,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
-from fallow.core.types import Answer, State
+from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import uploads
 from fallow.training.personal.base import average, contribution, encode_sites, model
@@ -139,7 +139,7 @@ class PerFedAvg(StepTraining):
     # -- client side --------------------------------------------------------------------------
 
     @uploads
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

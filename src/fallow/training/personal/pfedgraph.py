@@ -20,7 +20,7 @@ from fallow.core.model_vectors import StackedModels
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import View
 from fallow.training.personal.base import decode_sites, encode_sites, model
@@ -100,8 +100,8 @@ class PFedGraph(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         self.order(state, ask)
-        answers = ask.each(self.upload)
-        sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
+        replies = ask.each(self.upload)
+        sent = {site: reply for site, reply in replies.items() if is_finite(reply)}
         stacked, n = newest_models(state, sent)
         p = torch.full_like(n, 1 / len(n))
         if float(n.sum()) > 0:
@@ -114,7 +114,7 @@ class PFedGraph(StepTraining):
             "statistics": stacked.stats,
             "rows": n,
             "weights": x,
-            "refused": encode_sites(answers.keys() - sent.keys()),
+            "refused": encode_sites(replies.keys() - sent.keys()),
         }
 
     def order(self, state: State, ask: Ask) -> None:
@@ -125,7 +125,7 @@ class PFedGraph(StepTraining):
         stacked = stack_newest(state)
         x = state["weights"]  # (N, N)
         mixtures = stacked.mix(x)
-        begin: dict[SiteId, Answer] = {}
+        begin: dict[SiteId, Values] = {}
         for site in ask.cohort:
             if site in stacked.sites:
                 begin[site] = {**mixtures.row(site)}
@@ -155,7 +155,7 @@ class PFedGraph(StepTraining):
         returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
         takes={},
     )
-    def upload(self, view: View) -> Answer:
+    def upload(self, view: View) -> Values:
         return {"n": float(len(view.labels)), **model(view.memory["local"])}
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
@@ -187,27 +187,27 @@ def stack_newest(state: State) -> StackedModels:
 
 
 def newest_models(
-    state: State, answers: Mapping[SiteId, Answer]
+    state: State, replies: Mapping[SiteId, Values]
 ) -> tuple[StackedModels, Tensor]:
     """Return the newest model of every site that sent one, and numbers of examples (N,) float64."""
     old = stack_newest(state)
     models = {site: old.row(site) for site in old.sites}
     rows = dict(zip(old.sites, state.get("rows", torch.zeros(0)), strict=True))
-    if not models and not answers:
+    if not models and not replies:
         raise ValueError(
             "all models that sites sent to PFedGraph have NaN or infinite numbers: "
             "training diverged; lower the learning rate (lr)"
         )
-    for site, answer in answers.items():
-        models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}
-        rows[site] = torch.as_tensor(answer["n"], dtype=torch.float64)
+    for site, reply in replies.items():
+        models[site] = {name: torch.as_tensor(reply[name]) for name in ("w", "stats")}
+        rows[site] = torch.as_tensor(reply["n"], dtype=torch.float64)
     n = torch.stack([rows[site] for site in sorted(rows)])
     return StackedModels.stack(models), n
 
 
-def is_finite(answer: Answer) -> bool:
+def is_finite(reply: Values) -> bool:
     """Return whether a received model is finite."""
-    parts = [torch.as_tensor(answer[name]) for name in ("w", "stats")]
+    parts = [torch.as_tensor(reply[name]) for name in ("w", "stats")]
     return all(bool(part.isfinite().all()) for part in parts)
 
 

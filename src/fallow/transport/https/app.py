@@ -108,9 +108,9 @@ class Application:
             head = self._admit(scope)
             gate.recognize(head.site)
             if head.path == POLL:
-                await self._answer_poll(head, receive, send)
+                await self._respond_to_poll(head, receive, send)
             else:
-                await self._take_answer(head, gate, receive, send)
+                await self._take_reply(head, gate, receive, send)
         except Refused as refused:
             await _respond(send, refused.status, str(refused).encode(), refused.headers)
 
@@ -173,7 +173,7 @@ class Application:
 
     # -- messages ---------------------------------------------------------------------------
 
-    async def _answer_poll(self, head: Head, receive: Receive, send: Send) -> None:
+    async def _respond_to_poll(self, head: Head, receive: Receive, send: Send) -> None:
         """Wait for a message to the site and send it."""
         if head.length > LONGEST_POLL:
             raise Refused(413, "a poll has no body")
@@ -216,7 +216,7 @@ class Application:
             changed.cancel()
         return None
 
-    async def _take_answer(
+    async def _take_reply(
         self, head: Head, gate: Gate, receive: Receive, send: Send
     ) -> None:
         """Read a reply and pass it on."""
@@ -234,7 +234,7 @@ class Application:
         finally:
             if self._uploads.get(head.site) is gate:
                 del self._uploads[head.site]
-        self.mailbox.answer(head.site, head.instruction, content)
+        self.mailbox.reply(head.site, head.instruction, content)
         poll = self._polls.get(head.site)
         if poll is not None and poll.at_work == head.instruction:
             poll.at_work = ""  # the message may be sent again

@@ -15,12 +15,12 @@ import httpx
 from fallow.core.types import SiteId
 from fallow.transport.address import is_loopback
 from fallow.transport.https.signed import (
-    ANSWER,
     CHALLENGE,
     CHALLENGE_HEADER,
     COUNT,
     COUNT_HEADER,
     POLL,
+    REPLY,
     Head,
     find_header,
     sum_of,
@@ -108,9 +108,9 @@ class Caller:
         """
         return await self._request(POLL, at_work, b"")
 
-    async def bring(self, instruction: str, answer: bytes) -> None:
+    async def bring(self, instruction: str, reply: bytes) -> None:
         """Send the reply to a message. Raises NotTaken."""
-        await self._request(ANSWER, instruction, answer)
+        await self._request(REPLY, instruction, reply)
 
     async def _request(self, path: str, instruction: str, body: bytes) -> bytes:
         """Return the coordinator's response.
@@ -119,18 +119,18 @@ class Caller:
         """
         for _ in range(TRIES):
             try:
-                status, answer, is_notifications = await self._request_once(
+                status, reply, is_notifications = await self._request_once(
                     path, instruction, body
                 )
             except httpx.HTTPError as error:
                 raise RequestFailed(self._explain(error)) from error
             if status in (200, 204):
-                return answer
-            if path == ANSWER and status == 410:
+                return reply
+            if path == REPLY and status == 410:
                 return b""  # the reply is no longer pending
             if not is_notifications:
                 break
-        raise RequestFailed(self._describe_refusal(status, answer))
+        raise RequestFailed(self._describe_refusal(status, reply))
 
     async def _request_once(
         self, path: str, instruction: str, body: bytes
@@ -159,7 +159,7 @@ class Caller:
         )
         try:
             async with request as response:
-                answer = await _read(response)
+                reply = await _read(response)
         except asyncio.CancelledError:
             await opened.aclose()
             raise
@@ -167,7 +167,7 @@ class Caller:
         is_notifications = False
         if response.status_code in (401, 409):
             is_notifications = self._learn(response)
-        return response.status_code, answer, is_notifications
+        return response.status_code, reply, is_notifications
 
     def _learn(self, response: httpx.Response) -> bool:
         """Store the challenge and count of a response. Returns False without a challenge.
@@ -226,7 +226,7 @@ class Caller:
             "proxy blocks the connection"
         )
 
-    def _describe_refusal(self, status: int, answer: bytes) -> str:
+    def _describe_refusal(self, status: int, reply: bytes) -> str:
         """Return a message for the site that describes an unexpected status."""
         at = f"the coordinator at {self._calling.address}"
         if status == 403:
@@ -235,7 +235,7 @@ class Caller:
                 "the coordinator; if it was admitted, the coordinator must be "
                 "restarted"
             )
-        output = answer[:SENTENCE].decode("ascii", errors="replace")
+        output = reply[:SENTENCE].decode("ascii", errors="replace")
         shown = "".join(letter for letter in output if letter.isprintable())
         return (
             f"{at} responds with {status} ({shown}): check that it is a Fallow coordinator"

@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 
 from fallow.core.types import SiteId
-from fallow.transport.factory import Answers, collect_answers
+from fallow.transport.factory import Replies, collect_replies
 from fallow.transport.https.signed import sum_of
 
 GONE = 15.0  # seconds after its last request until a site counts as offline
@@ -26,7 +26,7 @@ class Mailbox:
         self._clock = clock
         self._lock = Lock()
         self._open: dict[SiteId, tuple[str, bytes]] = {}
-        self._answers: Answers = Queue()
+        self._replies: Replies = Queue()
         self._here: dict[SiteId, int] = {}  # number of waiting polls
         self._heard: dict[SiteId, float] = {}
 
@@ -45,7 +45,7 @@ class Mailbox:
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Return the received replies after waiting up to ``seconds`` for the first one."""
-        return collect_answers(self._answers, seconds)
+        return collect_replies(self._replies, seconds)
 
     def online(self) -> set[SiteId]:
         """Return the sites that are polling now or did so shortly before."""
@@ -80,11 +80,11 @@ class Mailbox:
         with self._lock:
             return self._open.get(site, ("", b""))[0] == instruction
 
-    def answer(self, site: SiteId, instruction: str, content: bytes) -> bool:
+    def reply(self, site: SiteId, instruction: str, content: bytes) -> bool:
         """Store the reply to a message. Returns False if the message is no longer open."""
         with self._lock:
             if self._open.get(site, ("", b""))[0] != instruction:
                 return False
             del self._open[site]
-            self._answers.put((site, content))
+            self._replies.put((site, content))
             return True

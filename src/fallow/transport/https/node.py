@@ -104,7 +104,7 @@ class Conversation:
         """Poll and reply until `stop`."""
         tasks = [
             asyncio.ensure_future(self._poll_for_ever()),
-            asyncio.ensure_future(self._answer_for_ever()),
+            asyncio.ensure_future(self._handle_messages()),
             asyncio.ensure_future(self._is_stopped.wait()),
         ]
         try:
@@ -157,7 +157,7 @@ class Conversation:
             asking.cancel()
             lost.cancel()
 
-    async def _answer_for_ever(self) -> None:
+    async def _handle_messages(self) -> None:
         pause = SHORTEST
         while True:
             await self._is_next.wait()
@@ -190,20 +190,20 @@ async def _call(handle: Handle, message: bytes) -> bytes:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes | None] = loop.create_future()
 
-    def settle(answer: bytes | None) -> None:
+    def settle(reply: bytes | None) -> None:
         if not done.done():
-            done.set_result(answer)
+            done.set_result(reply)
 
     def work() -> None:
-        answer = None
+        reply = None
         # an error message may quote data and is discarded
         with suppress(Exception):
-            answer = handle(message)
+            reply = handle(message)
         with suppress(RuntimeError):  # the event loop has ended
-            loop.call_soon_threadsafe(settle, answer)
+            loop.call_soon_threadsafe(settle, reply)
 
     Thread(target=work, name="instructions", daemon=True).start()
-    answer = await done
-    if answer is None:
+    reply = await done
+    if reply is None:
         raise RequestFailed(FAILED)
-    return answer
+    return reply

@@ -20,8 +20,8 @@ from fallow.core.types import SiteId
 from fallow.privacy.signing import SIGNATURE, open_signed, sign
 
 POLL = "/fallow/1/poll"
-ANSWER = "/fallow/1/answer"
-PATHS = (POLL, ANSWER)
+REPLY = "/fallow/1/reply"
+PATHS = (POLL, REPLY)
 
 NONE = "-"  # placeholder for no instruction
 WINDOW = 1000  # number of consecutive requests of a site that may be lost
@@ -41,7 +41,7 @@ HEADERS = {
     "study": ("fallow-study", DIGEST),
     "challenge": ("fallow-challenge", CHALLENGE),
     "count": ("fallow-count", COUNT),
-    "order": ("fallow-order", INSTRUCTION),
+    "instruction": ("fallow-instruction", INSTRUCTION),
     "body": ("fallow-body", SUM),
     "signature": ("fallow-signature", SIGNED),
 }
@@ -95,7 +95,7 @@ class Head:
             "study": self.study,
             "challenge": self.challenge,
             "count": str(self.count),
-            "order": self.instruction,
+            "instruction": self.instruction,
             "body": self.body,
             "signature": signature.hex(),
         }
@@ -138,7 +138,7 @@ def read_claim(path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -
         path=path,
         challenge=values["challenge"],
         count=int(values["count"]),
-        instruction=values["order"],
+        instruction=values["instruction"],
         length=length,
         body=values["body"],
     )

@@ -113,7 +113,7 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
     federation.query(3)
     up, down = SENT.get(type(strategy).__name__, ([COUNT], [{"n": ()}]))
     sent = [step.args for request in recording.requests for step in request.steps]
-    assert [leaves.shapes(answer) for answer in recording.answers] == [
+    assert [leaves.shapes(answer) for answer in recording.replies] == [
         s for s in up for _ in "abc"
     ]
     assert [leaves.shapes(args) for args in sent] == [s for s in down for _ in "abc"]

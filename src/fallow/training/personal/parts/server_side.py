@@ -17,7 +17,7 @@ from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.methods import Load
 from fallow.core.suggestions import require_known
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.training.personal.parts import graphs
 from fallow.training.personal.parts.graphs import Reach, graph_of, peers
 
@@ -118,7 +118,7 @@ def search(
     """
     rows = peers(among & (limits.room > 0)[:, None], ask.cohort)
     room = dict(zip(ask.cohort, limits.room.tolist(), strict=True))
-    to: dict[SiteId, Answer] = {
+    to: dict[SiteId, Values] = {
         site: {"candidates": len(row), "room": room[site], "turn": turn}
         for site, row in rows.items()
     }
@@ -127,7 +127,7 @@ def search(
         _send_models(ask, functions, routes, to)
 
     queue: Rows = {**rows, **draw_orders(ask, functions, many, f"ggc order {turn}")}
-    choices: dict[SiteId, Answer] = {}
+    choices: dict[SiteId, Values] = {}
     while queue:  # pass 2: X meets Y
         routes = _first_of_each(queue, limits.batch)
         _send_models(ask, functions, routes, to)
@@ -201,9 +201,9 @@ def link_both_ways(
     earned: dict[SiteId, list[float]] = {site: [] for site in rows}
     for routes in batches(rows, limits.batch):
         ask.relay(functions.model, routes)
-        answers = ask.each(functions.weigh, to={site: {} for site in routes})
-        for site, answer in answers.items():
-            earned[site] += torch.as_tensor(answer["rewards"]).tolist()
+        replies = ask.each(functions.weigh, to={site: {} for site in routes})
+        for site, reply in replies.items():
+            earned[site] += torch.as_tensor(reply["rewards"]).tolist()
 
     for site, row in rows.items():
         k = ask.cohort.index(site)
@@ -247,19 +247,19 @@ def draw_orders(
     """Let each site draw the order of its peers."""
     if not rows:
         return {}
-    to: dict[SiteId, Answer] = {
+    to: dict[SiteId, Values] = {
         site: {"candidates": len(row)} for site, row in rows.items()
     }
-    answers = ask.each(functions.order, to=to, purpose=purpose)
+    replies = ask.each(functions.order, to=to, purpose=purpose)
     orders = {}
     for site, row in rows.items():
-        positions = torch.as_tensor(answers[site]["order"])
+        positions = torch.as_tensor(replies[site]["order"])
         orders[site] = [row[j] for j in positions]
     return orders
 
 
 def _send_models(
-    ask: Ask, functions: ChoiceFunctions, routes: Rows, to: Mapping[SiteId, Answer]
+    ask: Ask, functions: ChoiceFunctions, routes: Rows, to: Mapping[SiteId, Values]
 ) -> None:
     """Send a batch of models to the sites that evaluate them."""
     ask.relay(functions.model, routes)
@@ -267,7 +267,7 @@ def _send_models(
 
 
 def _collect_choices(
-    choices: Mapping[SiteId, Answer], rows: Rows, sites: Sequence[SiteId]
+    choices: Mapping[SiteId, Values], rows: Rows, sites: Sequence[SiteId]
 ) -> State:
     """Collect the replies about selections, by index of the site; 0 if there is none."""
 

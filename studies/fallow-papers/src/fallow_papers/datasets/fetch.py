@@ -28,10 +28,10 @@ def fetch_file(source: TableSource, folder: Path) -> Path:
         return path
     part = path.with_name(f"{path.name}.part")
     try:
-        with urlopen(_location(source), timeout=TIMEOUT) as answer, part.open("wb") as file:
-            shutil.copyfileobj(answer, file)
+        with urlopen(_location(source), timeout=TIMEOUT) as reply, part.open("wb") as file:
+            shutil.copyfileobj(reply, file)
             came = file.tell()
-            promised = int(answer.headers.get("Content-Length") or came)
+            promised = int(reply.headers.get("Content-Length") or came)
         if came != promised:  # an interrupted connection raises no error
             raise OSError(
                 f"the connection was interrupted after {came} of {promised} bytes"
@@ -50,9 +50,9 @@ def _location(source: TableSource) -> str:
     """Return the URL of the file, which OpenML has in a description."""
     if "/api/v1/json/" not in source.url:
         return source.url
-    with urlopen(source.url, timeout=TIMEOUT) as answer:
+    with urlopen(source.url, timeout=TIMEOUT) as reply:
         try:
-            result = str(json.load(answer)["data_set_description"]["url"])
+            result = str(json.load(reply)["data_set_description"]["url"])
         except (ValueError, KeyError, TypeError) as error:
             raise OSError(f"the response of {source.url} contains no file") from error
     if source.url.startswith(WEB) and not result.startswith(WEB):

@@ -15,7 +15,7 @@ SOCKET = (
 )
 
 MESSAGE = b"m"  # payload; to the coordinator's app: number and node, payload
-ANSWER = b"a"  # payload; from the coordinator's app: number, payload
+REPLY = b"a"  # payload; from the coordinator's app: number, payload
 LOST = b"l"  # reason for a missing reply; from the coordinator's app: number, reason
 NODES = b"n"  # JSON: [[node, name, time of connection], ...] of connected nodes
 

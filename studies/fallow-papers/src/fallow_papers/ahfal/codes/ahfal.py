@@ -12,7 +12,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.limits import NonNegativeFloat
-from fallow.core.types import Answer
+from fallow.core.types import Values
 from fallow.core.values import Count, Indicator, Mask, NonNegative, Share
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy
@@ -123,10 +123,10 @@ class RatioAHFAL:
             view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
         )
 
-    def post(self, counts: Tensor) -> Answer:
+    def post(self, counts: Tensor) -> Values:
         return AHFAL().post(counts) | {"count": counts.clamp_min(0)}
 
-    def post_noisy(self, counts: Tensor) -> Answer:
+    def post_noisy(self, counts: Tensor) -> Values:
         return AHFAL().post_noisy(counts) | {"count": counts.clamp_min(0)}
 
     @selects(low=Mask("classes"), target=NonNegative("classes"))

@@ -12,7 +12,7 @@ from torch.nn.functional import kl_div
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.types import Answer, Value
+from fallow.core.types import Value, Values
 from fallow.core.values import Count, NonNegative
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
@@ -74,8 +74,8 @@ class NaNKSAS:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         if "first" not in memo:
-            answers = ask.each(self.first)
-            memo = {**memo, "first": {s: list_of(a["counts"]) for s, a in answers.items()}}
+            replies = ask.each(self.first)
+            memo = {**memo, "first": {s: list_of(a["counts"]) for s, a in replies.items()}}
         first = memo["first"]
         to = {
             s: {**args, "counts": torch.tensor(first[s])}
@@ -92,7 +92,7 @@ class NaNKSAS:
         takes={},
         exact=True,
     )
-    def first(self, view: View) -> Answer:
+    def first(self, view: View) -> Values:
         return {"counts": view.counts}
 
     @selects(counts=NonNegative("classes"))

@@ -7,7 +7,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from ..pipe import ANSWER, MESSAGE, connect, read, write
+from ..pipe import MESSAGE, REPLY, connect, read, write
 
 
 def query(message: Message, context: Context) -> Message:
@@ -22,7 +22,7 @@ def query(message: Message, context: Context) -> Message:
     if frame is None:
         raise ConnectionError("the process of the site ended before it answered")
     kind, payload = frame
-    if kind != ANSWER:
+    if kind != REPLY:
         raise ValueError(payload.decode(errors="replace"))
     return Message(RecordDict({"pipe": ConfigRecord({"bytes": payload})}), reply_to=message)
 

@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from ..pipe import ANSWER, LOST, NODE, NODES, NUMBER, connect, read, write
+from ..pipe import LOST, NODE, NODES, NUMBER, REPLY, connect, read, write
 
 TURN = 0.25  # seconds between polls; Flower's own loop takes 3
 LOOK = 4  # polls between checks of the connected nodes
@@ -62,7 +62,7 @@ def give(connection: socket.socket, reply: Message, waiting: dict[str, bytes]) -
         )
     else:
         carried: Any = reply.content["pipe"]["bytes"]
-        write(connection, ANSWER, number + carried)
+        write(connection, REPLY, number + carried)
 
 
 def online(grid: Grid) -> str:
