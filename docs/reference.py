@@ -40,7 +40,14 @@ CONTRIB = (
     "Experimental query strategies",
     "They have not proved better than the standard query strategies.",
 )
-REST = ("Run, compare, select", "Federated datasets, runs, studies and their settings.")
+SUMMARIES = {
+    "Datasets": "Load, describe and distribute examples.",
+    "Experiments": "Run and compare query strategies, and read the results.",
+    "Experiment configuration": "Settings of experiments, as objects.",
+    "Selection from arrays": "Select examples without a run.",
+    "Custom algorithms": "Base classes of your own algorithms, and what they declare.",
+}
+"""Summary of each section of public names (`fallow._names.PARTS`)."""
 
 KINDS = {
     "strategy": "Query strategies",
@@ -53,8 +60,12 @@ KINDS = {
 def write_reference(folder: Path) -> None:
     """Write ``index.rst`` and all reference pages; leave unchanged files alone."""
     folder.mkdir(exist_ok=True)
-    running = [name for parts in PARTS.values() for _, names in parts for name in names]
-    pages = {"running": _page(*REST, running)}
+    pages = {}
+    public = []
+    for title, parts in PARTS.items():
+        listed = [name for _, names in parts for name in names]
+        pages[title.lower().replace(" ", "-")] = _page(title, SUMMARIES[title], listed)
+        public += listed
     for module, listed in CLASSES.items():
         title, summary = TITLES[module]
         pages[module.rpartition(".")[2]] = _page(title, summary, listed)
@@ -74,11 +85,7 @@ def write_reference(folder: Path) -> None:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
     remove_others(folder, pages)
-    public = [
-        *running,
-        *experimental,
-        *(name for listed in CLASSES.values() for name in listed),
-    ]
+    public += [*experimental, *(name for listed in CLASSES.values() for name in listed)]
     remove_others(folder / "names", [f"fallow.{name}" for name in public])
 
 

@@ -70,8 +70,7 @@ study.plot()
 # ------------------------------
 #
 # Compare a linear model with the nonlinear one before you compare strategies.
-# ``encoder="identity"`` uses the columns themselves. A strategy takes settings of its own after
-# ``@``.
+# ``encoder="identity"`` uses the columns themselves. Settings of a single strategy follow ``@``.
 trainers = fl.compare(
     federation,
     ["random@encoder=identity", "random@encoder=fourier:features=128"],

@@ -60,8 +60,8 @@ def test_an_object_a_class_and_a_name_are_the_same_strategy() -> None:
         (("TypiClust", "k"), "'k' in settings is not of the form name=value"),
         (("TypiClust", "random_state=5"), "TypiClust has no setting 'random_state'"),
         (("BatchBALD",), "BatchBALD needs ensemble, which a site does not have"),
-        (("FourDs",), "FourDs refits the classifier or needs a kind of its own"),
-        ((torch.nn.Linear(2, 2),), "Linear is no query strategy of skactiveml.pool"),
+        (("FourDs",), "FourDs refits the classifier or needs a special one"),
+        ((torch.nn.Linear(2, 2),), "Linear is not a query strategy of skactiveml.pool"),
     ],
 )
 def test_strategies_and_settings_that_cannot_be_are_refused(

@@ -40,7 +40,7 @@ def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_half_of_a_surrogate_pair_is_no_text(text: bytes) -> None:
-    with pytest.raises(ValueError, match="it has a text that is no Unicode"):
+    with pytest.raises(ValueError, match="it has a text that is not valid Unicode"):
         parse_json(text)
 
 

@@ -237,9 +237,7 @@ def select(
     if isinstance(pool, Mapping):
         for name, value in data.items():
             if value is not None:
-                raise ValueError(
-                    f"for a federation, give {name} in each fl.Site, not beside them"
-                )
+                raise ValueError(f"for a federation, give {name} in each fl.Site instead")
         sites = {str(name): one for name, one in pool.items()}
     elif site == "":
         raise ValueError("a site needs a name; give site='a', or omit it")

@@ -76,7 +76,7 @@ def check_strategies(strategies: Iterable[str]) -> None:
         if is_custom or _fold(word) in known:
             continue
         if _fold(word) in _list_training():
-            continue  # `find` explains that it is no query strategy
+            continue  # `find` explains that it is not a query strategy
         close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
         hint = (
             f"; did you mean {close[0]!r}?" if close else "; 'fallow algorithms' lists them"

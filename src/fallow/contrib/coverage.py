@@ -55,13 +55,13 @@ from fallow.strategies.parts import (
     total_bundles,
 )
 
-SUB_ROUNDS = 8  # in which a budget is spent
-LEVELS = 64  # of coverage, in what sites tell of it
-BINS = 64  # of margins
-SURE = 0.95  # the share of rows whose margin is below that of one that is sure
-SHARED = 0.1  # what a landmark counts at a site that does not own it
-LITTLE = 1e-6  # of all masses: what u adds to a gain, for when all is covered
-LAZY = 64  # examples whose gain is recomputed at a time
+SUB_ROUNDS = 8  # parts of a label budget
+LEVELS = 64  # levels of coverage that sites report
+BINS = 64  # bins of margins
+SURE = 0.95  # quantile of the margins at which an example counts as certain
+SHARED = 0.1  # weight of a landmark at a site that does not own it
+LITTLE = 1e-6  # weight of u in a gain, as a share of all masses, if everything is covered
+LAZY = 64  # number of gains that are recomputed at a time
 
 
 @explain_constructor

@@ -183,7 +183,7 @@ def takes_numbers(hint: Any) -> bool:
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """Return the types of the fields of a class.  They take a millisecond, hence the cache."""
+    """Return the types of the fields of a class, cached because this takes a millisecond."""
     return get_type_hints(kind)
 
 

@@ -95,9 +95,9 @@ class Dataset:
     group_names: tuple[str, ...] = ()  # names by group id
     columns: tuple[str, ...] = ()  # names of the features of a table, else empty
     ids: tuple[str, ...] | None = None  # a user's own row or file names, (n,)
-    notes: tuple[str, ...] = ()  # what loading changed, in sentences
-    missing: Missing | None = None  # how empty cells, NaN in x and x_test, are filled in
-    reading: Reading | None = None  # what reading a person's own data came to
+    notes: tuple[str, ...] = ()  # changes made by loading, in sentences
+    missing: Missing | None = None  # imputation of empty cells, NaN in x and x_test
+    reading: Reading | None = None  # summary of the import of a user's own data
 
     def __post_init__(self) -> None:
         _check_shapes(self)

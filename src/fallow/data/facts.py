@@ -229,7 +229,7 @@ def notes_beside_facts(dataset: Dataset) -> list[str]:
 LEFT_OUT = "left out: "
 """Part of every note on excluded rows and columns, before their number or the reason."""
 MOST_LINES = 12
-"""Maximum number of sites with a line of their own."""
+"""Maximum number of sites with a separate line."""
 FEW_CLASSES = 6
 """Maximum number of classes that are counted in such a line."""
 

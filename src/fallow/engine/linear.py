@@ -87,11 +87,11 @@ class _Step(NamedTuple):
     """One step of the first k sites, in batches of b rows."""
 
     k: int
-    rows: Array  # (k b,) which rows, of those of the site's group
+    rows: Array  # (k b,) positions in the group of the site
     y: Array  # (k, 1, b)
-    slope: Array  # (k, 1, b): the loss rises by so much where an output rises by y's unit
-    rate: Array  # (k, 1, 1): what a move is multiplied by
-    floor: Array  # (k, 1, 1): what Adam adds below a move
+    slope: Array  # (k, 1, b): derivative of the loss with respect to an output
+    rate: Array  # (k, 1, 1): factor of a step
+    floor: Array  # (k, 1, 1): epsilon of Adam
 
 
 def _run(

@@ -42,13 +42,15 @@ Array = npt.NDArray[np.float64]
 
 FEWEST = 4
 """Minimum number of scores for a curve. Fewer do not determine its curvature."""
-DRAWS = 4000  # curves that stand for all
+DRAWS = 4000  # number of sampled curves
 EXPONENTS = np.geomspace(0.1, 2.5, 28)  # c
-FLOORS = np.concatenate([[0.0], np.linspace(0.02, 0.98, 33)])  # e0, of the least error
-NOISES = np.geomspace(0.003, 0.3, 15)  # standard deviations, of the largest error
-ABOVE = np.geomspace(0.8, 2.5, 8)  # the same, of the deviation that a score comes with
-FUTURE = 1.2  # times the noise of scores: how far a model lies off its curve
-SCATTER = 0.03  # of an error: how far a model lies off its curve, where scores do not tell
+FLOORS = np.concatenate(
+    [[0.0], np.linspace(0.02, 0.98, 33)]
+)  # e0, in units of the smallest error
+NOISES = np.geomspace(0.003, 0.3, 15)  # standard deviations, in units of the largest error
+ABOVE = np.geomspace(0.8, 2.5, 8)  # the same, in units of the deviation of a score
+FUTURE = 1.2  # deviation of a model from its curve, in units of the noise of scores
+SCATTER = 0.03  # the same as a share of the error, if scores do not determine it
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,7 @@ def choose_source(points: Mapping[Source, Sequence[CurvePoint]]) -> Source:
 def _score_of(records: Sequence[Record], source: Source) -> CurvePoint | None:
     """Return the score of a cycle from the records that count, or None.
 
-    A model without any label is no point of a learning curve.
+    A model without labels is not a point of a learning curve.
     """
     last = records[-1]
     bought = last.get("labeled")

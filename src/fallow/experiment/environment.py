@@ -62,13 +62,13 @@ class Environment(Protocol):
     @property
     def is_standardized(self) -> bool: ...  # sites agree on units of features first
     @property
-    def missing(self) -> Missing | None: ...  # rows have empty cells, which sites fill in
+    def missing(self) -> Missing | None: ...  # rows have empty cells, which sites impute
     @property
-    def scale(self) -> Scale | None: ...  # those units, once they are agreed on
+    def scale(self) -> Scale | None: ...  # those units, or None before they are computed
     @property
-    def encoded_by(self) -> State | None: ...  # what the encoder was fitted to, once it is
+    def encoded_by(self) -> State | None: ...  # state of the fitted encoder
     @property
-    def targets(self) -> State | None: ...  # units of numbers to predict: mean (), std ()
+    def targets(self) -> State | None: ...  # units of regression targets: mean (), std ()
     @property
     def example_spec(self) -> ExampleSpec: ...  # rows: their classes, columns and shape
     @property
@@ -76,7 +76,7 @@ class Environment(Protocol):
     @property
     def classes(self) -> Sequence[str]: ...
     @property
-    def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
+    def variance(self) -> float | None: ...  # of regression targets: the unit of errors
 
     # those of a round or query whose replies count
     def attending_sites(
@@ -94,7 +94,7 @@ class Environment(Protocol):
     @property
     def n_validation(self) -> int: ...  # labels held back for validation
 
-    # labels for what was picked; ends the step and the cycle at the sites
+    # acquire the labels of the selected examples; ends the step and the cycle at the sites
     def buy_labels(
         self,
         event_log: EventLog,
@@ -104,14 +104,14 @@ class Environment(Protocol):
         done: FinishedQuery,
         keep: tuple[str, ...],
     ) -> FinishedQuery: ...
-    # None where nobody knows the truth, which only a simulation does
+    # None at real sites, because the true labels are unknown
     def pseudo_labels(self) -> PseudoLabels | None: ...
 
-    # with what sites remembered when another strategy trained it; None: they have it
+    # with the memory of the sites if another strategy trained the phase; None: no change
     def first_phase(
         self, phases: Phases, train: Callable[[], TrainedPhase]
     ) -> tuple[TrainedPhase, Memory | None]: ...
-    def restore(self, memory: Memory | None) -> None: ...  # what `first_phase` gave
+    def restore(self, memory: Memory | None) -> None: ...  # result of `first_phase`
     def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def score_round(
         self, event_log: EventLog, shown: Disclosure, cycle: int, r: int, state: State
@@ -137,9 +137,9 @@ class Simulation(Environment, Protocol):
     @property
     def model(self) -> nn.Module: ...
     @property
-    def tests(self) -> Mapping[SiteId, Tensor] | None: ...  # test rows of each site's own
+    def tests(self) -> Mapping[SiteId, Tensor] | None: ...  # test rows of each site
     @property
-    def flipped(self) -> Sequence[SiteId]: ...  # sites whose labels are wrong
+    def flipped(self) -> Sequence[SiteId]: ...  # sites with wrong labels
     @property
     def fingerprint(self) -> str: ...  # a digest of data, partition and hidden labels
     @property

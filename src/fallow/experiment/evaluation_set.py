@@ -1,4 +1,4 @@
-"""Evaluation set: random examples beside the selected ones, to estimate the error of the model.
+"""Evaluation set: random examples in addition to the selected ones, to estimate the error.
 
 The estimate needs no test set and is not biased by the selection of difficult examples.  Totals use
 the estimator of Horvitz and Thompson (1952), with the model's own uncertainty as auxiliary variable
@@ -117,7 +117,7 @@ class EvaluationSet:
         return counts
 
     def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None:
-        """Let sites draw examples beside the selected ones, and store the predictions."""
+        """Let sites draw examples in addition to the selected ones, and store the predictions."""
         orders: dict[SiteId, Values] = {}
         expected: dict[SiteId, Values] = {}
         for site in budget:
@@ -145,7 +145,7 @@ class EvaluationSet:
         takes={"n": LabelCount(), "expected": NonNegative()},
     )
     def draw(self, view: View, n: int, expected: float) -> SelectedExamples:
-        """Draw examples uniformly beside the selected ones, ``expected`` on average."""
+        """Draw examples uniformly in addition to the selected ones, ``expected`` on average."""
         left = find_left(view)
         drawn = torch.randperm(len(left), generator=view.stream(STREAM))[:n]
         probability = min(expected / max(len(left), 1), 1.0)
@@ -161,7 +161,7 @@ class EvaluationSet:
         predicted, doubt = predict(view)
         left = find_left(view)
         chosen, drawn = find_picked(view)
-        among = torch.cat([left, drawn])  # what was drawn from
+        among = torch.cat([left, drawn])  # the examples of the draw
         picked = torch.cat([chosen, drawn])
         return {
             "rows": view.positions[picked],
@@ -191,7 +191,7 @@ class EvaluationSet:
         kept = view.memory.get(KEPT)
         if kept is None or int(kept["cycle"]) != view.cycle:
             return nothing_to_tell()  # the site was away during the draw
-        labels = view.labels_at(kept["rows"])  # (k,), NaN where nobody has answered
+        labels = view.labels_at(kept["rows"])  # (k,), NaN for unlabeled examples
         is_labeled = labels.isfinite()
         if int(is_labeled.sum()) < self.least:
             return nothing_to_tell()
@@ -347,15 +347,17 @@ class ErrorCounts:
         total = self.beyond
         squares = self.squares
         if is_share:
-            usual = self.left / self.unit / n  # what a row that was drawn stands for
-            total += PSEUDO * usual  # of an error of 1; those of 0 add nothing
+            usual = self.left / self.unit / n  # weight of a drawn row
+            total += (
+                PSEUDO * usual
+            )  # pseudo-observation with error 1; one with error 0 adds nothing
             squares += PSEUDO * usual**2
             n += 2 * PSEUDO
         if n < 2:
             return None
         spread = max(squares - total**2 / n, 0.0) / (n - 1)
         quantile = float(t.ppf((1 + LEVEL) / 2, n - 1))
-        # of a mean of n rows that stands for ``drawn`` of them
+        # standard deviation of the mean of n rows, scaled to ``drawn`` rows
         deviation = self.unit * self.drawn * math.sqrt(spread / n) / self.rows
         return quantile * deviation
 

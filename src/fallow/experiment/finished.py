@@ -32,15 +32,15 @@ class StepCosts(TypedDict):
 class FinishedQuery(StepCosts):
     """Result of a query: selected examples and acquired labels."""
 
-    memo: Memo  # what the method remembers across cycles
+    memo: Memo  # state of the strategy across cycles
     # of the initial labels: units of features, "mean" and "std"
     scale: NotRequired[State | None]
-    encoder: NotRequired[State]  # of the initial labels: what rows are encoded by
+    encoder: NotRequired[State]  # state of the encoder, after the initial labels
     targets: NotRequired[
         State | None
-    ]  # with a choice by initial labels: units of numbers to predict, "mean" () and "std" ()
+    ]  # with a choice by initial labels: units of regression targets, "mean" () and "std" ()
     pseudo_labels: NotRequired[PseudoLabels | None]
-    ended: NotRequired[str]  # at real sites: why nobody was waited for any more
+    ended: NotRequired[str]  # at real sites: reason for the end of labeling
     annotators: NotRequired[dict[SiteId, Values]]  # labeling progress of each site
 
 
@@ -54,7 +54,7 @@ class FinishedStop(TypedDict):
     """Decision to stop after a cycle, with its reason."""
 
     is_over: bool
-    chance: float | None  # that more labels bring too little; None: too few scores
+    chance: float | None  # probability of too small a gain; None: too few scores
     reason: str
 
 
@@ -63,7 +63,7 @@ class PhaseResults(StepCosts):
 
     rows: list[Evaluation]
     labels: dict[SiteId, list[int]]  # those that train, by class or in one number
-    targets: State | None  # units of numbers to predict: "mean" () and "std" ()
+    targets: State | None  # units of regression targets: "mean" () and "std" ()
     validation: int  # labels held back for validation, at all sites
 
 
@@ -107,13 +107,13 @@ class FittedEncoder(TypedDict):
 class TrainedModel(TypedDict):
     """Content of a model file: weights and preprocessing."""
 
-    state: State | None  # None: sites have models of their own
+    state: State | None  # None: sites have personalized models
     example_spec: ExampleSpec
     scale: State | None  # of features
-    targets: State | None  # units of numbers to predict: "mean" () and "std" ()
+    targets: State | None  # units of regression targets: "mean" () and "std" ()
     encoder: NotRequired[FittedEncoder]
-    sites: NotRequired[dict[SiteId, State]]  # those that have a model of their own
-    sets: NotRequired[PredictionSets]  # with a coverage
+    sites: NotRequired[dict[SiteId, State]]  # personalized models
+    sets: NotRequired[PredictionSets]  # with the setting coverage
 
 
 class FinishedModel(TypedDict):

@@ -44,7 +44,7 @@ def is_one_pass(config: ExperimentConfig) -> bool:
 def each_budget(
     config: ExperimentConfig, folder: Path, run: Callable[[Path, int], None]
 ) -> None:
-    """Call ``run(folder, cycle)`` for the budget of each cycle, in a folder of its own.
+    """Call ``run(folder, cycle)`` for the budget of each cycle, in a separate folder.
 
     Records and the last model are written to ``folder``.  Finished budgets are skipped.
     """

@@ -234,7 +234,7 @@ class Evaluation(Scores, Collaboration, Chosen, total=False):
     ]
     training_loss: Annotated[
         Number | None,
-        Field(description="loss on labeled examples; 1 for a model that knows nothing"),
+        Field(description="loss on labeled examples; 1 for a model without information"),
     ]
     majority: Annotated[
         Number | None,

@@ -443,7 +443,7 @@ class ExperimentRun:
         shown = Disclosure()
         ask = self._ask(step, "evaluation_set", cycle, shown)
         budget = self.simulation.budget_for(self.config.budget_of(cycle))
-        # what a row stands for on average: weights of rows are about 1 in units of this
+        # average number of examples per drawn row, so that weights are about 1
         unit = sum(self.simulation.sizes.values()) / (
             self.config.evaluation_fraction * sum(budget.values())
         )

@@ -115,13 +115,15 @@ class SimulatedEnvironment:
     methods: Methods
     executor: str
     fresh: Callable[[torch.Generator], State]
-    features: CommonFeatures | None = None  # what an encoder makes of all rows
-    encoded_by: State | None = None  # what it was fitted to, once it is
-    encoded_tests: Tensor | None = None  # features of test rows, (m, d), once it is
-    scale: Scale | None = None  # of features, once the sites have agreed on it
-    targets: State | None = None  # of numbers to predict: mean () and std ()
-    tests: Mapping[SiteId, Tensor] | None = None  # of each site, where it has its own
-    flipped: tuple[SiteId, ...] = ()  # sites whose labels are wrong
+    features: CommonFeatures | None = None  # features of all rows
+    encoded_by: State | None = None  # state of the fitted encoder
+    encoded_tests: Tensor | None = None  # features of test rows, (m, d)
+    scale: Scale | None = None  # scale of features, or None before it is computed
+    targets: State | None = None  # units of regression targets: mean () and std ()
+    tests: Mapping[SiteId, Tensor] | None = (
+        None  # test rows by site, if sites have their own
+    )
+    flipped: tuple[SiteId, ...] = ()  # sites with wrong labels
 
     @property
     def sizes(self) -> dict[SiteId, int]:

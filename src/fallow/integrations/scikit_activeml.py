@@ -168,7 +168,7 @@ def _read_strategy(value: Any) -> tuple[str, str]:
     name = type(value).__name__
     if getattr(_pool(), name, None) is not type(value):
         raise ValueError(
-            f"{name} is no query strategy of skactiveml.pool; give an object, a class or a name "
+            f"{name} is not a query strategy of skactiveml.pool; give an object, a class or a name "
             "from there"
         )
     parameters = inspect.signature(type(value)).parameters
@@ -262,7 +262,7 @@ def _find_classifier_argument(cls: type[Any]) -> str | None:
     """
     if cls.__name__ in OWN_CLASSIFIER:
         raise ValueError(
-            f"{cls.__name__} refits the classifier or needs a kind of its own, and the model of a "
+            f"{cls.__name__} refits the classifier or needs a special one, and the model of a "
             "site is trained by the study; use another query strategy"
         )
     parameters = list(inspect.signature(cls.query).parameters.values())[3:]

@@ -74,7 +74,7 @@ def open_signed(public: bytes, signed: bytes, whose: str) -> bytes:
         key.verify(signed[:SIGNATURE], content)
     except Exception as error:  # from `cryptography`, which may not be installed
         raise Refusal(
-            f"a message in the name of {whose} was not signed with its key: it was "
-            "changed in transit or sent by somebody else"
+            f"a message in the name of {whose} was not signed with its key: it was changed in "
+            f"transit or sent by another party"
         ) from error
     return content

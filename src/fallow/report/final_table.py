@@ -144,7 +144,7 @@ class FinalTable:
     untested: str
     published_in: str | None = None
     is_scaled: bool = False  # errors are divided by the variance of the training targets
-    heading: str = "Strategy"  # what its rows are
+    heading: str = "Strategy"  # heading of its rows
     trainings_differ: bool = False
     stopped: tuple[str, ...] = ()
     trained: str = ""  # trainer, model or encoder, and head

@@ -69,7 +69,7 @@ else:
             },
         )
     )
-"""Row of the final table: every number in a column of its own; None is missing."""
+"""Row of the final table: every number in a separate column; None is missing."""
 
 
 def table_rows(table: FinalTable) -> list[TableRow]:

@@ -69,7 +69,7 @@ def fields_of(part: str, name: str) -> dict[str, object]:
 def defaults_of(cls: type[Any]) -> dict[str, object]:
     """Return the default of each field, ``...`` for required fields.
 
-    The training configuration of a training algorithm is omitted, since it is a setting of its own.
+    The training configuration of a training algorithm is omitted, because it is a separate setting.
     """
     result: dict[str, object] = {}
     if is_dataclass(cls):

@@ -674,7 +674,7 @@ def _start_settings(
     """Return the settings of the base configuration that still apply.
 
     Other data invalidate its name and title, and its published results unless they are set too.
-    Another training algorithm has settings of its own.
+    Another training algorithm has other settings.
     """
     start: Settings = {}
     if base is not None:

@@ -98,4 +98,4 @@ PARTS: dict[str, str] = {
     "local_training_config": "Training of the local models of a query strategy.",
     "privacy": "Noise on counts (epsilon) and secure aggregation (secure_sum).",
 }
-"""Descriptions of settings that have settings of their own."""
+"""Descriptions of settings with nested settings."""

@@ -69,8 +69,8 @@ class Spec:
         ----------
         value : object
             Instance of a frozen dataclass, a class, a ``functools.partial`` of a class, a string as in
-            `parse`, or a `Spec`.  The ``training_config`` of a training algorithm is omitted, since it
-            is a setting of its own.
+            `parse`, or a `Spec`.  The ``training_config`` of a training algorithm is omitted,
+            because it is a separate setting.
 
         Raises
         ------

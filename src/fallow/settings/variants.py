@@ -101,7 +101,7 @@ def variant(config: ExperimentConfig, strategy: str) -> ExperimentConfig:
                 f"--set {key}={changed[key]}"
             )
     own = config
-    if changed:  # mostly there are none, and a run asks nine times
+    if changed:  # usually there are no changes, and a run calls this nine times
         own = with_settings(config, changed)
     if name.startswith(BOUND):
         return _turn_into_bound(own, name)

@@ -122,7 +122,7 @@ def parse_json(content: bytes) -> object:
         try:
             json.dumps(result, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise ValueError("it has a text that is no Unicode") from error
+            raise ValueError("it has a text that is not valid Unicode") from error
     return result
 
 

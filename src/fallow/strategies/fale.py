@@ -125,7 +125,7 @@ class FALE:
 
     *Earlier labels* are not in the pool.  Their examples are neither scored nor drawn, and keep
     their weights; initial labels have weight 1 and represent themselves.  In the paper, the
-    selection starts anew for each label budget, which corresponds to one query per run.
+    selection starts from scratch for each label budget, which corresponds to one query per run.
 
     *Columns* are scaled, and centered if there is an intercept, by aggregates that are not rotated;
     neither changes a score.  Constant columns are dropped.

@@ -54,8 +54,8 @@ from fallow.strategies.parts import (
     total_bundles,
 )
 
-TURNS = 3  # in which sites are told which rows are good enough
-LITTLE = 1e-6  # what a row weighs that the model is sure about
+TURNS = 3  # exchanges in which sites receive the minimum score of rows
+LITTLE = 1e-6  # weight of a row of which the model is certain
 
 
 @explain_constructor

@@ -41,7 +41,7 @@ def cite_strategies(
     config : ExperimentConfig
         Experiment configuration.
     strategies : iterable of str
-        Query strategies, which may have settings of their own.
+        Query strategies, optionally with settings.
     shape : tuple of int, optional
         Shape of an example, which determines the encoder ``auto``.
     policy : NamePolicy, optional

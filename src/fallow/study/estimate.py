@@ -36,11 +36,11 @@ from fallow.storage.validation import STRICT, Count
 from fallow.study.study import limit_threads
 from fallow.study.study_run import Setup, StudyRun
 
-ENOUGH = 600  # rows that tell how fast a round is
+ENOUGH = 600  # rows to measure the time of a round
 WARM = 60  # rows of the first pass of a process, which is slow
-WARM_EACH = 6  # of them at each site
-SPENT = 1.0  # seconds, about, for the two rounds that are timed, where ENOUGH rows would take longer
-TRIES = 7  # that tell how fast a model is tried
+WARM_EACH = 6  # of these rows at each site
+SPENT = 1.0  # approximate seconds for the two timed rounds, if ENOUGH rows take longer
+TRIES = 7  # repetitions to measure the time of an evaluation
 
 
 @with_config(STRICT)
@@ -346,7 +346,7 @@ def _measure_pace(config: ExperimentConfig, seed: int, dataset: Dataset) -> Pace
         per_row=per_row / _gradients_per_batch(short),
         scoring=more.pace.per_look * n_tests,
         per_look=more.pace.per_look,
-        simulation=warm.pace.simulation,  # whose few labels are enough to count bytes
+        simulation=warm.pace.simulation,  # a few labels are enough to count bytes
     )
 
 

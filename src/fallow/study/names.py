@@ -35,7 +35,7 @@ def heading(study: StudyManifest) -> str:
 
 
 def trainings_differ(study: StudyManifest) -> bool:
-    """Return whether strategies of a study have training settings of their own."""
+    """Return whether strategies of a study override training settings."""
     return len({strategy.trainer for strategy in _parse_strategies(study)}) > 1
 
 

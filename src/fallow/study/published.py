@@ -28,7 +28,7 @@ class Source:
     title: str
     protocol: str
     unit: str
-    seeds: int | None  # repetitions behind a number
+    seeds: int | None  # number of repetitions
     origin: str  # "paper" or "reading notes"
 
 

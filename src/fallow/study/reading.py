@@ -127,7 +127,7 @@ def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
     """
     known = 0
     for cell in cells:
-        if is_bound(cell.strategy):  # which may have a partition of its own
+        if is_bound(cell.strategy):  # which may have another partition
             continue
         counts: list[tuple[str, int]] = []  # of each file that determines the number
         if cell.partition is not None:

@@ -61,7 +61,7 @@ class CoordinatorEnd:
     Parameters
     ----------
     folder
-        Folder of the coordinator; a transport writes into a folder of its own in it.
+        Folder of the coordinator; a transport writes into a subfolder.
     study
         Digest of the agreement.
     sites
@@ -95,7 +95,7 @@ class SiteEnd:
     Parameters
     ----------
     folder
-        Folder of the site; a transport writes into a folder of its own in it.
+        Folder of the site; a transport writes into a subfolder.
     name
         Name of the site.
     study

@@ -53,12 +53,12 @@ def hash_texts(
     return out
 
 
-MOST_LEVELS = 50  # texts of one column; more than this are names or sentences
-FEW_VALUES = 12  # a column of so few values may be categories some of which are numbers
-ENOUGH = 20  # rows from which on "nearly every row" says something
+MOST_LEVELS = 50  # maximum number of texts of a category; columns with more contain names or sentences
+FEW_VALUES = 12  # maximum number of values of categories that include numbers
+ENOUGH = 20  # minimum number of rows for a rule about nearly every row
 DIFFERENT_TEXTS = "different texts in"  # of a column that could be a text column
-MANY = 100  # rows from which on numbers that count them are no measurement
-NEARLY = 0.9  # of the rows with a cell
+MANY = 100  # minimum number of rows for the detection of counters
+NEARLY = 0.9  # share of the non-empty rows
 IDS = re.compile(
     r"(.*[\W_])?(id|ids|nr|no|number|key|uuid|guid|index|mrn|rowid)|unnamed: 0", re.I
 )

@@ -221,7 +221,7 @@ def read_images(
         if pixels.shape[1:] != loaded[0].shape[1:]:
             raise ValueError(
                 f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
-                f"{_format_size(loaded[0].shape)}; bring all images to one size"
+                f"{_format_size(loaded[0].shape)}; resize all images to one size"
             )
     return _stack(loaded, channels)
 

@@ -42,7 +42,7 @@ EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 """Errors for a damaged or protected archive."""
 CHUNK = 20_000  # texts that are processed at once
-CELL_BYTES = 8  # of a number in memory, and at least of a reference to a text
+CELL_BYTES = 8  # bytes of a number, and at least of a reference to a text
 SNIFFED = 500  # first rows, which determine the numeric columns
 
 Numbers = npt.NDArray[np.float32]

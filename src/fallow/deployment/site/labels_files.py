@@ -127,7 +127,7 @@ def read_with(tool: LabelingTool, path: Path) -> list[tuple[str, dict[str, str]]
 
 
 def _read_bytes(path: Path) -> bytes:
-    """Return the content of a file, which a labeling tool or somebody else may have written."""
+    """Return the content of a file from a labeling tool or another untrusted source."""
     with explain_errors(f"{path} cannot be read (", after="); check the path", of=OSError):
         return read_named(path, MOST_BYTES)
 

@@ -153,7 +153,7 @@ class SiteLimits:
         self._check_names(senders, f"instruction {key} delivers a message of")
 
     def _check_names(self, names: Iterable[str], what: str) -> None:
-        """Raise Refusal for the first name in alphabetical order that is no site of the study."""
+        """Raise Refusal for the first name in alphabetical order that is not a site of the study."""
         unknown = min(set(names) - set(self.agreement.sites), default=None)
         if unknown is not None:
             raise Refusal(f"{what} {unknown!r:.80}, which is not a site of this study")
@@ -288,7 +288,7 @@ class SiteLimits:
         return method.contract.fit.allows(method, step.function, training_config)
 
     def _is_stored(self, owner: str, step: Step, position: InstructionPosition) -> bool:
-        """Return whether an instruction may bring a model that is not trained."""
+        """Return whether an instruction may send a model that is not trained."""
         if step.function == "global" and position.key.step == "query":
             return True
         method = self._method(owner)

@@ -170,7 +170,7 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
         seeds = sorted(scores.keys() & reference.keys())
         gaps = [study.scale * (scores[seed] - reference[seed]) for seed in seeds]
         color = look[row.strategy].color
-        if look[row.strategy].is_faint:  # the reference has a row of its own here
+        if look[row.strategy].is_faint:  # the reference has a separate row here
             color = INK
         heights = [at - APART] * len(gaps)
         axes.plot(

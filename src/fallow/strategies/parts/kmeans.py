@@ -62,8 +62,10 @@ LARGE = (
     2_500_000  # rows times clusters; from here on it starts from a sample, and stops early
 )
 SAMPLE = 10  # rows of the sample for each cluster
-MOST_STEPS = 8  # of Lloyd's algorithm, for so many
-STILL = 1e-4  # of the variance of a column: where centers move less in all, steps end
+MOST_STEPS = 8  # steps of Lloyd's algorithm for that number
+STILL = (
+    1e-4  # share of the variance of a column; the steps end if centers move less in total
+)
 
 
 def cluster_rows(x: Tensor, k: int, generator: torch.Generator) -> Tensor:

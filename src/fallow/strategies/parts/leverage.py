@@ -156,7 +156,7 @@ def project_rows(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
     basis: (d, k), or (d + 1, k) with a column of ones at the end.
     """
     d = len(mean)
-    constant = basis[d:].sum(0)  # (k,): what the column of ones adds, 0 where there is none
+    constant = basis[d:].sum(0)  # (k,): contribution of the column of ones, 0 without one
     for rows in blocks(x):
         yield (rows.flatten(1).double() - mean) @ basis[:d] + constant
 
