@@ -1,7 +1,7 @@
 # Every target sets up what it needs in .venv, with the versions of constraints.txt: `make demo` Fallow
 # alone, the others the extra `dev` as well.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test test-more test-all adapters soak mutants coverage check lint format bench house sbom audit release docs clean
+.PHONY: help setup setup-locked lock demo test test-more test-all adapters soak mutants coverage check lint format bench results house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -15,13 +15,14 @@ PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP
 PYPROJECTS := pyproject.toml packages/fallow/pyproject.toml
 BESIDE := $(sort $(wildcard integrations/*)) studies/fallow-papers
 PIP_LOCKED := --disable-pip-version-check --no-input $(PIP_FLAGS) --no-deps
+EGG_INFO := src/*.egg-info packages/*/*.egg-info integrations/*/src/*.egg-info studies/*/src/*.egg-info
 TOOLS := .venv-tools
 COVERED ?= core
 TOOLS_STAMP := $(TOOLS)/.installed
 ADAPTERS := .venv-adapters
 ADAPTERS_STAMP := $(ADAPTERS)/.installed
 
-test test-more test-all adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
+test test-more test-all adapters soak mutants coverage check bench results: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,8 +103,13 @@ bench: $(DEV_STAMP)  ## speed beside the reference in 15 minutes; writes bench/r
 	$(PY) -m bench --minutes 12
 	$(PY) -m bench.query_seconds
 
+results: $(DEV_STAMP)  ## the published results that take an hour, run again; RESULTS='--list' shows all
+	$(PY) scripts/results.py $(RESULTS)
+
+# An older folder *.egg-info beside the source would be listed as a second installation.
 sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licenses, in build/
 	mkdir -p build
+	rm -rf $(EGG_INFO)
 	version=$$($(PY) -c "from importlib.metadata import version; print(version('fallow-core'))") && \
 	sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > build/sbom.toml  # cyclonedx reads no dynamic version
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject build/sbom.toml --output-reproducible \
@@ -126,7 +132,7 @@ house: $(DEV_STAMP)  ## draw the packages, docs/packages.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info packages/*/*.egg-info integrations/*/src/*.egg-info studies/*/src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist $(EGG_INFO) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples integrations studies -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What to install, as pip names it.  A stamp is written last, so an interrupted installation goes on

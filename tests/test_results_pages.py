@@ -112,3 +112,39 @@ def test_the_page_of_labels_to_a_target_is_of_its_scores(
     scores = pd.read_parquet(few_labels.SCORES, engine="pyarrow")
     assert few_labels.fill_page(page, few_labels.write_tables(scores)) == page
     assert set(scores["trainer"]) == {few_labels.CLOSED, "FedAvg, same features"}
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return import_module("results")
+
+
+def test_every_section_with_commands_has_its_minutes_or_a_reason(
+    results: ModuleType,
+) -> None:
+    sections = {}
+    for page in results.list_pages():
+        titles = {section.title for section in results.read_sections(page)}
+        if titles:
+            sections[page] = titles
+    assert {page: set(costs) for page, costs in results.read_costs().items()} == sections
+
+
+def test_tables_below_the_next_headings_belong_to_the_commands_before_them(
+    results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (
+        "# A\n\n```bash\nfallow x\n```\n\n## B\n\n| a | 1.5 |\n\n## C\n\n```bash\ny\n```\n"
+    )
+    (tmp_path / "page.md").write_text(page)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    first, second = results.read_sections("page.md")
+    assert (first.name, first.commands, first.rows) == (
+        "page-a",
+        ["fallow x"],
+        [["a", "1.5"]],
+    )
+    assert (second.name, second.rows) == ("page-c", [])
+    total, missing = results.find_missing(first.rows, "| a | 1.4 |")
+    assert (total, missing) == (1, ["a: 1.5"])
