@@ -20,7 +20,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import Random
 from fallow.training import FedAvg
-from fallow.training.personal.parts.client_side import reward
+from fallow.training.personal.dpfl import reward
 from fallow.training.personal.parts.greedy import Member, ggc
 
 CLASSES = 10

@@ -21,8 +21,7 @@ from statistics import fmean
 
 import pandas as pd
 
-from fallow.configs.advice import RULES, SCORES, SIMULATIONS, read_table
-from fallow.configs.few_labels import SOLVED, TUNED
+from fallow.configs.few_labels import RULES, SCORES, SIMULATIONS, SOLVED, TUNED, read_table
 from fallow.study.advice import (
     AHEAD,
     COLUMNS,

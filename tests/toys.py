@@ -27,10 +27,10 @@ from fallow.report.blocks import Blocks, Paragraph
 from fallow.report.section import Section, SectionPosition, Sections
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from fallow.settings.variants import ParsedStrategy
 from fallow.strategies.base import Budget, Memo, label_counts
 from fallow.study.known import Labels
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import ParsedStrategy
 from fallow.training.base import average, contribution
 
 

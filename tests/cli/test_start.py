@@ -140,7 +140,7 @@ from fallow.deployment.schema import schema_of
 from fallow.deployment.site.rows import read_rows
 from fallow.report.own_data import summarize_data
 from fallow.report.blocks import Table
-import fallow.configs.papers, fallow.report.drift, fallow.report.forecast
+import fallow.configs.papers, fallow.report.live, fallow.report.forecast
 from fallow.study.predict import _write_parquet
 lines = [["a", "yes", "0.5"], ["b", "", ""]]
 file = _write_parquet(["id", "prediction", "probability"], lines, True)

@@ -18,7 +18,6 @@ from tests.contracts.test_adversaries import METHODS, SIZES
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fallow"
 PACKAGES = ("transport", "deployment")
 CHECKS = (
-    "transport/reply_consistency.py",
     "transport/checks.py",
     "transport/gathering.py",
     "transport/peer_messages.py",

@@ -222,4 +222,4 @@ def test_every_image_is_opened_by_the_function_that_names_the_formats() -> None:
         for path in source.rglob("*.py")
         if re.search(r"\bimages?\.open\(|\bImage\.open\(", path.read_text("utf-8"))
     }
-    assert openers == {"data/loaders/raster.py"}
+    assert openers == {"data/loaders/pixels.py"}

@@ -20,8 +20,13 @@ from fallow.privacy.secure_sum import CHECK
 from fallow.strategies import AHFAL, FALE
 from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
-from fallow.transport.checks import LARGEST, SPARE, ResponseCheck, check_instruction
-from fallow.transport.reply_consistency import find_inconsistent
+from fallow.transport.checks import (
+    LARGEST,
+    SPARE,
+    ResponseCheck,
+    check_instruction,
+    find_inconsistent,
+)
 from tests.keys import key_of
 from tests.simulations import simulation, tables
 

@@ -22,10 +22,15 @@ from fallow.deployment.site.agreement_text import list_disclosures
 from fallow.deployment.site.settings import settings_text
 from fallow.engine.column_counts import BINS, DescribedColumn
 from fallow.experiment.describing import DISCLOSED, MOST_COLUMNS, Describe
-from fallow.experiment.description import FILE, SiteCounts, describe_counts
+from fallow.experiment.description import (
+    FILE,
+    SiteCounts,
+    describe_counts,
+    read_description,
+)
 from fallow.privacy.settings import Privacy
 from fallow.report.description import format_description
-from fallow.report.drift import read_description, summarize
+from fallow.report.live import summarize_drift
 from fallow.report.page import write_report
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
@@ -78,7 +83,9 @@ def test_sums_behind_masks_are_those_of_plain_counts(
         assert one["edges"] == other["edges"]
         assert other["sites"] == []
     assert "only sums of all sites" in facts["notes"][0]
-    assert "without drift between sites" in summarize(simulation.coordinator_folder)[0]
+    assert (
+        "without drift between sites" in summarize_drift(simulation.coordinator_folder)[0]
+    )
     assert facts["notes"][0] in format_description(facts)  # type: ignore[arg-type]
 
 
@@ -93,7 +100,7 @@ def test_the_study_goes_on_in_the_same_run_and_names_what_left(
         "first",
     ]
     page = write_report([simulation.coordinator_folder]).read_text()
-    (line,) = summarize(simulation.coordinator_folder)
+    (line,) = summarize_drift(simulation.coordinator_folder)
     assert line.startswith("The data of the sites were described on ")
     assert line in page
     assert "Data of the sites" in page
@@ -194,7 +201,7 @@ def test_images_of_real_sites_are_described_by_channel(tmp_path: Path) -> None:
 def test_a_file_that_is_no_description_is_not_read(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"columns": []}')
     assert read_description(tmp_path) is None
-    assert summarize(tmp_path) == []
+    assert summarize_drift(tmp_path) == []
 
 
 def test_the_summary_names_the_strongest_drift_beyond_chance(tmp_path: Path) -> None:
@@ -205,7 +212,7 @@ def test_the_summary_names_the_strongest_drift_beyond_chance(tmp_path: Path) -> 
     columns = [DescribedColumn("sex", ("f", "m"))]
     facts = describe_counts(columns, np.zeros((0, 65)), counts, of_sites=True)
     write_json(tmp_path / FILE, dict(facts))
-    (line,) = summarize(tmp_path)
+    (line,) = summarize_drift(tmp_path)
     assert "Strongest drift: sex at a 0.3" in line
 
 

@@ -15,7 +15,7 @@ from fallow.core.methods import Encoder
 from fallow.core.types import State
 from fallow.encoders import Convolution, Fourier, Identity
 from fallow.encoders.base import encode_rows, encoder_digest, round_digits, round_to_grid
-from fallow.encoders.build import build_encoder
+from fallow.experiment.encoding import build_encoder
 from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites, open_door
 
 ENCODERS: dict[str, Encoder] = {

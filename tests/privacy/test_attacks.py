@@ -13,8 +13,8 @@ from scipy import stats
 from fallow.core.messages import Kind, Masked, Request, Step
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
-from fallow.privacy.fixed_point import decode
 from fallow.privacy.masks import mask, new_secret, public_half
+from fallow.privacy.secure_sum import decode
 from fallow.privacy.settings import Privacy
 from fallow.sites.replies import reply_to_step
 from fallow.storage.packing import pack

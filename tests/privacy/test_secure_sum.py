@@ -12,9 +12,16 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.messages import Delivered, Masked
 from fallow.experiment.event_log import EventLog
-from fallow.privacy.fixed_point import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
-from fallow.privacy.secure_sum import SecureSum, mask_reply
+from fallow.privacy.secure_sum import (
+    SecureSum,
+    bits,
+    decode,
+    encode,
+    encode_any,
+    limit,
+    mask_reply,
+)
 from fallow.privacy.settings import Privacy
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.replies import reply_to_step

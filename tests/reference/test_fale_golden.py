@@ -21,7 +21,7 @@ from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
-from fallow.strategies.parts.clocks import start_clocks
+from fallow.strategies.fale import start_clocks
 from tests.experiment.test_personal_environment import error_of
 from tests.strategies.regression import draws, svd_leverage, with_ones
 from tests.training.test_scaling import rows_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.strategies.fale import FALE
+from fallow.strategies.fale import FALE, start_clocks
 from fallow.strategies.parts import leverage
-from fallow.strategies.parts.clocks import start_clocks
 from tests.strategies.regression import (
     ANYWHERE,
     AT_SITES,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.privacy.fixed_point import bits
+from fallow.privacy.secure_sum import bits
 from fallow.strategies.fale import FALE
 from fallow.strategies.parts import leverage
 from tests.privacy.federation import SECURE, asking

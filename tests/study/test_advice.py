@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fallow.configs.advice import RULES, SCORES, read_table
-from fallow.configs.few_labels import OURS, SOLVED, TUNED
+from fallow.configs.few_labels import OURS, RULES, SCORES, SOLVED, TUNED, read_table
 from fallow.study.advice import (
     COLUMNS,
     AdviceTable,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fallow.configs.papers import load_paper_results, load_papers
+from fallow.settings.variants import ParsedStrategy
 from fallow.study import names as words
-from fallow.study.strategy import ParsedStrategy
 
 
 def label(*args: Any, **options: Any) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from fallow.api.argument_order import check_instruction
 from fallow.api.federation import Federation
 from fallow.api.fingerprints import open_study_folder
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
@@ -24,8 +23,8 @@ from fallow.api.label_issues import rank_labels
 from fallow.api.objects import read_seed, read_whole
 from fallow.api.progress import ProgressLine
 from fallow.api.saved_model import LoadedModel, save_run
-from fallow.api.settings import RunRequest, read_request
-from fallow.configs.own_data_strategies import suit_strategies
+from fallow.api.settings import RunRequest, check_instruction, read_request
+from fallow.configs.defaults import suit_strategies
 from fallow.configs.papers import load_paper_results, load_papers
 from fallow.core.events import EventHandler, name_run
 from fallow.core.methods import CustomPrediction

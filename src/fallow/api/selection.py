@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from fallow import strategies, training
-from fallow.api.argument_order import check_instruction
 from fallow.api.arrays import JoinedRows, OutputKind, as_array, as_outputs, as_rows
 from fallow.api.keywords import StrategyLike, TrainingLike
 from fallow.api.objects import ParsedObjects, plain, read_whole
+from fallow.api.settings import check_instruction
 from fallow.core.ask import Ask
 from fallow.core.build import build
 from fallow.core.disclosure import Disclosure

@@ -1,20 +1,27 @@
-"""Conversion of the arguments of `fallow.run` and `fallow.compare` to a configuration."""
+"""Arguments of `fallow.run` and `fallow.compare`: their order, and conversion to a configuration."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from fallow import strategies
 from fallow.api.federation import Federation
 from fallow.api.objects import ParsedObjects
-from fallow.configs.default_training import default_training
+from fallow.configs.defaults import default_training
 from fallow.configs.find import find_config
-from fallow.core.names import lend
+from fallow.core.build import find
+from fallow.core.names import BUILT_IN, lend
 from fallow.data import Dataset
 from fallow.settings.config import ExperimentConfig, config_from
+from fallow.settings.spec import Spec
 
 OF_A_TABLE = (
     "the column of labels of a table is unknown; read it with fl.from_frame(table, "
@@ -119,3 +126,51 @@ def _read_federation(
 def _is_table(value: object) -> bool:
     """Return whether an object is a pandas or Polars table, without importing either."""
     return type(value).__name__ == "DataFrame"
+
+
+def check_instruction(first: object, second: object, call: str, data: str) -> None:
+    """Raise ValueError if the data and the query strategy are swapped.
+
+    Parameters
+    ----------
+    first, second : object
+        First two arguments of the call.
+    call : str
+        Correct form of the call, for the error message.
+    data : str
+        Name of the data argument, for the error message.
+    """
+    is_swapped = _is_strategy(first) and not _names_strategy(second)
+    if is_swapped:
+        raise ValueError(f"the first argument is a strategy; write {call}")
+    if _is_data(second):
+        raise ValueError(f"the second argument is a {data}; write {call}")
+
+
+def _is_strategy(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return bool(value) and all(_is_strategy(part) for part in value)
+    if isinstance(value, str):
+        return _names_strategy(value)
+    is_function = inspect.isfunction(value)
+    return is_function or (hasattr(value, "contract") and hasattr(value, "query"))
+
+
+def _names_strategy(value: object) -> bool:
+    """Return whether a string, or each string of a list, names a built-in query strategy."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(_names_strategy(part) for part in value)
+    if not isinstance(value, str):
+        return False
+    try:
+        find(strategies, Spec.parse(value.partition("@")[0]).name, BUILT_IN)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "name" not in value  # a strategy may be {"name": "ahfal", "tau": 15}
+    is_table = type(value).__name__ == "DataFrame"
+    return is_table or isinstance(value, Federation | Dataset | np.ndarray | torch.Tensor)

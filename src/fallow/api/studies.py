@@ -10,15 +10,13 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Literal, Unpack, final
 
-from fallow.api.argument_order import check_instruction
 from fallow.api.federation import Federation
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed, read_whole
 from fallow.api.runs import Run, carry_out, escape_text, make_folder, read_run
-from fallow.api.settings import read_request
-from fallow.configs.advice import RULES, read_table
-from fallow.configs.default_training import USUAL_SEEDS
-from fallow.configs.own_data_strategies import suit_strategies
+from fallow.api.settings import check_instruction, read_request
+from fallow.configs.defaults import USUAL_SEEDS, suit_strategies
+from fallow.configs.few_labels import RULES, read_table
 from fallow.configs.papers import load_paper_results, load_papers
 from fallow.core.events import EventHandler
 from fallow.core.names import OWN, lend

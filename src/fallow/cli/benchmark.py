@@ -320,7 +320,7 @@ def advise(
     """
     check_full_install("fallow advise")
     from fallow.cli.results import keep_private
-    from fallow.configs.advice import RULES, read_table
+    from fallow.configs.few_labels import RULES, read_table
     from fallow.study.advice import advise as advise_simulation
     from fallow.study.advice import read_facts
     from fallow.study.reading import read_study

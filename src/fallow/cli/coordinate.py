@@ -317,9 +317,8 @@ def describe(
     check_full_install("the report of a coordinator")
     from fallow.deployment.coordinator.describing import explain_no_description
     from fallow.deployment.coordinator.folder import CoordinatorFolder
-    from fallow.experiment.description import FILE
+    from fallow.experiment.description import FILE, read_description
     from fallow.report.description import format_description
-    from fallow.report.drift import read_description
 
     coordinator_folder = CoordinatorFolder.open(folder)
     why = explain_no_description(coordinator_folder.agreement)
@@ -405,11 +404,11 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.status import collect_status
-    from fallow.report.drift import summarize
+    from fallow.report.live import summarize_drift
 
     details = collect_status(CoordinatorFolder.open(folder))
     details["forecast"] = _forecast(folder)
-    details["description"] = summarize(folder)
+    details["description"] = summarize_drift(folder)
     if as_json:
         opt.print_json(details)
         return

@@ -177,7 +177,7 @@ def _write_study(
 ) -> tuple[WrittenStudy, tuple[str, ...]]:
     """Read the data and write the configuration file; return the result and notes on the data."""
     from fallow.cli.objects import WrittenStudy
-    from fallow.configs.default_training import default_training
+    from fallow.configs.defaults import default_training
     from fallow.experiment.rows import open_data
     from fallow.settings.config import ExperimentConfig
     from fallow.settings.configuration_file import DataSummary, configuration_text
@@ -214,8 +214,8 @@ def _strategies(task: str) -> tuple[str, ...]:
 
     These are the strategies of the demo, or random sampling and the best strategy for regression.
     """
-    from fallow.configs import demo, own_data_strategies
+    from fallow.configs import defaults, demo
 
     if task == "regression":
-        return own_data_strategies.SOLVED
+        return defaults.SOLVED
     return demo.SOLVED

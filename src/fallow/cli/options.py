@@ -230,7 +230,7 @@ def read_config(
     >>> read_config("demo", {"lr": "0.1"})[1]
     {'training_config.optimizer.lr': '0.1'}
     """
-    from fallow.configs.default_training import default_config
+    from fallow.configs.defaults import default_config
     from fallow.configs.find import find_config
     from fallow.settings.fields import expand
 

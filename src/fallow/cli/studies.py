@@ -237,7 +237,7 @@ def _study(
     """
     from fallow.cli.progress import ProgressWatcher
     from fallow.cli.terminal import Spinner
-    from fallow.configs.own_data_strategies import describe_change, suit_strategies
+    from fallow.configs.defaults import describe_change, suit_strategies
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cluster import run_on_cluster

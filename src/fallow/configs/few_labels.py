@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from fallow.configs import all_strategies as strategies
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
+from fallow.study.advice import AdviceTable, Rules, SimulationFacts
 
 A_CLASS = (2, 5, 10, 20, 50, 100, 200)
 """Number of labels per class after each query."""
@@ -263,3 +266,27 @@ def classes_of(task: ExperimentConfig) -> int:
     [10, 6, 2]
     """
     return {"har": 6, "heart": 2}.get(task.data, 10)
+
+
+FOLDER = Path(__file__).parent / "published"
+SCORES = FOLDER / "few-labels.csv"
+SIMULATIONS = FOLDER / "few-labels-tasks.csv"
+RULES = Rules(reference="random", usual="typical_unsure", trainer="closed-form")
+
+
+@lru_cache(maxsize=1)
+def read_table() -> AdviceTable:
+    """Read the scores of each strategy by task, seed and labels, and the properties of each
+    task.
+    """
+    import pandas as pd
+
+    simulations = {}
+    for row in pd.read_csv(SIMULATIONS).itertuples(index=False):
+        simulations[str(row.task)] = SimulationFacts(
+            classes=int(row.classes),
+            sites=int(row.sites),
+            apart=float(row.apart),
+            uneven=float(row.uneven),
+        )
+    return AdviceTable(pd.read_csv(SCORES), simulations)

@@ -9,6 +9,8 @@ from types import ModuleType
 
 OF_STUDIES = ("matplotlib", "pandas")
 """Packages of studies and reports, which ``fallow`` installs and ``fallow-core`` does not."""
+NOISE = "noise at a site"
+"""Purpose of OpenDP."""
 
 
 def check_full_install(purpose: str) -> None:
@@ -39,3 +41,9 @@ def import_optional(
             f"{purpose} needs the package {package}, which is not installed; "
             f"install {how}: pip install {shlex.quote(install or package)}"
         ) from error
+
+
+def import_privacy(module: str, purpose: str) -> ModuleType:
+    """Import a module of the extra ``privacy``; see `import_optional`."""
+    package = module.partition(".")[0]
+    return import_optional(module, package, purpose, install="fallow-core[privacy]")

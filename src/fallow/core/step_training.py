@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from fallow.core.docstrings import HEADING, add_parameters
 from fallow.core.limits import check_fields
 from fallow.core.training_config import (
     KEYWORDS,
@@ -15,6 +14,7 @@ from fallow.core.training_config import (
     expand_keywords,
     merge_explicit,
 )
+from fallow.core.wording import HEADING, add_parameters
 
 NOT_GIVEN = TrainingConfig()
 """Compared by identity: the caller gave no ``training_config``."""

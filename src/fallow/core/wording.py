@@ -1,7 +1,8 @@
-"""Numbers and lists in sentences."""
+"""Numbers and lists in sentences, and shared sections of docstrings."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -104,3 +105,21 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+HEADING = "    Parameters\n    ----------\n"
+NEXT = re.compile(r"^    (?:Attributes|Raises|Notes|References|Examples)\n", re.MULTILINE)
+"""Sections after the parameters."""
+
+
+def add_parameters(doc: str, entries: str) -> str:
+    """Return a class docstring with further entries at the end of its parameters."""
+    start = max(doc.find(HEADING), 0)
+    following = NEXT.search(doc, start)
+    end = len(doc)
+    if following is not None:
+        end = following.start()
+    before = doc[:end].rstrip() + "\n"
+    if HEADING not in doc:
+        before += f"\n{HEADING}"
+    return f"{before}{entries.rstrip()}\n\n{doc[end:]}"

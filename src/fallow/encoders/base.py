@@ -1,11 +1,15 @@
-"""Interfaces of encoders: features of examples, identical at all sites and fixed for a study."""
+"""Interfaces and helpers of encoders.
+
+Features of examples are identical at all sites and fixed for a study.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -16,6 +20,7 @@ from fallow.core.methods import Encoder
 from fallow.core.missing import filled
 from fallow.core.types import State
 from fallow.core.values import Kind, SenderFacts
+from fallow.core.view import Rows, View
 
 Shape = tuple[int, ...]
 """Shape of one example before encoding."""
@@ -180,3 +185,66 @@ def describe_shape(shape: Sequence[int]) -> str:
     ('1 x 28 x 28', '5')
     """
     return " x ".join(map(str, shape))
+
+
+CHUNK = 4096  # examples per block, so that no second copy of all examples is in memory
+PICTURES = 256
+KINDS: tuple[Rows, ...] = ("pool", "labeled", "validation")
+
+
+def all_blocks(view: View, size: int = CHUNK) -> Iterator[Tensor]:
+    """Yield examples (b, d) in float64, labeled or not."""
+    for block in picture_blocks(view, size):
+        yield block.flatten(1)
+
+
+def picture_blocks(view: View, size: int = PICTURES) -> Iterator[Tensor]:
+    """Yield examples in their shape, (b, *shape) in float64, labeled or not."""
+    for which in KINDS:
+        for rows in view.blocks(which, size):
+            yield rows.double()
+
+
+def empty_sum(*shape: int) -> Tensor:
+    """Return zeros in float64, as start of a sum."""
+    return torch.zeros(*shape, dtype=torch.float64)
+
+
+def check_file(path: str, sha256: str | None, purpose: str) -> Path:
+    """Return the path of a weights file with the agreed digest, if any.
+
+    Raises ValueError if it is missing or different.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(
+            f"{purpose}: there is no weights file {path!r}; put it there, or give "
+            "another one"
+        )
+    if sha256 is not None:
+        check_digest(path, digest_of_file(file), sha256, purpose)
+    return file
+
+
+def check_digest(path: str, digest: str, sha256: str, purpose: str) -> None:
+    """Raise ValueError if the SHA-256 differs from the agreed one."""
+    if digest != sha256.lower():
+        raise ValueError(
+            f"{purpose}: {path} has the SHA-256 {digest} and the agreed one is {sha256}: "
+            "these are other weights"
+        )
+
+
+def digest_of_file(file: Path) -> str:
+    """Return the SHA-256 of a file, 64 hexadecimal digits."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def digest_of_module(network: nn.Module) -> str:
+    """Return a SHA-256 of all weights by name, 64 hexadecimal digits."""
+    h = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
+        h.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return h.hexdigest()

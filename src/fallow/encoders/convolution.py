@@ -26,10 +26,11 @@ from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
     describe_shape,
+    empty_sum,
+    picture_blocks,
     round_digits,
     round_to_grid,
 )
-from fallow.encoders.rows import empty_sum, picture_blocks
 
 SHARE = (
     0.1  # share of the mean variance, added to that of each patch: flat patches stay flat

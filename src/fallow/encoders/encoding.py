@@ -23,12 +23,12 @@ from fallow.encoders.base import (
     EMPTY_CELLS,
     Shape,
     StateDeclaring,
+    all_blocks,
     encode_rows,
     encoder_digest,
     find_wrong_state,
     round_digits,
 )
-from fallow.encoders.rows import all_blocks
 
 
 @final

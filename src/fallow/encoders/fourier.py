@@ -22,8 +22,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Positive, Real
 from fallow.core.view import View
-from fallow.encoders.base import Shape, mean_and_variance, round_digits
-from fallow.encoders.rows import all_blocks
+from fallow.encoders.base import Shape, all_blocks, mean_and_variance, round_digits
 
 Units = Literal["auto", "columns", "none"]
 BATCH = 4096  # examples at a time

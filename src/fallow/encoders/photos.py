@@ -28,12 +28,12 @@ from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
     describe_shape,
+    digest_of_module,
     mean_and_variance,
+    picture_blocks,
     round_digits,
     round_to_grid,
 )
-from fallow.encoders.rows import picture_blocks
-from fallow.encoders.weights import digest_of_module
 
 COLORS = 3
 PHOTO_MEAN = (0.485, 0.456, 0.406)

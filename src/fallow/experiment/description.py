@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, cast
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +19,8 @@ from fallow.engine.column_counts import (
     find_quantile,
     measure_drift,
 )
+from fallow.storage.received import parse_json, read_regular
+from fallow.storage.validation import find_error
 
 FILE = "description.json"
 """File of a description in the folder of a study."""
@@ -172,3 +175,14 @@ def _describe(
         drift=None,
         chance=None,
     )
+
+
+def read_description(folder: Path) -> Description | None:
+    """Return the description in the folder of a study, or None without a valid one."""
+    try:
+        json = parse_json(read_regular(folder / FILE))
+    except (OSError, ValueError):
+        return None
+    if find_error(Description, json) is not None:
+        return None
+    return cast(Description, json)

@@ -1,21 +1,30 @@
-"""Encoder of an experiment configuration, and shared features of a simulation."""
+"""Construction of an encoder, and shared features of a simulation."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from fallow import encoders
+from fallow.core.build import build
 from fallow.core.methods import Encoder, Methods, TunableEncoder
 from fallow.core.missing import Missing, find_text_columns
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
-from fallow.encoders.base import HasWeights, Shape, encode_rows, encoder_digest, is_half
-from fallow.encoders.build import build_encoder
+from fallow.encoders.base import (
+    HasWeights,
+    Shape,
+    ShapeDependent,
+    describe_shape,
+    encode_rows,
+    encoder_digest,
+    is_half,
+)
 from fallow.encoders.encoding import Encoding, Imputation
 from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
@@ -205,3 +214,34 @@ def add_encoder(model: TrainedModel, encoder: Encoder | None, state: State | Non
     """Add the fitted encoder, if any, to a model to be saved."""
     if encoder is not None and state is not None:
         model["encoder"] = {"state": state, "digest": encoder_digest(encoder, state)}
+
+
+MOST = 65_536
+"""Maximum number of features: a thousand examples take 0.25 GB."""
+
+
+def build_encoder(
+    name: str, shape: Sequence[int], policy: NamePolicy = OWN, /, **fields: Any
+) -> Encoder:
+    """Build the encoder ``name`` for examples of ``shape``; ``policy``: names that resolve.
+
+    Raises ValueError for an unknown name or field, and for examples that it cannot encode.
+
+    >>> build_encoder("convolution", (1, 28, 28), filters=8).width((1, 28, 28))
+    128
+    """
+    built: Encoder = build(encoders, name, policy, **fields)
+    if isinstance(built, ShapeDependent):
+        built = built.settle(tuple(shape))
+    width = built.width(tuple(shape))
+    if width < 1:
+        raise ValueError(
+            f"{name} does not support examples of shape {describe_shape(shape)}"
+        )
+    if width > MOST:
+        raise ValueError(
+            f"{name} computes {width:,} features for examples of shape "
+            f"{describe_shape(shape)}, more than the maximum of {MOST:,}; set a lower "
+            "number"
+        )
+    return built

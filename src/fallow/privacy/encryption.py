@@ -7,7 +7,7 @@ sender; the envelope of the message does.
 
 from __future__ import annotations
 
-from fallow.privacy.extra import need
+from fallow.core.optional import import_privacy
 from fallow.privacy.masks import new_secret, pair_key, public_half
 
 AEAD = "cryptography.hazmat.primitives.ciphers.aead"
@@ -30,7 +30,7 @@ def encrypt_for(public: bytes, content: bytes, context: str) -> bytes:
     fresh = new_secret()
     shown = public_half(fresh)
     key = pair_key(fresh, public, _name_pair(shown, public))
-    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
+    cipher = import_privacy(AEAD, PURPOSE).ChaCha20Poly1305(key)
     closed: bytes = cipher.encrypt(NONCE, content, context.encode())
     return shown + closed
 
@@ -41,9 +41,9 @@ def decrypt(secret: bytes, peer_message: bytes, context: str) -> bytes:
     closed = peer_message[HALF:]
     try:
         key = pair_key(secret, shown, _name_pair(shown, public_half(secret)))
-        cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
+        cipher = import_privacy(AEAD, PURPOSE).ChaCha20Poly1305(key)
         content: bytes = cipher.decrypt(NONCE, closed, context.encode())
-    except need("cryptography.exceptions", PURPOSE).InvalidTag as error:
+    except import_privacy("cryptography.exceptions", PURPOSE).InvalidTag as error:
         raise ValueError(
             "it cannot be decrypted: it was changed in transit, or is for another "
             "site or another exchange"

@@ -18,7 +18,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fallow.privacy.extra import NOISE, need
+from fallow.core.optional import NOISE, import_privacy
 
 NUDGE = 2.0**-50
 """OpenDP rounds the cost of a scale up in its last bits; the scale is increased by more than that."""
@@ -144,7 +144,7 @@ def draw_gaussian_from_os(numbers: Tensor, *, sensitivity: float, rho: float) ->
     Raises RuntimeError unless OpenDP proves that an L2 change of ``sensitivity`` costs at most
     ``rho``.
     """
-    dp = need("opendp.prelude", NOISE)
+    dp = import_privacy("opendp.prelude", NOISE)
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
     metric = dp.l2_distance(T=float)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fallow.core.optional import import_privacy
 from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
-from fallow.privacy.extra import need
 
 CURVE = "cryptography.hazmat.primitives.asymmetric.x25519"
 PURPOSE = "a secure sum"
@@ -23,22 +23,24 @@ PURPOSE = "a secure sum"
 
 def new_secret() -> bytes:
     """Return a new private key: 32 bytes from the operating system."""
-    secret: bytes = need(CURVE, PURPOSE).X25519PrivateKey.generate().private_bytes_raw()
+    secret: bytes = (
+        import_privacy(CURVE, PURPOSE).X25519PrivateKey.generate().private_bytes_raw()
+    )
     return secret
 
 
 def public_half(secret: bytes) -> bytes:
     """Return the public key, 32 bytes."""
-    key = need(CURVE, PURPOSE).X25519PrivateKey.from_private_bytes(secret)
+    key = import_privacy(CURVE, PURPOSE).X25519PrivateKey.from_private_bytes(secret)
     shown: bytes = key.public_key().public_bytes_raw()
     return shown
 
 
 def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
     """Return the 32-byte shared key of two sites, for one purpose."""
-    curve = need(CURVE, PURPOSE)
-    hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
-    hkdf = need("cryptography.hazmat.primitives.kdf.hkdf", PURPOSE)
+    curve = import_privacy(CURVE, PURPOSE)
+    hashes = import_privacy("cryptography.hazmat.primitives.hashes", PURPOSE)
+    hkdf = import_privacy("cryptography.hazmat.primitives.kdf.hkdf", PURPOSE)
     own = curve.X25519PrivateKey.from_private_bytes(secret)
     theirs = curve.X25519PublicKey.from_public_bytes(other)
     shared = own.exchange(theirs)
@@ -66,7 +68,7 @@ def is_usable(public: bytes) -> bool:
 
 def key_stream(key: bytes, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return (length,) uniform 64-bit words.  A key is used once, so the nonce is zero."""
-    ciphers = need("cryptography.hazmat.primitives.ciphers", PURPOSE)
+    ciphers = import_privacy("cryptography.hazmat.primitives.ciphers", PURPOSE)
     cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
     stream = cipher.encryptor()
     return np.frombuffer(stream.update(bytes(8 * length)), dtype="<u8")

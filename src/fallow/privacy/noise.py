@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fallow.privacy.extra import NOISE, need
+from fallow.core.optional import NOISE, import_privacy
 
 Mechanism = Literal["laplace", "discrete_laplace"]
 NUDGE = 2.0**-50
@@ -52,7 +52,7 @@ def draw_from_os(
     nothing about the exact one (see the attack of Mironov, 2012).  Raises RuntimeError unless
     OpenDP proves that an L1 change of ``sensitivity`` costs at most ``epsilon``.
     """
-    dp = need("opendp.prelude", NOISE)
+    dp = import_privacy("opendp.prelude", NOISE)
     dp.enable_features("contrib")
     atom: Any  # untyped in OpenDP
     change: float

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fallow.core.limits import Limits, PositiveFinite, check_limits
+from fallow.core.optional import import_privacy
 from fallow.core.suggestions import explain_constructor
-from fallow.privacy.extra import need
 from fallow.privacy.ledger import add_up, as_written
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
         for reason in filter(None, reasons):
             raise ValueError(reason)
     if privacy.secure_sum:
-        need("cryptography", "a secure sum")
+        import_privacy("cryptography", "a secure sum")
         if 0 < cohort < SMALLEST:
             raise ValueError(
                 f"secure aggregation needs at least {SMALLEST} sites in every round, "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from base64 import b64decode
 
+from fallow.core.optional import import_privacy
 from fallow.core.refusal import Refusal
-from fallow.privacy.extra import need
 
 CURVE = "cryptography.hazmat.primitives.asymmetric.ed25519"
 PURPOSE = "a signed message"
@@ -19,13 +19,15 @@ SMALL_ORDER = (0, 1, PRIME - 1, ROOT, PRIME - ROOT)
 
 def new_signing_key() -> bytes:
     """Return a new private key: 32 bytes from the operating system."""
-    secret: bytes = need(CURVE, PURPOSE).Ed25519PrivateKey.generate().private_bytes_raw()
+    secret: bytes = (
+        import_privacy(CURVE, PURPOSE).Ed25519PrivateKey.generate().private_bytes_raw()
+    )
     return secret
 
 
 def verify_key(secret: bytes) -> bytes:
     """Return the public key, 32 bytes, with which others verify signatures."""
-    key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
+    key = import_privacy(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
     shown: bytes = key.public_key().public_bytes_raw()
     return shown
 
@@ -61,14 +63,14 @@ def decode_key(text: str, what: str, fix: str) -> bytes:
 
 def sign(secret: bytes, content: bytes) -> bytes:
     """Return a 64-byte signature, followed by the content."""
-    key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
+    key = import_privacy(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
     signature: bytes = key.sign(content)
     return signature + content
 
 
 def open_signed(public: bytes, signed: bytes, whose: str) -> bytes:
     """Return the content of a message of `sign`; ValueError for an invalid signature."""
-    key = need(CURVE, PURPOSE).Ed25519PublicKey.from_public_bytes(public)
+    key = import_privacy(CURVE, PURPOSE).Ed25519PublicKey.from_public_bytes(public)
     content = signed[SIGNATURE:]
     try:
         key.verify(signed[:SIGNATURE], content)

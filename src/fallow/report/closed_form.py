@@ -15,9 +15,9 @@ from fallow.report.final_table import digits_of, label_of, rank_strategies, spre
 from fallow.report.labels import over_cycles
 from fallow.report.regression import checkpoints
 from fallow.settings.spec import Spec
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import ParsedStrategy
 from fallow.training.parts.ridge import PENALTIES
 from fallow.training.parts.self_training import FEWEST, FEWEST_A_CLASS, FORMS
 

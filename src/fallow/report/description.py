@@ -13,6 +13,7 @@ from fallow.experiment.description import (
     ColumnDescription,
     CountFacts,
     Description,
+    read_description,
 )
 from fallow.report.blocks import (
     NOTHING,
@@ -25,8 +26,8 @@ from fallow.report.blocks import (
     show,
     show_figure,
 )
-from fallow.report.drift import read_description, summarize
 from fallow.report.figures.style import STYLE, plain
+from fallow.report.live import summarize_drift
 from fallow.study.records import StudyRecords
 
 MOST_BARS = 40
@@ -56,7 +57,7 @@ def description(study: StudyRecords, key: str) -> Blocks:
     facts = read_description(study.path)
     if facts is None:
         return ()
-    lines = [Paragraph(line) for line in summarize(study.path)]
+    lines = [Paragraph(line) for line in summarize_drift(study.path)]
     return [*lines, *description_blocks(facts, key)]
 
 

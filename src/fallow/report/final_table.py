@@ -22,11 +22,11 @@ from fallow.report.degenerate import (
     find_equals,
     find_one_class,
 )
+from fallow.settings.variants import ParsedStrategy
 from fallow.study import names
 from fallow.study import statistics as stats
 from fallow.study.published import PublishedResult
 from fallow.study.records import Measure, StudyManifest, StudyRecords, is_bound
-from fallow.study.strategy import ParsedStrategy
 from fallow.study.trainers import describe_trained
 
 

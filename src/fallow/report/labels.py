@@ -14,8 +14,8 @@ from fallow.experiment.metrics_counts import (
     total_variation,
 )
 from fallow.experiment.record import Record
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import ParsedStrategy
 
 FEWEST = 4
 """Minimum number of strategies for which a correlation is reported."""

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from fallow.core.wording import count_noun, was_or_were
+from fallow.core.wording import count_noun, join_words, was_or_were
+from fallow.experiment import description
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
 from fallow.storage.received import parse_json, read_regular
@@ -334,3 +335,29 @@ def _text(value: object) -> str:
     if value is None:
         return NOTHING
     return str(value)
+
+
+def summarize_drift(folder: Path) -> list[str]:
+    """Return a sentence on the date of a description and its strongest drift.
+
+    Returns nothing without a description.
+    """
+    facts = description.read_description(folder)
+    if facts is None:
+        return []
+    at = datetime.fromtimestamp(
+        (folder / description.FILE).stat().st_mtime, UTC
+    ).isoformat()
+    line = f"The data of the sites were described on {format_moment(at)}"
+    if not any(column["sites"] for column in facts["columns"]):
+        return [f"{line}, without drift between sites (secure aggregation)."]
+    strong = []
+    for column in facts["columns"]:
+        for site in column["sites"]:
+            drift = site["drift"] or 0.0
+            if drift > (site["chance"] or 0.0):
+                strong.append((drift, f"{column['name']} at {site['site']} {drift:.4g}"))
+    if not strong:
+        return [f"{line}. No drift exceeds the one by chance."]
+    strong.sort(key=lambda pair: pair[0], reverse=True)
+    return [f"{line}. Strongest drift: {join_words([text for _, text in strong[:3]])}."]

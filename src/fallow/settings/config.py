@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from fallow.core.build import find, resolve_name
-from fallow.core.docstrings import add_parameters
 from fallow.core.kinds import hints_of, literal, refuse_conversion
 from fallow.core.limits import (
     Conflict,
@@ -34,6 +33,7 @@ from fallow.core.training_config import (
     expand_keywords,
     merge_explicit,
 )
+from fallow.core.wording import add_parameters
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy.settings import Privacy
 from fallow.settings.budgets import (

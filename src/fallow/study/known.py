@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from fallow.settings.spec import Spec
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.published import PublishedTables
-from fallow.study.strategy import ParsedStrategy
 
 
 class StrategyWords(Protocol):

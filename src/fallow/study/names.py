@@ -14,9 +14,9 @@ from fallow.core.build import find
 from fallow.core.contract import Contract, Tag
 from fallow.core.wording import count_noun
 from fallow.settings.spec import Spec
+from fallow.settings.variants import ParsedStrategy, fold_name
 from fallow.study.known import PaperResults
 from fallow.study.records import BOUND, StudyManifest, is_bound
-from fallow.study.strategy import ParsedStrategy, fold_name
 from fallow.training import personal
 
 NOTHING = PaperResults()

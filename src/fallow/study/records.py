@@ -18,8 +18,8 @@ from fallow.core.wording import join_words
 from fallow.engine.score_metrics import find_metric
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.known import PaperResults
-from fallow.study.strategy import ParsedStrategy
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Record

@@ -20,7 +20,7 @@ from fallow.core.refusal import RunHalted
 from fallow.core.types import SiteId, Values
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
-from fallow.transport.checks import ResponseCheck, check_plain
+from fallow.transport.checks import ResponseCheck, check_plain, find_inconsistent, is_ragged
 from fallow.transport.envelope import Instruction, Transport
 from fallow.transport.gathering import (
     FindOdd,
@@ -39,7 +39,6 @@ from fallow.transport.peer_messages import (
     request_body,
     tensor_to_bytes,
 )
-from fallow.transport.reply_consistency import find_inconsistent, is_ragged
 from fallow.transport.sum_keys import SIGNED, check_sum_key, find_shown, join_proofs
 
 GLANCE = 120.0

@@ -15,8 +15,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fallow.core.optional import import_privacy
 from fallow.core.refusal import explain_errors
-from fallow.privacy.extra import need
 from fallow.storage.files import FILE, make_folder
 from fallow.storage.received import read_named
 
@@ -69,7 +69,7 @@ def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
     The private key of the authority is discarded, so that it cannot sign another certificate.
     """
     made = Tls.in_folder(folder)
-    elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
+    elliptic = import_privacy("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
     authority = elliptic.generate_private_key(elliptic.SECP256R1())
     server = elliptic.generate_private_key(elliptic.SECP256R1())
     root = _sign_certificate(
@@ -173,8 +173,8 @@ def _sign_certificate(
     hosts: Sequence[str] | None,
 ) -> Certificate:
     """Return a certificate of ``name`` for ``hosts``, or of an authority without hosts."""
-    x509 = need("cryptography.x509", PURPOSE)
-    hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
+    x509 = import_privacy("cryptography.x509", PURPOSE)
+    hashes = import_privacy("cryptography.hazmat.primitives.hashes", PURPOSE)
     now = datetime.now(UTC)
     is_authority = hosts is None
     if is_authority:
@@ -208,13 +208,13 @@ def _sign_certificate(
 
 
 def _make_title(text: str) -> Name:
-    x509 = need("cryptography.x509", PURPOSE)
+    x509 = import_privacy("cryptography.x509", PURPOSE)
     title: Name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
     return title
 
 
 def _make_host(host: str) -> GeneralName:
-    x509 = need("cryptography.x509", PURPOSE)
+    x509 = import_privacy("cryptography.x509", PURPOSE)
     try:
         ipaddress: GeneralName = x509.IPAddress(ip_address(host))
     except ValueError:
@@ -223,13 +223,13 @@ def _make_host(host: str) -> GeneralName:
 
 
 def _encode_certificate(certificate: Certificate) -> bytes:
-    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    formats = import_privacy("cryptography.hazmat.primitives.serialization", PURPOSE)
     return certificate.public_bytes(formats.Encoding.PEM)
 
 
 def encode_key(key: EllipticCurvePrivateKey, kind: str) -> bytes:
     """Return a private key as unencrypted PEM. ``kind`` is a format of ``PrivateFormat``."""
-    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    formats = import_privacy("cryptography.hazmat.primitives.serialization", PURPOSE)
     form = getattr(formats.PrivateFormat, kind)
     return key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.personal import Local
-from fallow.training.personal.parts.client_side import reward
+from fallow.training.personal.dpfl import reward
 from fallow.training.personal.parts.graphs import everyone, share_from
 from fallow.training.personal.parts.greedy import Member, average_chosen, ggc
 from tests.engine.jobs import mlp

@@ -13,8 +13,8 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.view import SiteView
+from fallow.training.personal.dpfl import own_model, reward
 from fallow.training.personal.parts import server_side
-from fallow.training.personal.parts.client_side import own_model, reward
 from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
 from fallow.transport.serialized import SerializingChannel

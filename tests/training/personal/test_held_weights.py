@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from fallow.core.streams import stream
 from fallow.sites.view import SiteView
-from fallow.training.personal.parts.client_side import reward
+from fallow.training.personal.dpfl import reward
 from fallow.training.personal.parts.greedy import Member, ggc
 from tests.training.personal.collaborators import Federation, dpfl, federation
 

@@ -20,9 +20,8 @@ from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.optional import import_optional
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
-from fallow.encoders.base import Shape, describe_shape
+from fallow.encoders.base import Shape, check_digest, describe_shape
 from fallow.encoders.texts import rows_to_texts
-from fallow.encoders.weights import check_digest
 from fallow_encoders.weights import digest_of_folder, list_files, stay_offline
 
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}

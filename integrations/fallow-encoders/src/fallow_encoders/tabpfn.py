@@ -20,8 +20,7 @@ from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.optional import import_optional
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
-from fallow.encoders.base import Shape, describe_shape
-from fallow.encoders.weights import check_file, digest_of_file
+from fallow.encoders.base import Shape, check_file, describe_shape, digest_of_file
 from fallow_encoders.weights import read_weights, stay_offline
 
 ENDING = (

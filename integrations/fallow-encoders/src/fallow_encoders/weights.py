@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from fallow.encoders.weights import check_file, digest_of_file
+from fallow.encoders.base import check_file, digest_of_file
 
 # -- files ----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.privacy.extra import need
+from fallow.core.optional import import_privacy
 from fallow.transport.tls import encode_key, write_new_file
 
 PURPOSE = "a key of a node"
@@ -15,8 +15,8 @@ def new_node_key(path: Path) -> str:
 
     Flower accepts elliptic-curve keys of a NIST curve in OpenSSH format.
     """
-    elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
-    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    elliptic = import_privacy("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
+    formats = import_privacy("cryptography.hazmat.primitives.serialization", PURPOSE)
     secret = elliptic.generate_private_key(elliptic.SECP384R1())
     public = secret.public_key().public_bytes(
         formats.Encoding.OpenSSH, formats.PublicFormat.OpenSSH

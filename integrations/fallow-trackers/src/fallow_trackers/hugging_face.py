@@ -20,7 +20,7 @@ from fallow.data import Dataset
 from fallow.data.loaders.frame import from_frame
 from fallow.data.loaders.labels import TaskChoice
 from fallow.data.loaders.open import from_arrays
-from fallow.data.loaders.raster import ImageError, open_image
+from fallow.data.loaders.pixels import ImageError, open_image
 
 if TYPE_CHECKING:
     import datasets

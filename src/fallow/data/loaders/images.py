@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
-from fallow.data.loaders.pixels import BRIGHTEST
-from fallow.data.loaders.raster import ImageError, open_image
+from fallow.data.loaders.pixels import BRIGHTEST, ImageError, open_image
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
 from fallow.storage.received import check_fits
 

@@ -1,12 +1,20 @@
-"""Images in arrays: order of dimensions, and scale of pixels."""
+"""Image files, and images in arrays: order of dimensions, and scale of pixels.
+
+No other module lets Pillow detect a format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from fallow.core.optional import import_optional
 
 Features = npt.NDArray[np.float32]
 Channels = Literal["auto", "first", "last"]
@@ -119,3 +127,32 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
             "train poorly on such numbers: scale them to [0, 1], or give uint8"
         )
     return numbers, None
+
+
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats that Pillow decodes itself.  It passes others to programs: PostScript to
+Ghostscript.
+"""
+
+
+class ImageError(ValueError):
+    """Reason why an image cannot be read, as a clause without the name of its file."""
+
+
+@contextmanager
+def open_image(source: Path | BytesIO, purpose: str) -> Iterator[Any]:  # an image of Pillow
+    """Open an image of one of `FORMATS`, regardless of the file name.
+
+    Raises ImageError, also for errors in the body of the ``with`` statement: Pillow decodes pixels
+    when they are first used.
+    """
+    images = import_optional("PIL.Image", "pillow", purpose)
+    unidentified = import_optional("PIL", "pillow", purpose).UnidentifiedImageError
+    try:
+        with images.open(source, formats=FORMATS) as image:
+            yield image
+    except unidentified as error:
+        raise ImageError(f"its format is not supported ({', '.join(FORMATS)})") from error
+    # Pillow's errors: for a size that a few bytes can claim, and for damaged files
+    except (images.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise ImageError(str(error)) from error

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.optional import import_optional
-from fallow.data.loaders.raster import ImageError, open_image
+from fallow.data.loaders.pixels import ImageError, open_image
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.site.rows import SiteRows
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fallow.core.optional import NOISE, import_privacy
 from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
@@ -21,7 +22,6 @@ from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
 from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
-from fallow.privacy.extra import NOISE, need
 from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import StorageError
@@ -261,7 +261,7 @@ class SiteFolder:
         _ = self.keys, self.authority
         self.agreement.transport_factory.check_site(self.path / "keys")
         if self.agreement.config.privacy.epsilon is not None:
-            need("opendp", NOISE)
+            import_privacy("opendp", NOISE)
 
     def open_ledger(self) -> Ledger:
         """Open the site's ledger, and create it at the first start."""

@@ -20,7 +20,7 @@ from fallow.data.loaders.images import (
     list_files,
     read_images,
 )
-from fallow.data.loaders.raster import ImageError, open_image
+from fallow.data.loaders.pixels import ImageError, open_image
 
 
 @final

@@ -29,9 +29,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fallow.report.final_table import label_of, rank_strategies
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
-from fallow.study.strategy import ParsedStrategy
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType

@@ -36,9 +36,18 @@ from fallow.strategies.parts.density import (
     rank_in_clusters,
     typicality,
 )
-from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient, residuals
-from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
-from fallow.strategies.parts.kmeans import cluster_rows, k_means_pp
+from fallow.strategies.parts.kcenter import (
+    FeatureVectors,
+    Gradients,
+    k_center,
+    pick_by_cover,
+)
+from fallow.strategies.parts.kmeans import (
+    cluster_rows,
+    k_means_pp,
+    pick_by_gradient,
+    residuals,
+)
 from fallow.strategies.parts.max_coverage import (
     WIDTH,
     UnitFeatures,

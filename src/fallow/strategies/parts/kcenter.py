@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from fallow.core.products import block_rows, to_device
-from fallow.strategies.parts.top import first_best, order_ties
+from fallow.strategies.parts.top import first_best, order_ties, rank_rows
 
 CHUNK = 1024  # examples per block of distances: no m x n matrix is built
 CELLS = 2**18  # products per block of `FeatureVectors.nearest`, which fit in the cache
@@ -206,3 +206,17 @@ def within_reach(x: Tensor, kind: torch.dtype) -> Tensor:
     power = math.frexp(largest)[1] - 1
     power = min(max(power, -1000), 1000)  # what a double can hold
     return (x.double() / math.ldexp(1.0, power)).to(x.dtype)
+
+
+def pick_by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tensor:
+    """Run greedy k-center from ``anchors``.  x: (m, d); anchors: (a, d) -> (n,).
+
+    Without anchors, the first example is the closest to the mean.  Ties are broken at random.
+    Non-finite examples are ranked last.
+    """
+    mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: ranked last
+    middle = x[x.isfinite().all(1)].mean(0)
+    pool = FeatureVectors.of(x[mixed] - middle)  # the same distances with less rounding
+    if anchors is not None:
+        return mixed[k_center(pool, n, pool.nearest(FeatureVectors.of(anchors - middle)))]
+    return mixed[k_center(pool, n, first=int(pool.half_norms().argmin()))]

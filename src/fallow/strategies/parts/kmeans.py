@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from fallow.core.products import has_device, to_device
 from fallow.strategies.parts.kcenter import (
     CHUNK,
     FeatureVectors,
+    Gradients,
     Points,
     by_columns,
     within_reach,
 )
+from fallow.strategies.parts.top import rank_rows
 
 
 def k_means_pp(
@@ -185,3 +187,31 @@ def in_one_thread() -> Iterator[None]:
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
+
+
+def residuals(p: Tensor, y: Tensor | None = None) -> Tensor:
+    """Return P - e_y, the factor q of the gradient q ⊗ z.  p: (n, c), y: (n,) -> (n, c).
+
+    Without labels, y is the predicted class, the lowest one of ties.
+
+    >>> residuals(torch.tensor([[0.5, 0.25, 0.25]]))
+    tensor([[-0.5000,  0.2500,  0.2500]])
+    """
+    if y is None:
+        y = p.argmax(1)
+    q = p.clone()
+    q[torch.arange(len(q)), y] -= 1
+    return q
+
+
+def pick_by_gradient(
+    p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator
+) -> Tensor:
+    """Run k-means++ on gradients of the last layer for the predicted label.  -> (n,).
+
+    p: (m, C) probabilities; z: (m, d) features.  Examples with a non-finite gradient are ranked
+    last.
+    """
+    gradients = Gradients.of(residuals(p), z)
+    mixed = rank_rows(0 * gradients.half_norms(), ties)  # 0 · inf is NaN: last
+    return mixed[k_means_pp(gradients.at(mixed), n, draw)]

@@ -18,9 +18,9 @@ from fallow.report.comparisons import (
 from fallow.report.final_table import label_of
 from fallow.report.labels import over_cycles
 from fallow.settings.spec import Spec
+from fallow.settings.variants import ParsedStrategy, fold_name
 from fallow.study.known import PaperResults
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import ParsedStrategy, fold_name
 
 
 def read_number(row: Record, name: str) -> float | None:

@@ -14,9 +14,9 @@ from typing import Literal
 from fallow import strategies
 from fallow.core.build import build
 from fallow.core.methods import Query
+from fallow.settings.variants import ParsedStrategy, fold_name
 from fallow.study.known import PaperResults
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import ParsedStrategy, fold_name
 
 Family = Literal["local", "global", "both"]
 FAMILIES: dict[Family, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fallow.report.comparisons import StrategyPair
-from fallow.study.strategy import ParsedStrategy
+from fallow.settings.variants import ParsedStrategy
 
 
 def oracle_pairs(strategies: Sequence[str]) -> list[StrategyPair]:

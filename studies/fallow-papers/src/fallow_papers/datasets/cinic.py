@@ -9,7 +9,7 @@ import numpy as np
 from fallow.core.refusal import explain_errors
 from fallow.data.catalog.files import Array, normalize_images, to_labels
 from fallow.data.dataset import Dataset, drop_leaks
-from fallow.data.loaders.raster import ImageError, open_image
+from fallow.data.loaders.pixels import ImageError, open_image
 
 FOLDER = "cinic-10"
 SIDE = 32  # pixels

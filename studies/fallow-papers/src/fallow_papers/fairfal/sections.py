@@ -13,9 +13,9 @@ from fallow.report.comparisons import (
 )
 from fallow.report.final_table import digits_of, label_of, p_text, with_interval
 from fallow.report.section import Across, Section, SectionPosition, Sections, chooses
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison
-from fallow.study.strategy import ParsedStrategy
 from fallow_papers.sweeps import CUT, alike, alpha_of, rho_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fallow import training as trainers
 from fallow.core.build import find
 from fallow.core.contract import Contract
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.names import setting_words
-from fallow.study.strategy import ParsedStrategy
 
 USUAL = ("training=fedavg", "training=server-solve", "protocol=one_pass", "initial=0")
 """Settings of a strategy that are those of the paper."""

@@ -10,11 +10,11 @@ from fallow.report.comparisons import StrategyPair, compare_final_scores, few, t
 from fallow.report.final_table import label_of
 from fallow.report.regression import checkpoints, is_even
 from fallow.report.section import Across, Section, SectionPosition, Sections, has_numbers
+from fallow.settings.variants import ParsedStrategy, fold_name
 from fallow.study.names import label, training_of_config
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
-from fallow.study.strategy import ParsedStrategy, fold_name
 from fallow_papers.fale.wins import (
     CHECKPOINTS,
     Matches,

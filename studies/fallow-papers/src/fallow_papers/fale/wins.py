@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import Protocol
 
 from fallow.report.regression import at_labels, checkpoints
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, differences, paired_t
-from fallow.study.strategy import ParsedStrategy
 
 CHECKPOINTS = 10
 """Checkpoints at 10 %, 20 %, ..., 100 % of the cycles."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
-from fallow.study.strategy import ParsedStrategy
 
 PLAIN_QUERY = "random"
 PLAIN_TRAINING = "local"

@@ -6,8 +6,8 @@ from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.comparisons import StrategyPair, few
 from fallow.report.final_table import digits_of, p_text, with_interval
 from fallow.report.section import Section, SectionPosition, Sections
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import ParsedStrategy
 from fallow_papers.own.crossed import interactions
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.strategies.parts.median_tree import (
+from fallow.strategies.pivotal import (
     LEAF,
     Split,
     order_by_neighbors,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fallow.core.streams import stream
-from fallow.strategies.parts.clocks import (
+from fallow.strategies.fale import (
     BINS,
     LATEST,
     Clocks,

@@ -11,7 +11,7 @@ import pytest
 import fallow as fl
 from fallow.api.settings import read_request
 from fallow.cli.app import main
-from fallow.configs.default_training import CLOSED_FORM, default_training
+from fallow.configs.defaults import CLOSED_FORM, default_training
 from fallow.configs.find import find_config, load_configs
 from fallow.core.names import lend
 from fallow.settings.config import config_from
