@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -56,9 +59,15 @@ TINY = ExperimentConfig(
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
     """Return a study of three sites, e.g. ``agreement("strategy=entropy", smallest=3)``."""
+    agreed = agree(settings, schema)
+    return replace(agreed, **more) if more else agreed
+
+
+@cache
+def agree(settings: tuple[str, ...], schema: Schema) -> Agreement:
     config = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
     config = at_sites(config, "hospitals", len(SITES), schema)
-    return Agreement("hospitals", config, schema, SITES, verify_key(SECRET), **more)
+    return Agreement("hospitals", config, schema, SITES, verify_key(SECRET))
 
 
 def truth(row: int) -> float:
@@ -66,12 +75,32 @@ def truth(row: int) -> float:
     return float(row % CLASSES)
 
 
+CREATED: dict[str, TemporaryDirectory[str]] = {}
+"""Folders of sites by the arguments of `folder`, to copy."""
+
+
 def folder(
     path: Path, agreed: Agreement | None = None, brought: Sequence[int] = (), **chosen: Any
 ) -> SiteFolder:
     """Return the folder of a site whose examples are near the corner of their class. The
-    rows in ``brought`` and all test rows have their label in the file."""
+    rows in ``brought`` and all test rows have their label in the file. Equal arguments give
+    equal files, with equal keys."""
     agreed = agreed or agreement("strategy=entropy")
+    arguments = repr((agreed, list(brought), sorted(chosen.items())))
+    if arguments not in CREATED:
+        created = TemporaryDirectory()
+        create_folder(Path(created.name), agreed, brought, **chosen)
+        CREATED[arguments] = created
+    template = CREATED[arguments].name
+    shutil.copytree(template, path, dirs_exist_ok=True)
+    settings = path / "SITE" / "site.toml"
+    settings.write_text(settings.read_text().replace(template, str(path)))
+    return SiteFolder.open(path / "SITE")
+
+
+def create_folder(
+    path: Path, agreed: Agreement, brought: Sequence[int], **chosen: Any
+) -> None:
     draw = np.random.default_rng(0)
     files = {}
     for name, rows, known in (("rows", ROWS, brought), ("test", TESTS, range(TESTS))):
@@ -93,7 +122,7 @@ def folder(
         "test": str(files["test"]),
         **chosen,
     }
-    return SiteFolder.create(path / "SITE", path / "study.toml", **details)
+    SiteFolder.create(path / "SITE", path / "study.toml", **details)
 
 
 @dataclass

@@ -4,9 +4,8 @@ canaries, which are searched for outside the site."""
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,14 +23,13 @@ from fallow.core.refusal import Refusal
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.site import host as host_module
 from fallow.deployment.site import refusals
-from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.refusals import LOG, ErrorLog, word_for_outside
 from fallow.settings.classes import classes_of
 from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
-from tests.deployment.hosts import SECRET, SITE, Leader, folder, make_request
+from tests.deployment.hosts import SECRET, SITE, Leader, make_request
 from tests.deployment.planted import hidden_in
 from tests.deployment.simulations import tiny
 from tests.keys import key_of
@@ -94,18 +92,6 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "name": lambda: type(f"Error of {QUOTED}", (Exception,), {})("x"),
     "huge": lambda: ValueError(QUOTED * 100_000),
 }
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> SiteFolder:
-    return folder(tmp_path_factory.mktemp("errors"), brought=range(6))
-
-
-@pytest.fixture
-def leader(template: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
-    values = Leader(SiteFolder.open(shutil.copytree(template.path, tmp_path / "SITE")))
-    yield values
-    values.ledger.close()
 
 
 def method_of(owner: str, name: str) -> Any:

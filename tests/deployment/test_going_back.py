@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,6 @@ from tests.deployment.hosts import Leader, agreement, folder
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
-
-
-@pytest.fixture
-def leader(tmp_path: Path) -> Iterator[Leader]:
-    values = Leader(folder(tmp_path, brought=range(6)))
-    yield values
-    values.ledger.close()
 
 
 def retry(leader: Leader, request: Request, times: int) -> Instruction:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from fallow.storage.packing import UNREADABLE, pack, unpack
 from fallow.transport.envelope import Reply, open_instruction, open_reply
 from fallow.transport.peer_messages import bytes_to_tensor, tensor_to_bytes
 from tests.core.test_exchange_key import HOSTILE, name_case
-from tests.deployment.hosts import SECRET, Leader, folder, make_request, order_picks
+from tests.deployment.hosts import SECRET, Leader, make_request, order_picks
 from tests.deployment.remotes import RUN, Timeouts, federation
 from tests.keys import key_of
 from tests.privacy.federation import Asker
@@ -23,13 +21,6 @@ from tests.simulations import tables
 pytest.importorskip("cryptography")
 
 FIELDS = key_of("2/train/7/1").to_dict()
-
-
-@pytest.fixture
-def leader(tmp_path: Path) -> Iterator[Leader]:
-    values = Leader(folder(tmp_path, brought=range(6)))
-    yield values
-    values.ledger.close()
 
 
 def send_tree(leader: Leader, tree: dict[str, Any]) -> Reply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,6 @@ from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 LATER = tuple(f"{at:010x}-" + 16 * "c" for at in range(3, 10))
-
-
-@pytest.fixture
-def leader(tmp_path: Path) -> Iterator[Leader]:
-    result = Leader(folder(tmp_path, brought=range(6)))
-    yield result
-    result.ledger.close()
 
 
 def expect_refusal(leader: Leader, request: Request) -> str:

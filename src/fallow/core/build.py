@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from importlib import import_module
 from types import ModuleType
@@ -35,8 +36,13 @@ Packages = ModuleType | tuple[ModuleType, ...]
 
 def names(package: Packages) -> dict[str, type[Any]]:
     """Return the concrete classes that a package exports, by class name."""
+    return dict(_list_classes(_listed(package)))
+
+
+@functools.cache
+def _list_classes(packages: tuple[ModuleType, ...]) -> dict[str, type[Any]]:
     result: dict[str, type[Any]] = {}
-    for item in _listed(package):
+    for item in packages:
         for name in item.__all__:
             exported = getattr(item, name)
             if _is_concrete(exported):
@@ -61,6 +67,7 @@ CONTRIB = {"fallow.strategies": "fallow.contrib"}
 """Package -> the package of its experimental classes, which are found by name but listed apart."""
 
 
+@functools.cache
 def _words(package: Packages) -> dict[str, type[Any]]:
     """Return all names of the classes of a package, including aliases of their contracts."""
     exported = names(package)

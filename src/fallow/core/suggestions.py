@@ -228,8 +228,10 @@ def explain_constructor(cls: type[T]) -> type[T]:
 def _refuse_texts(construct: Callable[..., Any], settings: Mapping[str, object]) -> None:
     """Raise ValueError for a number in quotes; classes check other texts themselves."""
     for name, value in settings.items():
-        items = value if isinstance(value, list | tuple) else [value]
-        if not any(_is_quoted(item) for item in items):
+        if isinstance(value, list | tuple):
+            if not any(_is_quoted(item) for item in value):
+                continue
+        elif not _is_quoted(value):
             continue
         hint = _hints_of(construct).get(name)
         if takes_numbers(hint):
