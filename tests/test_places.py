@@ -205,6 +205,7 @@ def test_a_query_a_training_method_a_model_a_partition_and_an_executor_run_from_
         assert {record["executor"] for record in cell.records} == {"tests.toys:Backwards"}
 
 
+@pytest.mark.long
 def test_a_paper_from_outside_names_its_strategies_and_adds_its_section(
     toy_study: Path, tmp_path: Path
 ) -> None:

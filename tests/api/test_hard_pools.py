@@ -145,7 +145,10 @@ REFUSALS = (
 """Readings that the three forms lack for some strategies, whatever the pool."""
 
 
-LONG = ("Chooser", "IFAL", "LoGo", "Typical", "TypicalUnsure")
+LONG = (
+    *("Chooser", "Coverage", "Fisher", "IFAL", "LoGo", "Prices"),
+    *("ProbCover", "Typical", "TypicalUnsure"),
+)
 """Strategies with the most computation, whose parts other strategies have too."""
 
 

@@ -112,6 +112,7 @@ def test_a_study_read_from_its_folder_needs_its_data(tmp_path: Path) -> None:
         again.find_label_issues()
 
 
+@pytest.mark.long
 def test_a_run_states_what_the_ranking_needs() -> None:
     network = fl.run(DIGITS, sites=2, training="local", rounds=1, **SETTINGS)
     needs = r"exact leave-one-out predictions of training=fl.ClosedForm\(\) without delta"

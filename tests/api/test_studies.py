@@ -143,6 +143,7 @@ def test_bounds_and_a_reference_can_be_asked_for(
     assert table.set_index("strategy")["difference"].notna()["random"]
 
 
+@pytest.mark.long
 def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Settings) -> None:
     study = fl.compare(config="demo", seeds=1, bounds=(), rows=200, **quick)
     demo = load_configs()["demo"]

@@ -370,6 +370,7 @@ def in_a_child(
     return wait_for_child(start_child(act)), (folder / "err").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", mark_long([900, 20_000], [900]))
 def test_a_full_disk_is_one_sentence_and_the_study_goes_on_when_there_is_space(
     fallow: Command, folder: Path, limit: int

@@ -80,6 +80,7 @@ def test_a_newcomer_is_added_to_what_was_measured_before(
     assert "mine:First" in Path("two/benchmark.md").read_text()
 
 
+@pytest.mark.long
 def test_what_was_measured_under_other_settings_is_run_again(
     fallow: Command, data_dir: Path, measured: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_the_same_table_may_be_named_by_settings(fallow: Command) -> None:
     assert output.code == 0, output.err
 
 
+@pytest.mark.long
 def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Path) -> None:
     (folder / "own.toml").write_text('base = "tiny.toml"\nstrategy = "entropy"\n')
     assert fallow("run", "own.toml", "--out", "a").code == 0

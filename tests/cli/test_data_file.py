@@ -99,6 +99,7 @@ def test_one_run_of_a_data_file_is_that_of_python(fallow: Command, folder: Path)
     assert read_records("shell") == read_records("python")
 
 
+@pytest.mark.long
 def test_without_a_number_both_compare_seven_seeds(fallow: Command) -> None:
     assert "14 runs" in fallow("compare", "blobs.npz", "--dry-run").out
 

@@ -91,6 +91,7 @@ def test_what_cannot_be_forecast_is_said_in_a_sentence(
         assert why in fallow("forecast", *words).says(), words
 
 
+@pytest.mark.long
 def test_a_run_that_stopped_says_so_on_its_page(fallow: Command, folder: Path) -> None:
     rule = "when another 1 label brings less than 90 points with 50 % confidence"
     fallow("run", "tiny.toml", "--out", "early", *LONG, "--set", f"stop={rule}", "--quiet")

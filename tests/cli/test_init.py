@@ -6,6 +6,8 @@ import json
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Command
 
 OWN = ("--data", "patients.csv", "--label", "sick")
@@ -41,6 +43,7 @@ def test_without_a_column_of_sites_rows_are_dealt_to_ten(
     assert "site" not in settings
 
 
+@pytest.mark.long
 def test_numbers_to_predict_are_asked_for_by_strategies_that_can(
     fallow: Command, folder: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_budget_is_the_same_in_python_in_toml_and_on_the_command_line(
     assert runs[1:] == runs[:-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("budget", "labels"), [(1, 3), (1.0, 60)])
 def test_one_is_one_label_and_one_point_zero_all_examples(
     budget: float, labels: int, fallow: Command

@@ -15,6 +15,7 @@ DATA = os.environ.get("FALLOW_DATA")
 FEW = ("-s", "encoder=fourier:features=32")  # 512 by default
 
 
+@pytest.mark.long
 @pytest.mark.skipif(DATA is None, reason="needs the folder of real data, FALLOW_DATA")
 def test_four_hospitals_with_holes_run_from_one_command(
     fallow: Command, folder: Path

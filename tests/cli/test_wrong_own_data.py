@@ -290,6 +290,7 @@ def test_a_thousand_classes_are_counted_before_anything_starts(
     assert "classes: 1000" in output.out
 
 
+@pytest.mark.long
 def test_half_a_million_rows_are_read_and_counted(fallow: Command, folder: Path) -> None:
     pytest.importorskip("pyarrow")
     with (folder / "own.csv").open("w") as file:

@@ -59,15 +59,14 @@ TINY = ExperimentConfig(
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
     """Return a study of three sites, e.g. ``agreement("strategy=entropy", smallest=3)``."""
-    agreed = agree(settings, schema)
-    return replace(agreed, **more) if more else agreed
+    config = configure(settings, schema)
+    return Agreement("hospitals", config, schema, SITES, verify_key(SECRET), **more)
 
 
 @cache
-def agree(settings: tuple[str, ...], schema: Schema) -> Agreement:
+def configure(settings: tuple[str, ...], schema: Schema) -> ExperimentConfig:
     config = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
-    config = at_sites(config, "hospitals", len(SITES), schema)
-    return Agreement("hospitals", config, schema, SITES, verify_key(SECRET))
+    return at_sites(config, "hospitals", len(SITES), schema)
 
 
 def truth(row: int) -> float:

@@ -175,6 +175,7 @@ def test_two_aggregates_do_not_differ_by_one_example(
     simulation.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", mark_long(["label", "withdrawal"], ["label"]))
 def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
     change: str, tmp_path: Path

@@ -39,6 +39,7 @@ from fallow.storage.features import DATA
 from fallow.storage.files import load_tree
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.deployment.simulations import Federation, federation, photos, rows
+from tests.each import mark_long
 from tests.keys import key_of
 from tests.packages import forget, install
 
@@ -81,7 +82,10 @@ def next_second() -> float:
 # -- whole studies -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("privacy", [Privacy(), Privacy(secure_sum=True)])
+@pytest.mark.parametrize(
+    "privacy",
+    mark_long([Privacy(), Privacy(secure_sum=True)], [Privacy()]),
+)
 def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -> None:
     simulation = federation(tmp_path, replace(PICTURES, privacy=privacy), photos())
     assert simulation.program().go()
@@ -124,6 +128,7 @@ def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> N
     simulation.close()
 
 
+@pytest.mark.long
 def test_a_damaged_file_of_features_is_made_anew(tmp_path: Path) -> None:
     simulation = federation(tmp_path, PICTURES, photos())
     assert simulation.program().go()
@@ -158,6 +163,7 @@ def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
     simulation.close()
 
 
+@pytest.mark.long
 def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) -> None:
     config = replace(
         PICTURES,

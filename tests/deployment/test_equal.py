@@ -23,7 +23,7 @@ from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.deployment.simulations import Federation, federation, photos, rows, ward
+from tests.deployment.simulations import NAMES, Federation, federation, photos, rows, ward
 from tests.each import mark_long
 
 CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9))
@@ -293,7 +293,7 @@ def ground(name: str) -> Dataset:
         return photos()
     if "empty cells" in name:
         return ward()
-    return rows(classes=0 if "numbers" in name else 3)
+    return rows(NAMES[:3], classes=0 if "numbers" in name else 3)
 
 
 def config_of(name: str) -> ExperimentConfig:

@@ -85,7 +85,7 @@ def check(tmp_path: Path, every: int) -> None:
 
 
 def test_a_site_that_dies_ends_as_one_that_never_did(tmp_path: Path) -> None:
-    check(tmp_path, every=5)
+    check(tmp_path, every=7)
 
 
 @pytest.mark.soak

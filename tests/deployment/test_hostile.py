@@ -359,6 +359,7 @@ def test_bounds_that_cannot_be_are_refused_by_name(wrong: dict[str, float]) -> N
 # -- whole study ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
     tmp_path: Path,
 ) -> None:

@@ -188,6 +188,7 @@ def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
         raise ValueError(fault)
 
 
+@pytest.mark.long
 def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> None:
     config = replace(TINY, rounds=2, privacy=Privacy(secure_sum=True))
     simulation = tiny(tmp_path, config)

@@ -11,7 +11,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from tests.deployment.simulations import federation, photos, rows
+from tests.deployment.simulations import NAMES, federation, photos, rows
 from tests.each import mark_long
 
 pytest.importorskip("cryptography")
@@ -154,7 +154,7 @@ LONG = (
 def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) -> None:
     classes = 0 if "leverage" in name else 3
     config = ExperimentConfig("hospitals", **{**SMALL, **STUDIES[name]})
-    simulation = federation(tmp_path, config, rows(classes=classes, per_site=16))
+    simulation = federation(tmp_path, config, rows(NAMES[:3], classes=classes, per_site=16))
     assert simulation.program().go()
     assert [event for event in simulation.events if event["event"] == "refused"] == []
     assert (
@@ -164,7 +164,7 @@ def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "training", mark_long(["pfedgraph", "fedrep", "apfl"], ["fedrep", "apfl"])
+    "training", mark_long(["apfl", "fedrep", "pfedgraph"], ["fedrep", "pfedgraph"])
 )
 def test_no_site_refuses_a_model_with_batch_norm(training: str, tmp_path: Path) -> None:
     """Statistics are sent like parameters and must return with the same length."""

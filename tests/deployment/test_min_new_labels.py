@@ -116,6 +116,7 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     simulation.close()
 
 
+@pytest.mark.long
 def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
     privacy = Privacy(secure_sum=True, min_new_labels=10)
     faults = Faults(lost=0.05, twice=0.05, dies_before=0.05, dies_after=0.05)

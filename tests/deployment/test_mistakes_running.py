@@ -152,8 +152,8 @@ def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) 
     mark_long(
         product(["met", "labels", "round", "scored"], [2000, 60_000]),
         [
-            *(("met", 60_000), ("labels", 2000), ("round", 2000), ("round", 60_000)),
-            *(("scored", 2000), ("scored", 60_000)),
+            *(("met", 60_000), ("labels", 2000), ("labels", 60_000)),
+            *(("round", 2000), ("round", 60_000), ("scored", 2000), ("scored", 60_000)),
         ],
     ),
 )

@@ -110,6 +110,7 @@ def test_status_shows_the_box_and_why_where_there_is_none(
     assert "which does not exist; restore" in " ".join(status(folder).split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_masked", mark_long([False, True], [False]))
 def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
     is_masked: bool, tmp_path: Path

@@ -213,6 +213,7 @@ def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
     ]
 
 
+@pytest.mark.long
 def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,11 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
             ("labels", {"step": "0/query"}),
             ("scored", {"cycle": 1}),
         ],
-        [("round", {"cycle": 0, "round": 0}), ("scored", {"cycle": 1})],
+        [
+            ("round", {"cycle": 0, "round": 0}),
+            ("labels", {"step": "0/query"}),
+            ("scored", {"cycle": 1}),
+        ],
     ),
     ids=lambda value: str(value),
 )
@@ -136,6 +140,7 @@ def test_a_study_with_secure_sums_goes_on_without_a_revoked_site(
     ]
 
 
+@pytest.mark.long
 def test_a_closed_form_study_goes_on_without_a_revoked_site(tmp_path: Path) -> None:
     config = ExperimentConfig(
         "hospitals",

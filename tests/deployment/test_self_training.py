@@ -56,6 +56,7 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
     simulation.close()
 
 
+@pytest.mark.long
 def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
     simulation = study(tmp_path, cycles=0)
     assert simulation.program().go()

@@ -428,6 +428,7 @@ def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> Non
     assert not describe_end({"event": "coordinator", "problem": None}, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_site_process_ends_cleanly_when_it_is_told_to(tmp_path: Path) -> None:
     folder = north(tmp_path)

@@ -107,6 +107,7 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     assert read_columns(tmp_path)["north"]["Open"] == "3"
 
 
+@pytest.mark.long
 def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, away={"chur"})
     pages = list[str]()

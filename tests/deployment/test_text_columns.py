@@ -141,6 +141,7 @@ def open_clinics(folder: Path, config: ExperimentConfig) -> Federation:
     )
 
 
+@pytest.mark.long
 def test_a_study_of_notes_runs_and_predicts_at_its_sites(tmp_path: Path) -> None:
     simulation = open_clinics(tmp_path, replace(SOLVED, privacy=Privacy(secure_sum=True)))
     assert simulation.program().go()

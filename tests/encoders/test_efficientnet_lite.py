@@ -101,6 +101,7 @@ def test_auto_selects_it_for_photographs_alone() -> None:
     assert isinstance(Auto().settle((40,)), Fourier)
 
 
+@pytest.mark.long
 @has_weights
 def test_a_run_on_photographs_uses_it() -> None:
     generator = torch.Generator().manual_seed(1)

@@ -78,7 +78,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> ExperimentConfig:
 
 
 @pytest.fixture(
-    scope="module", params=mark_long(SIMULATIONS, ["as the demo", "half of the sites"])
+    scope="module",
+    params=mark_long(SIMULATIONS, ["as the demo", "half of the sites", "labels held back"]),
 )
 def undisturbed(
     request: pytest.FixtureRequest,
@@ -187,6 +188,7 @@ def test_records_that_were_lost_are_written_again_from_the_journal(
     assert exchanges(copy.out) == exchanges(setup.out)  # nothing was requested again
 
 
+@pytest.mark.long
 def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:

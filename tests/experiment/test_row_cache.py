@@ -228,6 +228,7 @@ def write_half_and_die(file: IO[bytes], array: np.ndarray[Any, Any], **more: Any
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_while_it_keeps_rows_leaves_the_same_bits_to_the_next(
     pictures: Path, tmp_path: Path
 ) -> None:

@@ -194,6 +194,7 @@ def test_asking_again_does_not_average_the_noise_away() -> None:
     assert federation.members["a"].spent == {"0/query/0": 1.0}
 
 
+@pytest.mark.long
 def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> None:
     """Attack that the ledger prevents: with an unlimited budget it succeeds."""
     endless = protected(replace(ONE, total=1e6))

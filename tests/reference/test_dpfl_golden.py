@@ -150,6 +150,7 @@ def test_where_labels_conflict_dpfl_is_better_than_a_static_random_graph() -> No
     assert dpfl.chosen <= BASE / 2 < static.chosen
 
 
+@pytest.mark.long
 def test_flipped_sites_that_choose_nobody_are_chosen_less_and_less() -> None:
     """Check the first published mode: flipped sites train alone and only send."""
     ended = ran(Spec("dpfl", {"alone": "flipped"}), 0, 8)

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import fallow as fl
 from fallow.report.closed_form import (
     PenaltiesAtEnd,
@@ -86,6 +88,7 @@ def test_a_class_that_nobody_has_labeled_is_named(tmp_path: Path) -> None:
     assert "never predicts: random (one and three under seed 1)." in shown
 
 
+@pytest.mark.long
 def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
     simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     fl.compare(

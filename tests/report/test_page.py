@@ -16,6 +16,7 @@ from fallow.report.figures.study import class_accuracy
 from fallow.report.figures.style import space_out
 from fallow.report.final_table import final_table
 from fallow.report.sentences import summary
+from tests.each import mark_long
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import read_study, write_report
 
@@ -285,7 +286,12 @@ def test_no_name_stands_below_the_figure() -> None:
     assert space_out([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
 
 
-@pytest.mark.parametrize("noted", [0.7, "wide", None, [], [1.0, 2.0], [[1], [2], [3], [4]]])
+@pytest.mark.parametrize(
+    "noted",
+    mark_long(
+        [0.7, "wide", None, [], [1.0, 2.0], [[1], [2], [3], [4]]], ["wide", [], [1.0, 2.0]]
+    ),
+)
 def test_what_a_strategy_notes_under_the_words_of_another_does_no_harm(
     tmp_path: Path, noted: object
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
     assert asked == [1]
 
 
+@pytest.mark.long
 def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(
     tmp_path: Path,
 ) -> None:

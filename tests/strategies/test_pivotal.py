@@ -225,6 +225,7 @@ def test_what_is_left_is_the_part_of_a_whole_number() -> None:
 # -- neighbors -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_neighbors_that_compete_give_steadier_totals_of_what_is_smooth() -> None:
     x = torch.linspace(-1, 1, 200).double()[
         torch.randperm(200, generator=torch.Generator())

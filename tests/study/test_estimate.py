@@ -13,6 +13,7 @@ from fallow.settings.spec import Spec
 from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
 from fallow.study.study import list_runs
 from fallow.study.study_run import Setup, StudyRun
+from tests.each import mark_long
 from tests.experiment.crash import load_outcome, tiny, work
 
 
@@ -78,7 +79,10 @@ def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "training",
-    ["fedavg", "local", "ditto", "fed-rep", "p-fed-graph", "robust", "fedavg-ft"],
+    mark_long(
+        ["fedavg", "local", "ditto", "fed-rep", "p-fed-graph", "robust", "fedavg-ft"],
+        ["local", "fed-rep", "robust", "fedavg-ft"],
+    ),
 )
 def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -> None:
     setup, cell = of_training(tmp_path, training)
@@ -137,7 +141,15 @@ def test_what_comes_after_the_first_phase_makes_no_other_one(
 
 @pytest.mark.parametrize(
     "setting",
-    ["model=mlp:hidden=[32]", "encoder=fourier:features=40", "head=exact", "dtype=float64"],
+    mark_long(
+        [
+            "model=mlp:hidden=[32]",
+            "encoder=fourier:features=40",
+            "head=exact",
+            "dtype=float64",
+        ],
+        ["head=exact", "dtype=float64"],
+    ),
 )
 def test_bytes_are_those_of_the_model_that_a_strategy_trains(
     tmp_path: Path, setting: str
@@ -210,6 +222,7 @@ def test_an_estimate_says_what_choosing_takes() -> None:
     )
 
 
+@pytest.mark.long
 def test_many_sites_each_have_labels_in_what_is_timed(tmp_path: Path) -> None:
     config = ExperimentConfig(
         "many", data="digits", sites=200, partition=Spec("iid"), initial=3, cycles=0

@@ -92,6 +92,7 @@ def first_rows(view: View, n: int) -> torch.Tensor:
     return torch.arange(n)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks processes of a study")
 def test_a_forked_process_frees_no_garbage_of_its_parent(tmp_path: Path) -> None:
     """Freeing garbage may wait for threads of the parent, such as ONNX's."""
