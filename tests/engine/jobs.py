@@ -311,7 +311,7 @@ def optimizer_of(opt: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     )
 
 
-def agree(ours: State, theirs: State, atol: float = 1e-10) -> None:
+def assert_agree(ours: State, theirs: State, atol: float = 1e-10) -> None:
     """Compare weights and statistics up to rounding in float64."""
     for name in ("w", "stats"):
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=atol)

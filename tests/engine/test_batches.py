@@ -24,7 +24,16 @@ from fallow.engine.batches import (
 )
 from fallow.engine.site_batches import ActiveJob, Frame, Joined
 from fallow.training import FedAvg
-from tests.engine.jobs import POOLS, RAGGED, agree, jobs, linear, loop, stacked, with_pools
+from tests.engine.jobs import (
+    POOLS,
+    RAGGED,
+    assert_agree,
+    jobs,
+    linear,
+    loop,
+    stacked,
+    with_pools,
+)
 
 FIRST = Epoch(0, "all", 0.1)
 IMAGES = torch.arange(6 * 2 * 4 * 5).view(6, 2, 4, 5).double() + 1  # no pixel is 0
@@ -285,7 +294,7 @@ def test_training_ends_when_the_loss_of_its_steps_is_no_longer_lower() -> None:
     epochs = done.steps // 3
     assert epochs < training_config.epochs
     whole = replace(training_config, stages=(TrainingStage(epochs),), patience=None)
-    agree(done.sent, loop(linear).fit(FedAvg(), whole, 0, value)[0].sent, atol=0)
+    assert_agree(done.sent, loop(linear).fit(FedAvg(), whole, 0, value)[0].sent, atol=0)
 
 
 def test_a_loss_that_falls_trains_every_epoch() -> None:
@@ -308,5 +317,5 @@ def test_sites_together_end_as_each_ends_alone() -> None:
         len({n // -(-rows // 4) for rows, n in steps.items() if rows}) > 1
     )  # not all at once
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
         assert a.steps == b.steps

@@ -40,7 +40,7 @@ from fallow.training import FedAvg, personal
 from tests.engine.jobs import (
     DEVICE,
     SHAPES,
-    agree,
+    assert_agree,
     drawn,
     dropout,
     in_single,
@@ -87,13 +87,13 @@ def rows_of(make: Callable[[], nn.Module]) -> tuple[int, ...]:
     return (11, 5, 0, 8, 3)
 
 
-def check_same(ours: Sequence[Fitted], theirs: Sequence[Fitted]) -> None:
+def assert_same(ours: Sequence[Fitted], theirs: Sequence[Fitted]) -> None:
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
         assert a.steps == b.steps
         assert a.own.keys() == b.own.keys()
         for name in a.own:
-            agree(a.own[name].state, b.own[name].state)
+            assert_agree(a.own[name].state, b.own[name].state)
 
 
 # -- equality with the loop ------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_it_makes_the_models_of_the_loop(
     ours = over_rounds(device(make), FedAvg(), training_config, value, 3)
     theirs = over_rounds(loop(make), FedAvg(), training_config, value, 3)
     for mine, others in zip(ours, theirs, strict=True):
-        check_same(mine, others)
+        assert_same(mine, others)
 
 
 METHODS = {
@@ -125,7 +125,9 @@ def test_every_method_of_training_makes_the_models_of_the_loop(name: str) -> Non
     training_config = replace(CONFIG, mix=0.4 if name == "KCFU" else None)
     pools = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
     theirs = over_rounds(loop(norm), method, training_config, pools, 2)
-    check_same(over_rounds(device(norm), method, training_config, pools, 2)[-1], theirs[-1])
+    assert_same(
+        over_rounds(device(norm), method, training_config, pools, 2)[-1], theirs[-1]
+    )
 
 
 @pytest.mark.parametrize("method", [Beside(), LookAhead(), Pupil()], ids=str)
@@ -133,7 +135,7 @@ def test_methods_of_newcomers_do_too(method: LocalTraining) -> None:
     training_config = replace(CONFIG, mix=0.4)
     pools = with_pools(jobs(mlp))
     theirs = over_rounds(loop(mlp), method, training_config, pools, 2)
-    check_same(over_rounds(device(mlp), method, training_config, pools, 2)[-1], theirs[-1])
+    assert_same(over_rounds(device(mlp), method, training_config, pools, 2)[-1], theirs[-1])
 
 
 STOPPING = {
@@ -150,7 +152,7 @@ def test_every_kind_of_training_config_is_carried_out_as_by_the_loop(
 ) -> None:
     many_jobs = jobs(norm, NORM_ROWS)
     theirs = loop(norm).fit(FedAvg(), training_config, 0, many_jobs)
-    check_same(device(norm).fit(FedAvg(), training_config, 0, many_jobs), theirs)
+    assert_same(device(norm).fit(FedAvg(), training_config, 0, many_jobs), theirs)
 
 
 def test_nothing_is_changed_that_a_job_brought() -> None:
@@ -334,7 +336,7 @@ def test_where_memory_is_short_half_of_the_sites_are_trained_at_a_time() -> None
     assert output == [
         "device cpu has not enough memory for 5 sites at once: 2 at a time from now on"
     ]
-    check_same(values, ours.loop.fit(FedAvg(), CONFIG, 0, value))
+    assert_same(values, ours.loop.fit(FedAvg(), CONFIG, 0, value))
 
 
 def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:

@@ -20,7 +20,7 @@ from fallow.engine.linear import descend, is_linear, is_plain
 from fallow.engine.site_batches import ActiveJob, Frame, Joined
 from fallow.models.networks import MLP, Linear
 from fallow.training import FedAvg, FedProx
-from tests.engine.jobs import agree, by_torch, jobs, loop, regression, stacked
+from tests.engine.jobs import assert_agree, by_torch, jobs, loop, regression, stacked
 from tests.engine.methods import Beside, LookAhead, Pupil, Stepping
 
 ADAM = TrainingConfig((TrainingStage(3),), 4, Optimizer("adam", 0.02))
@@ -37,7 +37,7 @@ def test_it_is_each_site_alone_by_torch(
     for job, done in zip(
         value, stacked(regression).fit(FedAvg(), training_config, 0, value), strict=True
     ):
-        agree(
+        assert_agree(
             done.sent,
             by_torch(regression, training_config, job) if len(job.y) else job.start,
         )
@@ -50,7 +50,7 @@ def test_one_site_and_one_batch_of_all_rows_is_plain_descent_by_torch(
     (job,) = jobs(regression, (30,))
     training_config = replace(training_config, batch_size=30, stages=(TrainingStage(15),))
     (done,) = stacked(regression).fit(FedAvg(), training_config, 0, [job])
-    agree(done.sent, by_torch(regression, training_config, job))
+    assert_agree(done.sent, by_torch(regression, training_config, job))
     assert done.steps == 15
 
 
@@ -59,7 +59,7 @@ def test_equal_sites_are_one_site(training_config: TrainingConfig) -> None:
     (job,) = jobs(regression, (11,))
     (alone,) = stacked(regression).fit(FedAvg(), training_config, 0, [job])
     for done in stacked(regression).fit(FedAvg(), training_config, 0, [job] * 4):
-        agree(done.sent, alone.sent)
+        assert_agree(done.sent, alone.sent)
 
 
 @each_config
@@ -100,7 +100,7 @@ def test_a_row_that_weighs_nothing_moves_nothing() -> None:
     (weighed,) = stacked(regression).fit(FedAvg(), SGD, 0, [replace(job, weight=weight)])
     y = torch.where(weight > 0, job.y, 1e6)
     (other,) = stacked(regression).fit(FedAvg(), SGD, 0, [replace(job, weight=weight, y=y)])
-    agree(other.sent, weighed.sent)
+    assert_agree(other.sent, weighed.sent)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_rules_and_parts_of_a_training_config_hold(change: dict[str, Any]) -> No
         e(regression).fit(FedAvg(), training_config, 0, value) for e in (stacked, loop)
     )
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
         assert a.steps == b.steps
 
 
@@ -228,7 +228,7 @@ def test_a_step_that_does_more_than_descend_is_noticed_and_taken(
     assert not is_plain(method, method.start(at, {}), at, batch)
     ours, theirs = (e(regression).fit(method, ADAM, 0, value) for e in (stacked, loop))
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
 
 
 def test_plain_descent_is_asked_once_and_other_plans_at_every_step() -> None:

@@ -18,7 +18,7 @@ from fallow.engine import Job, Loop, look, predict, row_loss
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import (
     RAGGED,
-    agree,
+    assert_agree,
     by_torch,
     drawn,
     jobs,
@@ -52,7 +52,7 @@ def test_it_is_the_loop_that_everybody_writes(
     for job, done in zip(
         value, loop(make).fit(FedAvg(), training_config, 0, value), strict=True
     ):
-        agree(done.sent, by_torch(make, training_config, job))
+        assert_agree(done.sent, by_torch(make, training_config, job))
         assert done.steps == 2 * -(-len(job.y) // 4) <= 20
         assert done.own == {}
 
@@ -66,7 +66,7 @@ def test_moments_persist_over_rounds_or_begin_anew(
     value = jobs(linear, ROWS)
     last = over_rounds(loop(linear), FedAvg(), training_config, value, 3)[-1]
     for job, done in zip(value, last, strict=True):
-        agree(done.sent, by_torch(linear, training_config, job, rounds=3))
+        assert_agree(done.sent, by_torch(linear, training_config, job, rounds=3))
 
 
 @pytest.mark.parametrize("unit", ["epoch", "round"])
@@ -75,7 +75,7 @@ def test_the_rate_follows_the_schedule(unit: str) -> None:
     value = jobs(linear, ROWS)
     last = over_rounds(loop(linear), FedAvg(), training_config, value, 3)[-1]
     for job, done in zip(value, last, strict=True):
-        agree(done.sent, by_torch(linear, training_config, job, rounds=3))
+        assert_agree(done.sent, by_torch(linear, training_config, job, rounds=3))
 
 
 @pytest.mark.parametrize("make", [linear, norm])
@@ -87,7 +87,7 @@ def test_a_penalty_pulls_parameters_and_never_statistics(
     for job, done in zip(
         value, loop(make).fit(FedProx(mu=0.7), training_config, 0, value), strict=True
     ):
-        agree(done.sent, by_torch(make, training_config, job, mu=0.7))
+        assert_agree(done.sent, by_torch(make, training_config, job, mu=0.7))
 
 
 def test_a_model_that_stays_begins_each_round_without_moments_unless_they_persist() -> None:
@@ -98,7 +98,7 @@ def test_a_model_that_stays_begins_each_round_without_moments_unless_they_persis
         kept[persist] = [
             h[0] for h in over_rounds(loop(linear), Beside(0.0), training_config, value, 2)
         ]
-        agree(
+        assert_agree(
             kept[persist][-1].own["v"].state,
             by_torch(linear, training_config, value[0], rounds=2),
         )
@@ -153,7 +153,7 @@ def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
         epochs = short.steps // max(1, -(-len(job.y) // 4))
         assert short.steps < long.steps or len(job.y) == 0
         again = replace(training_config, stages=(TrainingStage(epochs),))
-        agree(short.sent, loop(mlp).fit(FedAvg(), again, 0, [job])[0].sent, atol=0)
+        assert_agree(short.sent, loop(mlp).fit(FedAvg(), again, 0, [job])[0].sent, atol=0)
         if len(job.y):
             model = mlp()
             guess = predict(model, Layout.of(model), short.sent, job.x).argmax(1)
@@ -170,7 +170,7 @@ def test_a_regression_has_no_accuracy_to_stop_at() -> None:
 def test_a_site_without_rows_sends_what_it_was_sent() -> None:
     value = jobs(norm, (0,))
     (done,) = loop(norm).fit(FedAvg(), config_of(SGD), 0, value)
-    agree(done.sent, value[0].start, atol=0)
+    assert_agree(done.sent, value[0].start, atol=0)
     assert done.steps == 0
 
 
@@ -180,7 +180,7 @@ def test_a_batch_in_which_nothing_weighs_asks_for_no_step() -> None:
     (done,) = loop(linear).fit(
         FedAvg(), config_of(replace(SGD, weight_decay=0.0)), 0, value
     )
-    agree(done.sent, value[0].start, atol=0)
+    assert_agree(done.sent, value[0].start, atol=0)
 
 
 def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
@@ -190,7 +190,7 @@ def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
         for last in (False, True)
     )
     for a, b in zip(plain, other, strict=True):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
 
 
 def test_augmented_images_come_from_a_stream_for_each_step() -> None:
@@ -199,9 +199,9 @@ def test_augmented_images_come_from_a_stream_for_each_step() -> None:
     alone = loop(norm).fit(FedAvg(), training_config, 0, value[1:])
     plain = loop(norm).fit(FedAvg(), config_of(SGD), 0, value)
     for a, b, c in zip(once, twice, plain, strict=True):
-        agree(a.sent, b.sent, atol=0)
+        assert_agree(a.sent, b.sent, atol=0)
         assert not torch.equal(a.sent["w"], c.sent["w"])
-    agree(once[1].sent, alone[0].sent, atol=0)
+    assert_agree(once[1].sent, alone[0].sent, atol=0)
 
 
 # -- unchanged state -------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_what_a_model_draws_comes_from_the_site_s_stream() -> None:
     both = executor.fit(FedAvg(), config_of(SGD), 0, value)
     turned = executor.fit(FedAvg(), config_of(SGD), 0, value[::-1])[::-1]
     for a, b in zip(both, turned, strict=True):
-        agree(a.sent, b.sent, atol=0)
+        assert_agree(a.sent, b.sent, atol=0)
     assert torch.equal(outside, torch.get_rng_state())
 
 
@@ -314,7 +314,7 @@ def test_predictions_use_the_given_state_and_its_statistics_in_batches() -> None
         result, outputs = look(model, layout, state, x, batch)
         assert_close(result, features)
         assert torch.equal(outputs, predict(model, layout, state, x, batch))
-    agree(state, before, atol=0)
+    assert_agree(state, before, atol=0)
 
 
 @pytest.mark.parametrize("make", [linear, norm])

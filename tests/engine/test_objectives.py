@@ -15,7 +15,15 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import predict, row_loss
 from fallow.training import FedAvg
-from tests.engine.jobs import agree, jobs, linear, loop, norm, optimizer_of, with_pools
+from tests.engine.jobs import (
+    assert_agree,
+    jobs,
+    linear,
+    loop,
+    norm,
+    optimizer_of,
+    with_pools,
+)
 from tests.engine.methods import Stepping
 
 SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
@@ -35,7 +43,7 @@ def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
         loop(norm).fit(m, CONFIG, 0, many_jobs) for m in (Stepping(by), FedAvg())
     )
     for a, b in zip(ours, plain, strict=True):
-        agree(a.sent, b.sent, atol=0)
+        assert_agree(a.sent, b.sent, atol=0)
 
 
 def test_an_objective_may_pass_twice_and_both_passes_move_the_statistics() -> None:
@@ -51,7 +59,7 @@ def test_an_objective_may_pass_twice_and_both_passes_move_the_statistics() -> No
     rows = job.x[torch.randperm(4, generator=stream(0, "batches", 0, 0, 0))]
     (model(rows) * model(2 * rows + 1)).mean().backward()
     optimizer.step()
-    agree(done.sent, Layout.of(model).flatten(model))
+    assert_agree(done.sent, Layout.of(model).flatten(model))
 
 
 def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
@@ -77,7 +85,7 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
     with_teacher, without = (
         loop(norm).fit(Stepping(m), training_config, 0, [job]) for m in (by, quiet)
     )
-    agree(with_teacher[0].sent, without[0].sent, atol=0)
+    assert_agree(with_teacher[0].sent, without[0].sent, atol=0)
     model = norm()
     for x, teacher_outputs in batch_losses:
         assert not teacher_outputs.requires_grad
@@ -102,7 +110,7 @@ def test_the_model_that_was_sent_is_not_the_one_that_trains_from_scratch() -> No
     assert job.sent is not None
     assert torch.equal(seen[0][0].w, job.start["w"])
     assert all(torch.equal(w_t.w, job.sent["w"]) for _, w_t in seen)
-    agree(done.sent, loop(linear).fit(FedAvg(), CONFIG, 0, [job])[0].sent, atol=0)
+    assert_agree(done.sent, loop(linear).fit(FedAvg(), CONFIG, 0, [job])[0].sent, atol=0)
 
 
 def test_a_batch_carries_the_counts_the_round_and_what_training_mixes_in() -> None:
@@ -117,7 +125,7 @@ def test_a_batch_carries_the_counts_the_round_and_what_training_mixes_in() -> No
     mixed = loop(norm).fit(Stepping(by), training_config, 5, pools)
     plain = loop(norm).fit(FedAvg(), replace(training_config, mix=None), 5, pools)
     for a, b in zip(mixed, plain, strict=True):
-        agree(a.sent, b.sent, atol=0)  # a second stream does not change the first
+        assert_agree(a.sent, b.sent, atol=0)  # a second stream does not change the first
     assert {b.round for b in seen} == {5}
     sites = [pools[k] for k in (0, 0, 0, 1, 1, 2)]  # 12, 6 and 4 examples in batches of 4
     assert all(

@@ -17,7 +17,7 @@ from fallow.models.networks import MLP, DigitsCNN, LeNet, Linear, ResNet8
 from fallow.training import KCFU, Evidential, FedAvg, FedProx
 from tests.engine.jobs import (
     RAGGED,
-    agree,
+    assert_agree,
     drawn,
     jobs,
     linear,
@@ -70,7 +70,7 @@ ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 def test_it_is_the_loop(
     make: Callable[[], nn.Module], method: LocalTraining, training_config: TrainingConfig
 ) -> None:
-    same_history(make, method, training_config, jobs(make, weighted=True))
+    assert_same_history(make, method, training_config, jobs(make, weighted=True))
 
 
 @pytest.mark.parametrize("mix", [None, 2.0])
@@ -81,7 +81,7 @@ def test_it_is_the_loop(
 def test_it_is_the_loop_with_teachers_and_pools(
     method: LocalTraining, training_config: TrainingConfig, mix: float | None
 ) -> None:
-    same_history(
+    assert_same_history(
         mlp, method, replace(training_config, mix=mix), with_pools(jobs(mlp, weighted=True))
     )
 
@@ -90,7 +90,9 @@ def test_sites_without_a_pool_are_alone_what_they_are_beside_others() -> None:
     many_jobs, training_config = with_pools(jobs(mlp)), replace(CONFIG, mix=2.0)
     together = stack_of(mlp).fit(KCFU(), training_config, 1, many_jobs)
     for job, done in zip(many_jobs, together, strict=True):
-        agree(done.sent, stack_of(mlp).fit(KCFU(), training_config, 1, [job])[0].sent)
+        assert_agree(
+            done.sent, stack_of(mlp).fit(KCFU(), training_config, 1, [job])[0].sent
+        )
 
 
 def test_a_batch_holds_no_more_rows_than_the_largest_site() -> None:
@@ -104,10 +106,10 @@ def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
         replace(j, sent=j.sent if at % 2 else None)
         for at, j in enumerate(with_pools(jobs(mlp)))
     ]
-    same_history(mlp, Pupil(), CONFIG, value)
+    assert_same_history(mlp, Pupil(), CONFIG, value)
 
 
-def same_history(
+def assert_same_history(
     make: Callable[[], nn.Module],
     method: LocalTraining,
     training_config: TrainingConfig,
@@ -119,7 +121,7 @@ def same_history(
     )
     for together, alone in zip(ours, theirs, strict=True):
         for a, b in zip(together, alone, strict=True):
-            agree(a.sent, b.sent)
+            assert_agree(a.sent, b.sent)
             assert a.steps == b.steps <= 20
             assert a.own.keys() == b.own.keys()
             for name, at in a.own.items():
@@ -133,7 +135,7 @@ def test_results_come_in_the_order_of_the_jobs(rows: tuple[int, ...]) -> None:
     for a, b in zip(
         *(e(mlp).fit(FedAvg(), CONFIG, 0, many_jobs) for e in (stack_of, loop)), strict=True
     ):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
 
 
 def test_training_ends_when_it_has_ended_at_every_site() -> None:
@@ -161,8 +163,8 @@ def test_sites_that_joined_later_train_beside_those_that_kept_something() -> Non
         e(linear).fit(Beside(), training_config, 1, mixed) for e in (stack_of, loop)
     )
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent)
-        agree(a.own["v"].state, b.own["v"].state)
+        assert_agree(a.sent, b.sent)
+        assert_agree(a.own["v"].state, b.own["v"].state)
 
 
 def test_plans_that_augment_go_through_the_loop() -> None:
@@ -179,7 +181,7 @@ def test_plans_that_augment_go_through_the_loop() -> None:
         e(images).fit(FedAvg(), training_config, 0, value) for e in (stack_of, loop)
     )
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent, atol=0)
+        assert_agree(a.sent, b.sent, atol=0)
 
 
 def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
@@ -249,7 +251,7 @@ def test_layers_may_be_used_twice_share_weights_and_take_rows_of_any_shape() -> 
     many_jobs = [replace(job, start=start) for job in many_jobs]
     ours, theirs = (e(tied).fit(FedAvg(), CONFIG, 0, many_jobs) for e in (stack_of, loop))
     for a, b in zip(ours, theirs, strict=True):
-        agree(a.sent, b.sent)
+        assert_agree(a.sent, b.sent)
 
 
 @pytest.mark.parametrize(

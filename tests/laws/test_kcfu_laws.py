@@ -14,7 +14,7 @@ from fallow.core.types import State
 from fallow.engine import Loop, Stacked
 from fallow.sites.store import Label
 from fallow.training import KCFU, FedAvg
-from tests.engine.jobs import agree, linear, mlp, norm, optimizer_of
+from tests.engine.jobs import assert_agree, linear, mlp, norm, optimizer_of
 from tests.laws.test_training_laws import federated, sites, trained
 
 CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
@@ -48,14 +48,14 @@ def test_the_first_round_is_balanced_softmax_alone(
     make: Callable[[], nn.Module], executor: type, pool: int
 ) -> None:
     ours = federated(make, KCFU(CONFIG), ONE, executor, rounds=1, pool=pool)
-    agree(ours, balanced_softmax(make, 1))
+    assert_agree(ours, balanced_softmax(make, 1))
 
 
 @each_case
 def test_without_a_pool_every_round_is(
     make: Callable[[], nn.Module], executor: type
 ) -> None:
-    agree(federated(make, KCFU(CONFIG), ONE, executor), balanced_softmax(make, 3))
+    assert_agree(federated(make, KCFU(CONFIG), ONE, executor), balanced_softmax(make, 3))
 
 
 @each_case
@@ -79,4 +79,4 @@ def test_where_a_site_has_as_many_labels_of_each_class_the_first_round_is_fedavg
             trained(channel, method, Layout.of(make()).flatten(make()), rounds=1)
         )
     first, second = outcome
-    agree(first, second)
+    assert_agree(first, second)

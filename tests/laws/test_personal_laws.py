@@ -24,7 +24,7 @@ from fallow.training.personal import (
     Local,
     PFedGraph,
 )
-from tests.engine.jobs import agree, linear, mlp, norm
+from tests.engine.jobs import assert_agree, linear, mlp, norm
 from tests.laws.test_training_laws import ROWS
 from tests.training.personal.federation import (
     CONFIG,
@@ -42,7 +42,7 @@ each_method = pytest.mark.parametrize(
 )
 
 
-def same(ours: dict[str, State], theirs: dict[str, State]) -> None:
+def assert_same(ours: dict[str, State], theirs: dict[str, State]) -> None:
     """Check bitwise equality at every site."""
     for name in theirs:
         assert torch.equal(ours[name]["w"], theirs[name]["w"])
@@ -58,7 +58,7 @@ def common(make: Callable[[], nn.Module], method: Any, executor: type = Loop) ->
 def test_ditto_without_its_pull_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
-    same(
+    assert_same(
         train_and_deploy(make, Ditto(CONFIG, lam=0.0)),
         train_and_deploy(make, Local(CONFIG)),
     )
@@ -80,7 +80,7 @@ def test_with_its_pull_it_is_not(make: Callable[[], nn.Module]) -> None:
 def test_the_common_model_beside_personal_ones_is_that_of_fedavg(
     make: Callable[[], nn.Module], method: Any
 ) -> None:
-    agree(common(make, method), common(make, FedAvg(CONFIG)), atol=0)
+    assert_agree(common(make, method), common(make, FedAvg(CONFIG)), atol=0)
 
 
 @each_model
@@ -88,7 +88,7 @@ def test_apfl_whose_mixture_is_all_private_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     fixed = APFL(CONFIG, alpha=1.0, adaptive=False)
-    same(train_and_deploy(make, fixed), train_and_deploy(make, Local(CONFIG)))
+    assert_same(train_and_deploy(make, fixed), train_and_deploy(make, Local(CONFIG)))
 
 
 @pytest.mark.parametrize("make", [linear, mlp])
@@ -96,7 +96,7 @@ def test_apfl_whose_mixture_is_all_shared_is_the_copy_of_fedavg_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     fixed = APFL(CONFIG, alpha=0.0, adaptive=False)
-    same(train_and_deploy(make, fixed), train_and_deploy(make, FedAvgPost(CONFIG)))
+    assert_same(train_and_deploy(make, fixed), train_and_deploy(make, FedAvgPost(CONFIG)))
 
 
 @each_model
@@ -104,7 +104,7 @@ def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) ->
     method = KNNPer(CONFIG, weight=0.0)
     channel = federation(make, method)
     state = rounds(channel, method, first_state(make))
-    agree(state, common(make, FedAvg(CONFIG)), atol=0)
+    assert_agree(state, common(make, FedAvg(CONFIG)), atol=0)
     site = channel.members["a"]
     view = SiteView(site, 0)
     ours, plain = view.outputs(state, site.x), view.forward(state, site.x)
@@ -117,17 +117,17 @@ def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
     make: Callable[[], nn.Module], tune_prox: bool
 ) -> None:
     ours, theirs = FedProxFT(CONFIG, mu=0.0, tune_prox=tune_prox), FedAvgFT(CONFIG)
-    agree(common(make, ours), common(make, FedAvg(CONFIG)), atol=0)
+    assert_agree(common(make, ours), common(make, FedAvg(CONFIG)), atol=0)
     if not tune_prox:  # batches are drawn by the name of the model
-        same(train_and_deploy(make, ours), train_and_deploy(make, theirs))
+        assert_same(train_and_deploy(make, ours), train_and_deploy(make, theirs))
 
 
 @each_model
 def test_before_tuning_the_tuned_methods_are_fedavg_and_fedprox(
     make: Callable[[], nn.Module],
 ) -> None:
-    agree(common(make, FedAvgFT(CONFIG)), common(make, FedAvg(CONFIG)), atol=0)
-    agree(
+    assert_agree(common(make, FedAvgFT(CONFIG)), common(make, FedAvg(CONFIG)), atol=0)
+    assert_agree(
         common(make, FedProxFT(CONFIG, mu=0.4)),
         common(make, FedProx(CONFIG, mu=0.4)),
         atol=0,
@@ -152,7 +152,7 @@ def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
 def test_the_order_of_sites_does_not_matter(method: Any) -> None:
     in_order = train_and_deploy(mlp, method, n=2)
     in_reverse = train_and_deploy(mlp, method, dict(reversed(ROWS.items())), n=2)
-    same(in_order, in_reverse)
+    assert_same(in_order, in_reverse)
 
 
 @each_method
@@ -163,7 +163,7 @@ def test_both_executors_deploy_the_same(method: Any) -> None:
     )
     for name in rows:
         assert bool(there[name]["w"].isfinite().all())
-        agree(back[name], there[name])
+        assert_agree(back[name], there[name])
 
 
 @each_method
@@ -200,4 +200,4 @@ def test_the_same_seed_gives_the_same_models(method: Any) -> None:
     rows = {"a": 6, "b": 4}
     once = train_and_deploy(norm, method, rows, n=2)
     again = train_and_deploy(norm, method, rows, n=2)
-    same(once, again)
+    assert_same(once, again)

@@ -73,7 +73,7 @@ def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) 
     )
 
 
-def same(ours: Ended, theirs: Ended, name: str = "best") -> None:
+def assert_same(ours: Ended, theirs: Ended, name: str = "best") -> None:
     """Check bitwise equality of every site's model, chosen rounds and scores."""
     assert torch.equal(ours.kept(name), theirs.kept(name))
     assert ours.scores == theirs.scores
@@ -93,8 +93,8 @@ def local() -> Ended:
 def test_dpfl_with_a_budget_of_one_is_local_training(executor: Any) -> None:
     alone = ran("dpfl", {"budget": 1, "tau_init": 0}, executor=executor)
     local = ran("local", executor=executor)
-    same(alone, local)
-    same(alone, local, "local")
+    assert_same(alone, local)
+    assert_same(alone, local, "local")
     assert not alone.state["graph"].any()
 
 
@@ -111,7 +111,7 @@ def test_dpfl_in_which_everyone_averages_everyone_is_fedavg_after_every_round(
 def test_fedprox_without_a_penalty_is_fedavg(fedavg: Ended) -> None:
     free = ran("fed-prox", {"mu": 0.0})
     assert torch.equal(free.state["w"], fedavg.state["w"])
-    same(free, fedavg)
+    assert_same(free, fedavg)
 
 
 def test_ditto_without_its_pull_is_local_training_beside_fedavg(
@@ -119,7 +119,7 @@ def test_ditto_without_its_pull_is_local_training_beside_fedavg(
 ) -> None:
     free = ran("ditto", {"lam": 0.0})
     assert torch.equal(free.state["w"], fedavg.state["w"])
-    same(free, local)
+    assert_same(free, local)
 
 
 def test_apfl_with_a_fixed_alpha_is_fedavgs_copy_or_local_training(
@@ -127,12 +127,12 @@ def test_apfl_with_a_fixed_alpha_is_fedavgs_copy_or_local_training(
 ) -> None:
     shared, private = (ran("apfl", {"alpha": a, "adaptive": False}) for a in (0.0, 1.0))
     assert torch.equal(shared.state["w"], fedavg.state["w"])
-    same(shared, ran("fed-avg-post"))
-    same(private, local)
+    assert_same(shared, ran("fed-avg-post"))
+    assert_same(private, local)
 
 
 def test_knn_without_weight_is_fedavg(fedavg: Ended) -> None:
-    same(ran("knn-per", {"weight": 0.0}), fedavg)
+    assert_same(ran("knn-per", {"weight": 0.0}), fedavg)
 
 
 def test_a_graph_that_sees_shares_of_rows_alone_is_fedavg(fedavg: Ended) -> None:

@@ -29,7 +29,7 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
 from fallow.transport.serialized import SerializingChannel
-from tests.engine.jobs import agree, mlp
+from tests.engine.jobs import assert_agree, mlp
 from tests.keys import key_of
 from tests.simulations import Forgetful
 
@@ -147,7 +147,7 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
         order_fit(channel, "local", SCRATCH, **initial_model())
     assert not strategy.seen
     for name, site in ours.members.items():
-        agree(
+        assert_agree(
             dict(site.memory["local"]), dict(theirs.members[name].memory["local"]), atol=0
         )
 
@@ -303,7 +303,7 @@ def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alo
     for item in (channel, plain):
         order_fit(item, "tuned", CONFIG, "training", **initial_model())
     for name, site in channel.members.items():
-        agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
+        assert_agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
         assert set(site.memory) == {"local", "own/kept", "tuned"}
         assert torch.equal(site.memory["own/kept"]["w"], before[name]["own/kept"]["w"])
 

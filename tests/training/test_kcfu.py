@@ -18,7 +18,7 @@ from fallow.engine import Job
 from fallow.engine.batches import Epoch, mixing
 from fallow.training import KCFU, FedAvg
 from fallow.training.kcfu import balanced_loss, compensation, divergence, mix_rows
-from tests.engine.jobs import agree, drawn, jobs, linear, loop, norm, with_pools
+from tests.engine.jobs import assert_agree, drawn, jobs, linear, loop, norm, with_pools
 
 COUNTS = torch.tensor([8.0, 2.0, 0.0])
 STEP = TrainingConfig((TrainingStage(1),), 64, Optimizer("sgd", 0.1, momentum=0.0), mix=2.0)
@@ -138,14 +138,14 @@ def loss_of(
 def test_a_step_is_one_along_the_loss_as_it_is_written(round_: int, pool: int) -> None:
     job = site(pool, weighted=True)
     (done,) = loop(norm).fit(KCFU(), STEP, round_, [job])
-    agree(done.sent, plainly(job, round_, norm()))
+    assert_agree(done.sent, plainly(job, round_, norm()))
 
 
 def test_the_teacher_stays_the_model_that_was_sent_at_every_step() -> None:
     job = site(20)
     three = replace(STEP, stages=(TrainingStage(3),))
     (done,) = loop(norm).fit(KCFU(), three, 1, [job])
-    agree(done.sent, plainly(job, 1, norm(), steps=3))
+    assert_agree(done.sent, plainly(job, 1, norm(), steps=3))
 
 
 def test_without_statistics_at_the_server_the_teacher_has_those_of_the_site() -> None:
@@ -156,8 +156,8 @@ def test_without_statistics_at_the_server_the_teacher_has_those_of_the_site() ->
     here = {**job.start, "stats": own}
     teacher = norm()
     expected = plainly(replace(job, start=here), 1, Layout.of(teacher).load(teacher, here))
-    agree(done.sent, expected)
-    agree({"w": done.sent["w"], "stats": done.own["bn"].stats}, expected)
+    assert_agree(done.sent, expected)
+    assert_agree({"w": done.sent["w"], "stats": done.own["bn"].stats}, expected)
 
 
 def test_mixed_rows_move_the_statistics_of_the_student() -> None:
@@ -192,4 +192,4 @@ def test_a_label_of_double_weight_counts_twice() -> None:
     )
     heavy = replace(job, weight=torch.tensor([2.0, 1, 1, 1, 1]).double() * 5 / 6)
     a, b = (loop(linear).fit(KCFU(), STEP, 0, [j])[0].sent for j in (twice, heavy))
-    agree(a, b)
+    assert_agree(a, b)

@@ -14,7 +14,7 @@ from fallow.core.types import State
 from fallow.sites import LocalSite
 from fallow.sites.in_process import InProcessChannel
 from fallow.training.personal import FedAvgFT, FedProxFT
-from tests.engine.jobs import agree, mlp, optimizer_of
+from tests.engine.jobs import assert_agree, mlp, optimizer_of
 from tests.training.personal.federation import (
     CONFIG,
     deploy_to_sites,
@@ -65,7 +65,7 @@ def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_ch
     best = remember(channel, "abc")
     run_last(channel, method, state)
     for name, site in channel.members.items():
-        agree(
+        assert_agree(
             deploy_to_sites(channel, method, state)[name],
             by_hand(site, best[name], "tuned"),
         )
@@ -77,7 +77,7 @@ def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
     best = remember(channel, "abc")
     run_last(channel, method, state)
     for name, site in channel.members.items():
-        agree(
+        assert_agree(
             deploy_to_sites(channel, method, state)[name],
             by_hand(site, best[name], "local", mu=0.5),
         )
@@ -91,7 +91,7 @@ def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> N
     site = channel.members["c"]
     name = "local" if tune_prox else "tuned"
     ours = deploy_to_sites(channel, method, state)["c"]
-    agree(ours, by_hand(site, state, name, mu=0.5 if tune_prox else 0.0))
+    assert_agree(ours, by_hand(site, state, name, mu=0.5 if tune_prox else 0.0))
 
 
 def test_until_then_the_common_model_is_deployed() -> None:

@@ -9,7 +9,7 @@ import torch
 from fallow.core.disclosure import Disclosure, payload
 from fallow.core.training_config import Optimizer
 from fallow.training.personal import FedAvgPost, Local
-from tests.engine.jobs import agree, mlp
+from tests.engine.jobs import assert_agree, mlp
 from tests.training.personal.federation import (
     CONFIG,
     deploy_to_sites,
@@ -37,7 +37,7 @@ def test_two_rounds_are_one_optimizer_over_all_epochs_where_moments_persist() ->
         site.labels,
         [site.streams("batches", "local", 0, r, e) for r in (0, 1) for e in (0, 1)],
     )
-    agree(ours, model)
+    assert_agree(ours, model)
 
 
 def by_hand(

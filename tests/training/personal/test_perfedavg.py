@@ -17,7 +17,7 @@ from fallow.engine import Job, Loop, row_loss
 from fallow.models.networks import Linear
 from fallow.training.personal import PerFedAvg
 from fallow.training.personal.perfedavg import pair
-from tests.engine.jobs import agree, mlp, streams
+from tests.engine.jobs import assert_agree, mlp, streams
 from tests.training.personal.federation import (
     CONFIG,
     deploy_to_sites,
@@ -115,7 +115,7 @@ def test_the_common_model_adapts_by_plain_descent(adapt: Any) -> None:
     order = torch.randperm(8, generator=site.streams("batches", "adapted", 0, 1, 0))
     batches = list(torch.split(order, 4 if adapt == "one_epoch" else 8))
     by_hand = sgd_from(state["w"], site.x, site.labels, batches, 0.02)
-    agree(deploy_to_sites(channel, method, state)["a"], by_hand)
+    assert_agree(deploy_to_sites(channel, method, state)["a"], by_hand)
 
 
 def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
@@ -147,7 +147,7 @@ def test_in_a_new_cycle_and_to_another_cohort_the_model_is_sent_again() -> None:
     after = rounds(channel, method, state, 2, {1: ("a", "b")})
     plain = replace(method, eval_adapt="after_local")  # which sends in every round
     again = rounds(federation(mlp, plain), plain, state, 2, {1: ("a", "b")})
-    agree(after, again, atol=0)
+    assert_agree(after, again, atol=0)
 
 
 @pytest.mark.parametrize(("field", "value"), [("inner", 0.0), ("eval_adapt", "twice")])
