@@ -42,7 +42,7 @@ GETS = (
     "/?row={}",
     "/mine?page={}",
 )
-TOLD = ("/state?row={}", "/?told=saved&row={}", "/conflicts?told=saved&row={}")
+TOLD = ("/state?row={}", "/?outcome=saved&row={}", "/conflicts?outcome=saved&row={}")
 POSTS = ("/answer", "/undo", "/resolve", "/withdraw", "/name")
 
 

@@ -1,7 +1,7 @@
 """A query strategy that learns which of several query strategies to use.
 
-Each query is made by one arm, drawn with exponential weights of a bandit (Auer et al., 2002), as in
-active learning by learning (Hsu, Lin, 2015), which draws a strategy for each example of one pool.
+Each query is made by one arm, drawn with exponential weights of a bandit (Auer et al., 2002).
+Active learning by learning (Hsu, Lin, 2015) draws a strategy for each example of one pool.
 Here an arm makes the whole query of all sites, and its reward is computed from aggregates.
 """
 
@@ -76,8 +76,8 @@ class Chooser:
     cross-validation.
 
     *Examples that count.*  Selected examples are harder than others, and how much harder depends on
-    the query strategy.  Only labels with a known probability of selection count, each weighted by
-    its inverse: with ``evaluation_fraction = 0.1``, a tenth of each label budget is drawn
+    the query strategy.  Only labels with a known probability of selection count, each weighted
+    by its inverse. With ``evaluation_fraction = 0.1``, a tenth of each label budget is drawn
     uniformly, and these examples measure the value of the other nine tenths.  Without an
     evaluation set, all labeled examples have the same weight, which favors strategies that select
     easy examples.

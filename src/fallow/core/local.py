@@ -91,8 +91,9 @@ class Batch(NamedTuple):
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
     """Return the mean of losses times weights over the batch, without padding (weight 0).
 
-    (..., b), (..., b) -> (...).  The sum is not divided by the sum of weights: weights of a site
-    have mean 1, so a batch with larger weights has a larger gradient, and the steps of an epoch add
+    (..., b), (..., b) -> (...).  The sum is not divided by the sum of weights. Weights of a
+    site have mean 1, so a batch with larger weights has a larger gradient, and the steps of an
+    epoch add
     up to the weighted loss.  A batch with all weights 0 has loss 0.
 
     >>> import torch

@@ -1,7 +1,8 @@
 """Hashed n-grams of texts, weighted by inverse document frequencies over all sites.
 
-The term weighting is that of Salton and Buckley (1988), as in scikit-learn's `TfidfTransformer`; the
-projection keeps inner products as that of Charikar, Chen and Farach-Colton (2002) does.
+The term weighting is that of Salton and Buckley (1988), as in scikit-learn's
+`TfidfTransformer`; the projection is a count sketch (Charikar, Chen and Farach-Colton, 2002),
+which preserves inner products.
 """
 
 from __future__ import annotations

@@ -89,8 +89,9 @@ def merge_small(
 ) -> tuple[Whole, Whole]:
     """Count examples in cells, each of which has at least ``least`` examples of one group.
 
-    In the order of the cells of a group, a cell with fewer examples is counted with the next ones;
-    the rest at the end of the group is counted with the last cell that has enough.  Fewer examples
+    In the order of the cells of a group, a cell with fewer examples is counted with the next
+    ones. The rest at the end of the group is counted with the last cell that has enough.
+    Fewer examples
     than ``least`` in a group are not counted.
 
     Parameters

@@ -48,8 +48,8 @@ def draw_from_os(
     """Add noise from the operating system to counts with OpenDP, in a federation.
 
     counts: (C,) -> (C,) float64.  OpenDP samples both forms in exact arithmetic, the continuous one
-    on a grid finer than any float, and rounds once: the last bits of a noisy number disclose
-    nothing about the exact one (see the attack of Mironov, 2012).  Raises RuntimeError unless
+    on a grid finer than any float, and rounds once. The last bits of a noisy number therefore
+    disclose nothing about the exact one (see the attack of Mironov, 2012).  Raises RuntimeError unless
     OpenDP proves that an L1 change of ``sensitivity`` costs at most ``epsilon``.
     """
     dp = import_privacy("opendp.prelude", NOISE)

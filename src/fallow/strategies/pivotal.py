@@ -555,8 +555,8 @@ def find_factor(
 ) -> float:
     """Return c such that Σ min(1, c q) = n, for q with the sum ``total``.
 
-    The sum is concave in c, so Newton steps approach from below, and the product of distance and
-    slope decreases to a quarter or less in each: 30 steps reach the precision of float64.  c = 2
+    The sum is concave in c, so Newton steps approach from below. The product of distance and
+    slope decreases to a quarter or less in each, and 30 steps reach the precision of float64.  c = 2
     selects every example, because q is at least 1/2.
 
     >>> q = torch.tensor([0.5, 0.5, 0.5, 2.5])

@@ -183,9 +183,9 @@ class ClosedForm:
 
     Notes
     -----
-    The related algorithms use a fixed λ.  Features of an encoder are divided by the square root of
-    their number, so the mean square norm of an example is 1, and the same grid of penalties is
-    suitable for any number of features.
+    The related algorithms use a fixed λ.  Features of an encoder are divided by the square
+    root of their number. The mean square norm of an example is then 1, and one grid of
+    penalties suits any number of features.
 
     *Disclosure.*  Products disclose more than gradients.  Without secure aggregation, the
     coordinator sees the products of each site, and the product of a single example reveals it.

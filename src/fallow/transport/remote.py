@@ -94,7 +94,7 @@ class RemoteChannel:
         Validates replies. The coordinator's program sets its ``rows`` and ``sizes``.
     weights
         Compares replies with each other, and limits the weight of a site.
-    told
+    reported
         Sites whose version was reported.
     left
         Returns the sites that were removed from the study.

@@ -395,7 +395,7 @@ class Views:
 
     def describe_outcome(self, query: Mapping[str, str], annotator: str) -> Notice | None:
         """Return the message about the last action, from the address of the redirect."""
-        outcome = query.get("told", "")
+        outcome = query.get("outcome", "")
         row = whole_number(query.get("row", ""))
         ids = self.queue.rows.ids
         if outcome not in NOTICES or row is None or row >= len(ids):
@@ -415,5 +415,5 @@ def onward(path: str, outcome: str, row: int) -> RedirectResponse:
     joint = "?"
     if "?" in path:
         joint = "&"
-    address = f"{path}{joint}told={quote(outcome)}&row={row}"
+    address = f"{path}{joint}outcome={quote(outcome)}&row={row}"
     return RedirectResponse(address, status_code=303)

@@ -1,8 +1,8 @@
 """Error messages that may leave a site. Other error messages stay in its log.
 
-An exception may quote data, for example a cell or a file path. Only three kinds of messages are
-sent: a `Refusal`, whose text is designed to be sent; a message of a fixed list of problems that the
-site can fix; and otherwise a number that identifies the error in the site's log.
+An exception may quote data, for example a cell or a file path. A `Refusal` is sent, because
+its text is designed for that. A problem that the site can fix is described by a message of a
+fixed list. Any other error is sent as a number that identifies it in the site's log.
 """
 
 from __future__ import annotations
