@@ -38,7 +38,7 @@ class SiteWeights:
 
     Attributes
     ----------
-    border
+    response_check
         Registered rows and labels of the sites, and declarations of client functions.
     bounds
         Limits on unusual replies.
