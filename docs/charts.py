@@ -48,7 +48,7 @@ class Difference:
 def draw_curves(curves: Sequence[Curve], score: str, caption: str) -> str:
     """Draw scores over the logarithm of the number of labels, with a band of one standard deviation.
 
-    ``about`` is what a reader hears who does not see the picture.
+    A screen reader reads ``caption``.
     """
     labels = sorted({label for curve in curves for label in curve.labels})
     lows: list[float] = []
@@ -57,9 +57,13 @@ def draw_curves(curves: Sequence[Curve], score: str, caption: str) -> str:
         for value, spread in zip(curve.scores, curve.spread, strict=True):
             lows.append(value - spread)
             highs.append(value + spread)
-    ticks = nice_ticks(min(lows), max(highs))
+    lowest = min(lows)
+    highest = max(highs)
+    ticks = nice_ticks(lowest, highest)
     across = _log_scale(labels[0], labels[-1], LEFT, WIDTH - RIGHT)
-    up = _scale(min(ticks[0], *lows), max(ticks[-1], *highs), HEIGHT - BOTTOM, TOP)
+    bottom = min(ticks[0], lowest)
+    top = max(ticks[-1], highest)
+    up = _scale(bottom, top, HEIGHT - BOTTOM, TOP)
 
     parts = [_rule(LEFT, up(tick), WIDTH - RIGHT, up(tick)) for tick in ticks]
     parts += [_text(LEFT - 8, up(tick) + 4, f"{tick:g}", "end") for tick in ticks]
@@ -74,7 +78,8 @@ def draw_curves(curves: Sequence[Curve], score: str, caption: str) -> str:
         upper = [(across(x), up(y + d)) for x, y, d in points]
         lower = [(across(x), up(y - d)) for x, y, d in reversed(points)]
         line = [(across(x), up(y)) for x, y, _ in points]
-        parts.append(f'<path d="{_path([*upper, *lower])}Z" fill="{color}" opacity=".16"/>')
+        outline = _path(upper + lower)
+        parts.append(f'<path d="{outline}Z" fill="{color}" opacity=".16"/>')
         parts.append(
             f'<path d="{_path(line)}" fill="none" stroke="{color}" stroke-width="2"/>'
         )
@@ -90,9 +95,9 @@ def draw_differences(lines: Sequence[Difference], unit: str, caption: str) -> st
     """Draw the difference of each setting, its interval and zero."""
     left = 8 + 7 * max(len(line.name) for line in lines)
     height = TOP + 30 * len(lines) + BOTTOM
-    lows = [line.low for line in lines]
-    highs = [line.high for line in lines]
-    ticks = nice_ticks(min(0.0, *lows), max(0.0, *highs))
+    lowest = min(line.low for line in lines)
+    highest = max(line.high for line in lines)
+    ticks = nice_ticks(min(0.0, lowest), max(0.0, highest))
     across = _scale(ticks[0], ticks[-1], left, WIDTH - 20)
 
     bottom = height - BOTTOM

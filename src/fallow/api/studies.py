@@ -25,9 +25,9 @@ from fallow.core.suggestions import explain_function, require_known
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
 from fallow.report.degenerate import describe_baseline
-from fallow.report.final_table import Row, final_table, label_of
+from fallow.report.final_table import final_table, label_of
 from fallow.report.sentences import summary
-from fallow.report.tables import to_latex
+from fallow.report.tables import FRAME, frame_cells, to_latex
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import BOUND
 from fallow.storage.errors import StorageError
@@ -374,15 +374,15 @@ class Study:
         import pandas as pd
 
         final = final_table(self.study_records)
-        cells = [_cells(row) for row in final.rows]
-        whole = pd.DataFrame(cells, columns=list(COLUMNS))
+        cells = [frame_cells(row) for row in final.rows]
+        whole = pd.DataFrame(cells, columns=list(FRAME))
         if columns == "all":
             return whole
         if columns == "default":
             return round_for_reading(whole[list(SHOWN)], final.digits)
         names = [columns] if isinstance(columns, str) else list(columns)
         for name in names:
-            require_known(name, COLUMNS, f"the table has no column {name!r}")
+            require_known(name, FRAME, f"the table has no column {name!r}")
         return whole[names]
 
     def to_latex(self) -> str:
@@ -554,10 +554,6 @@ class Study:
 
 SHOWN = ("strategy", "mean", "sd", "difference", "low", "high", "p", "p_holm")
 """Columns of `Study.table` by default, which fit a terminal of 100 characters."""
-COLUMNS = (
-    *("strategy", "label", "mean", "sd", "seeds", "area", "labels", "saved"),
-    *("difference", "low", "high", "p", "p_holm", "wins", "ties", "losses"),
-)
 
 
 def round_for_reading(table: pd.DataFrame, digits: int) -> pd.DataFrame:
@@ -582,35 +578,6 @@ def _check_reference(
             f"reference is {reference!r}, which is not compared; add it to the strategies, or use one "
             f"of {', '.join(strategies)}"
         )
-
-
-def _cells(row: Row) -> dict[str, str | float | None]:
-    """Return a row of the final table as plain values."""
-    result: dict[str, str | float | None] = {
-        "strategy": row.strategy,
-        "label": row.label,
-        "mean": None,
-        "sd": None,
-        "seeds": 0,
-        "area": None,
-        "labels": row.labels,
-        "saved": row.saved,
-    }
-    if row.score:
-        result |= {"mean": row.score.mean, "sd": row.score.sd, "seeds": row.score.seeds}
-    if row.area:
-        result["area"] = row.area.mean
-    test = row.comparison
-    if test is not None:
-        result["difference"] = test.difference
-        result["low"] = test.interval.low
-        result["high"] = test.interval.high
-        result["p"] = test.wilcoxon
-        result["p_holm"] = test.holm
-        result["wins"] = test.wins
-        result["ties"] = test.ties
-        result["losses"] = test.losses
-    return result
 
 
 @explain_function()

@@ -31,7 +31,7 @@ class Annotation(NamedTuple):
     value: float
 
 
-class Estimate(NamedTuple):
+class DawidSkene(NamedTuple):
     """Estimate of the model of Dawid and Skene.
 
     ``probabilities`` (n, c) of the classes of each example, ``shares`` (c,) of the classes, and
@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
     confusion: Tensor
 
 
-def fit_dawid_skene(counts: Tensor) -> Estimate:
+def fit_dawid_skene(counts: Tensor) -> DawidSkene:
     """Estimate classes and confusion matrices of annotators by expectation maximization.
 
     A. P. Dawid and A. M. Skene, "Maximum Likelihood Estimation of Observer Error-Rates Using the EM
@@ -66,7 +66,7 @@ def fit_dawid_skene(counts: Tensor) -> Estimate:
         probabilities = scores.softmax(1)  # (2.5)
         if float((probabilities - before).abs().max()) < CONVERGED:
             break
-    return Estimate(probabilities, shares, confusion)
+    return DawidSkene(probabilities, shares, confusion)
 
 
 def estimate_classes(

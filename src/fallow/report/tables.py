@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, with_config
@@ -18,36 +19,74 @@ from fallow.storage.validation import STRICT, Count
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-NUMBERS: Mapping[str, tuple[str, str]] = {
-    "mean": ("mean score over seeds", "score.mean"),
-    "sd": ("standard deviation of the score", "score.sd"),
-    "area": ("mean area under the learning curve", "area.mean"),
-    "area sd": ("standard deviation of the area", "area.sd"),
-    "labels saved %": ("labels saved against the reference, in percent", "saved"),
-    "difference": ("mean difference from the reference", "comparison.difference"),
-    "low": ("lower bound of its 95 % interval", "comparison.interval.low"),
-    "high": ("upper bound of its 95 % interval", "comparison.interval.high"),
-    "Hodges-Lehmann": ("Hodges-Lehmann estimate of the difference", "comparison.shift"),
-    "HL low": ("lower bound of its interval", "comparison.shift_interval.low"),
-    "HL high": ("upper bound of its interval", "comparison.shift_interval.high"),
-    "HL level": ("confidence level of this interval", "comparison.shift_interval.level"),
-    "paired t p": ("p-value of the paired t-test", "comparison.t"),
-    "paired t Holm p": (
-        "p-value of the paired t-test with Holm's correction",
-        "comparison.t_holm",
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """Column of numbers of the final table.
+
+    Attributes
+    ----------
+    description : str
+        Meaning of the numbers.
+    path : str
+        Attributes of a `Row` that lead to a number.
+    short : str
+        Name of the column in the data frame of a study, or "" if it is not there.
+    """
+
+    description: str
+    path: str
+    short: str = ""
+
+
+NUMBERS: Mapping[str, NumberColumn] = {
+    "mean": NumberColumn("mean score over seeds", "score.mean", "mean"),
+    "sd": NumberColumn("standard deviation of the score", "score.sd", "sd"),
+    "area": NumberColumn("mean area under the learning curve", "area.mean", "area"),
+    "area sd": NumberColumn("standard deviation of the area", "area.sd"),
+    "labels saved %": NumberColumn(
+        "labels saved against the reference, in percent", "saved", "saved"
     ),
-    "Wilcoxon p": ("p-value of the signed-rank test", "comparison.wilcoxon"),
-    "Wilcoxon Holm p": (
+    "difference": NumberColumn(
+        "mean difference from the reference", "comparison.difference", "difference"
+    ),
+    "low": NumberColumn(
+        "lower bound of its 95 % interval", "comparison.interval.low", "low"
+    ),
+    "high": NumberColumn(
+        "upper bound of its 95 % interval", "comparison.interval.high", "high"
+    ),
+    "Hodges-Lehmann": NumberColumn(
+        "Hodges-Lehmann estimate of the difference", "comparison.shift"
+    ),
+    "HL low": NumberColumn("lower bound of its interval", "comparison.shift_interval.low"),
+    "HL high": NumberColumn(
+        "upper bound of its interval", "comparison.shift_interval.high"
+    ),
+    "HL level": NumberColumn(
+        "confidence level of this interval", "comparison.shift_interval.level"
+    ),
+    "paired t p": NumberColumn("p-value of the paired t-test", "comparison.t"),
+    "paired t Holm p": NumberColumn(
+        "p-value of the paired t-test with Holm's correction", "comparison.t_holm"
+    ),
+    "Wilcoxon p": NumberColumn(
+        "p-value of the signed-rank test", "comparison.wilcoxon", "p"
+    ),
+    "Wilcoxon Holm p": NumberColumn(
         "p-value of the signed-rank test with Holm's correction",
         "comparison.holm",
+        "p_holm",
     ),
-    "wins": ("seeds with a better score than the reference", "comparison.wins"),
-    "ties": ("seeds with the same score", "comparison.ties"),
-    "losses": ("seeds with a worse score", "comparison.losses"),
-    "published": ("published score", "published.mean"),
-    "published sd": ("published standard deviation", "published.sd"),
+    "wins": NumberColumn(
+        "seeds with a better score than the reference", "comparison.wins", "wins"
+    ),
+    "ties": NumberColumn("seeds with the same score", "comparison.ties", "ties"),
+    "losses": NumberColumn("seeds with a worse score", "comparison.losses", "losses"),
+    "published": NumberColumn("published score", "published.mean"),
+    "published sd": NumberColumn("published standard deviation", "published.sd"),
 }
-"""Columns of numbers: their descriptions, and their attributes of a `Row`."""
+"""Columns of numbers, by their name in a CSV file."""
 
 if TYPE_CHECKING:
     TableRow = dict[str, object]
@@ -63,8 +102,8 @@ else:
                 ],
                 "seeds": Annotated[Count, Field(description="number of seeds")],
                 **{
-                    name: Annotated[float | None, Field(description=text)]
-                    for name, (text, _) in NUMBERS.items()
+                    name: Annotated[float | None, Field(description=column.description)]
+                    for name, column in NUMBERS.items()
                 },
             },
         )
@@ -81,10 +120,30 @@ def table_rows(table: FinalTable) -> list[TableRow]:
             "kind": table.kind(row),
             "seeds": _read(row, "score.seeds") or 0,
         }
-        for name, (_, path) in NUMBERS.items():
-            numbers[name] = _read(row, path)
+        for name, column in NUMBERS.items():
+            numbers[name] = _read(row, column.path)
         rows.append(numbers)
     return rows
+
+
+FRAME = {
+    "strategy": "strategy",
+    "label": "label",
+    "seeds": "score.seeds",
+    "labels": "labels",
+    **{column.short: column.path for column in NUMBERS.values() if column.short},
+}
+"""Columns of the data frame of a study, and their attributes of a `Row`."""
+
+
+def frame_cells(row: Row) -> dict[str, object]:
+    """Return the known cells of a row in the data frame of a study."""
+    cells: dict[str, object] = {"seeds": 0}
+    for name, path in FRAME.items():
+        value = _read(row, path)
+        if value is not None:
+            cells[name] = value
+    return cells
 
 
 def _read(row: Row, path: str) -> object:

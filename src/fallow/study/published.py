@@ -19,7 +19,7 @@ from fallow.core.suggestions import nearest, require_known
 
 
 @dataclass(frozen=True)
-class Source:
+class PublishedSource:
     """Source of a table, and its experimental protocol."""
 
     table: str
@@ -66,7 +66,7 @@ class Size:
     features: int
 
 
-Row = TypeVar("Row", Source, PublishedResult, PublishedCounts, Size)
+Row = TypeVar("Row", PublishedSource, PublishedResult, PublishedCounts, Size)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class PublishedTables:
         require_known(kind, known, f"no published table has {kind!r}")
         return [table for table in kinds if kinds[table] == kind]
 
-    def source(self, table: str) -> Source:
+    def source(self, table: str) -> PublishedSource:
         """Return paper, title, protocol, unit and seeds of a table."""
         return self._find(table)[0]
 
@@ -103,14 +103,16 @@ class PublishedTables:
         """Return the dataset sizes of one table."""
         return self._read(table, "sizes", Size)
 
-    def _sources(self) -> list[tuple[Source, Path]]:
+    def _sources(self) -> list[tuple[PublishedSource, Path]]:
         """Return the rows of all ``index.csv`` files, with their folders."""
         sources = []
         for folder in self.folders:
-            sources += [(source, folder) for source in _rows(folder, "index", Source)]
+            sources += [
+                (source, folder) for source in _rows(folder, "index", PublishedSource)
+            ]
         return sources
 
-    def _find(self, table: str) -> tuple[Source, Path]:
+    def _find(self, table: str) -> tuple[PublishedSource, Path]:
         known = {source.table: (source, folder) for source, folder in self._sources()}
         if table not in known:
             raise ValueError(
