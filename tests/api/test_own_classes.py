@@ -170,7 +170,7 @@ def test_an_attribute_that_a_view_does_not_have_lists_those_it_has(
     def wrong(view: Any, n: int) -> Any:
         return getattr(view, name)
 
-    sentence = f"a view has no attribute '{name}'; it has answers, blocks, .* weights$"
+    sentence = f"a view has no attribute '{name}'; it has blocks, .* weights$"
     with pytest.raises(RuntimeError, match=sentence):
         if is_given:
             fl.select([[0.0], [1.0]], wrong, n=1)

@@ -88,7 +88,7 @@ def edited(file: Path, old: str, new: str) -> None:
 def refused(done: tuple[int, str, str], message: str, code: int = 2) -> None:
     """Check that the command failed with one sentence that contains this text."""
     exit_code, _, err = done
-    assert message in err
+    assert message in err, err
     assert exit_code == code
     assert err.startswith("error:") and err.count("error:") == 1
     assert "Traceback" not in err and "this is a bug" not in err and "Errno" not in err

@@ -202,7 +202,7 @@ def test_what_is_no_join_file_is_said(command: Said) -> None:
     for file, output in (
         ("nowhere.json", "cannot be read (No such"),
         ("north", "(Is a directory"),
-        ("rows.csv", "not a JSON file"),
+        ("rows.csv", "it is not JSON"),
         ("list.json", "it is [1]; it must be a table"),
         ("empty.json", "name is missing"),
     ):

@@ -215,7 +215,7 @@ def test_a_coordinator_cannot_name_what_no_site_could_install(tmp_path: Path) ->
         "tiny", cycles=1, rounds=1, strategy=Spec("tests.experiment.crash:Nothing")
     )
     plan = StudyPlan("hearts", config, TABLE, ("north", "south"))
-    with pytest.raises(ValueError, match="no installed distribution"):
+    with pytest.raises(ValueError, match="does not belong to an installed distribution"):
         CoordinatorFolder.create(tmp_path / "study", plan, "127.0.0.1:9", ["127.0.0.1"])
     assert not (tmp_path / "study").exists()
 
