@@ -399,8 +399,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
                 "strategy": strategy,
                 "n": 2,
             },
-            f"{type(strategy).__name__} requires classes, and this is a regression task"
-            " (outputs have one column, and classes need two or more); use one of acs-fw, ",
+            f"{type(strategy).__name__} requires classes and this is a regression task"
+            " (outputs have one column, and classes need two or more); use acs-fw, ",
         )
         for strategy in NEED_TWO_CLASSES
     ),

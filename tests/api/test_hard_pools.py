@@ -139,7 +139,7 @@ def select_at_sites(
 REFUSALS = (
     "does not have; give model=module",
     "trains its own models",
-    "requires classes, and this is a regression task",
+    "requires classes and this is a regression task",
     "compares the local with the global model",
 )
 """Readings that the three forms lack for some strategies, whatever the pool."""

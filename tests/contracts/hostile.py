@@ -175,13 +175,14 @@ def _(kind: Text, sizes: Sizes) -> dict[str, Any]:
 
 @valid_value.register
 def _(kind: Fill, sizes: Sizes) -> Any:
-    return valid_value(Real("cells"), sizes)
+    return valid_value(Real("cells"), sizes) if kind.is_sent else None
 
 
 @hostile_values.register
 def _(kind: Fill, sizes: Sizes) -> dict[str, Any]:
     faults = hostile_values(Real("cells"), sizes)
-    del faults["nothing"]
+    if not kind.is_sent:
+        del faults["nothing"]
     return faults
 
 

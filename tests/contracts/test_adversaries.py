@@ -20,7 +20,7 @@ from fallow.core.composites import Fields
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
-from fallow.core.values import Fill, SenderFacts
+from fallow.core.values import SenderFacts
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
@@ -187,8 +187,6 @@ def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
     assert find_wrong_argument(takes, honest, known) is None
     assert find_wrong_argument(takes, {**honest, "another": 1}, known) is not None
     for key, kind in takes.items():
-        if isinstance(kind, Fill):  # by the study agreement
-            continue
         for fault, value in hostile_values(kind, SIZES).items():
             why = find_wrong_argument(takes, {**honest, key: value}, known)
             assert why is not None, f"{key}: {fault}"

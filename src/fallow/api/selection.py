@@ -34,7 +34,6 @@ from fallow.core.suggestions import (
     explain_constructor,
     explain_function,
     nearest,
-    refuse_for_classes,
     require_known,
 )
 from fallow.core.types import SiteId, State
@@ -49,7 +48,7 @@ from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import MissingModel
-from fallow.study.preparation import strategies_for
+from fallow.study.preparation import check_strategy
 from fallow.training import FedAvg, personal
 
 MODELS = ("local", "global")
@@ -521,26 +520,14 @@ def _check_task(strategy: Any, known: _Classes, widths: set[int | None]) -> None
 
     widths: numbers of columns of the outputs.
     """
-    name = type(strategy).__name__
-    contract = strategy.contract
-    if known.count and not contract.classes:
-        raise ValueError(
-            f"{name} is for regression, and there are {known.count} classes; use fl.BADGE "
-            "or fl.CoreSet"
-        )
+    task: Task = "regression"
+    has = "this is a regression task"
     if known.count:
-        refuse_for_classes(strategy)
-    is_by_classes = contract.regression is False or (
-        contract.regression is None and bool(contract.needs)
-    )
-    if not known.count and is_by_classes:
-        column = ""
-        if widths == {1}:
-            column = " (outputs have one column, and classes need two or more)"
-        raise ValueError(
-            f"{name} requires classes, and this is a regression task{column}; use one of "
-            f"{strategies_for('regression')}"
-        )
+        task = "classification"
+        has = f"there are {known.count} classes"
+    elif widths == {1}:
+        has += " (outputs have one column, and classes need two or more)"
+    check_strategy(strategy, type(strategy).__name__, task, has)
 
 
 def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.limits import Limits, NonNegativeFinite, PositiveFinite, check_fields
+from fallow.core.limits import Limits, NonNegativeFinite, PositiveFinite
 from fallow.core.products import to_device
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Values
@@ -132,9 +132,6 @@ class Coverage:
         missing="stops: landmarks are those of the examples of all sites; a resumed run asks "
         "again",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

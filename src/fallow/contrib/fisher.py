@@ -24,7 +24,6 @@ from fallow.core.view import Rows, SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -90,9 +89,6 @@ class Fisher:
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: the information is that of all sites; a resumed run asks again",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

@@ -409,8 +409,10 @@ def find_wrong_argument(
             f"has the argument {unknown[0]!r:.80}, and accepts {', '.join(takes) or 'none'}"
         )
     shapes = dict(known.sizes)
-    for name, value in args.items():
-        kind = takes[name]
+    for name, kind in takes.items():
+        if name not in args and not kind.is_required:
+            continue
+        value = args.get(name)
         why = kind.find_wrong_form(name, value, shapes) or kind.find_fault(
             name, value, known
         )

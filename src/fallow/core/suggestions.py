@@ -8,9 +8,11 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from fallow.core.kinds import describe_kind, show_value, takes_numbers
+from fallow.core.limits import check_fields
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -202,13 +204,15 @@ def refuse_settings(name: str, settings: Collection[str], known: Sequence[str]) 
 
 
 def explain_constructor(cls: type[T]) -> type[T]:
-    """Raise a ValueError for unknown settings of a class.
+    """Raise a ValueError for unknown settings of a class, and for values out of their range.
 
-    The TypeError of Python names neither the nearest setting nor the others.
+    The TypeError of Python names neither the nearest setting nor the others.  Ranges and choices are
+    those of the annotations (`check_fields`).
     """
     construct: Any = cls.__init__
     parameters = inspect.signature(construct).parameters.values()
     _, *known = [parameter.name for parameter in parameters]
+    is_checked = is_dataclass(cls) and cls.__module__.startswith("fallow")
 
     @functools.wraps(construct)
     def explain(self: T, /, *args: Any, **settings: Any) -> None:
@@ -220,6 +224,8 @@ def explain_constructor(cls: type[T]) -> type[T]:
             refuse_settings(type(self).__name__, settings, known)
             _refuse_call(type(self).__name__, construct, (self, *args), settings, known)
             raise
+        if is_checked:
+            check_fields(self)
 
     cls.__init__ = explain  # type: ignore[assignment]
     return cls

@@ -11,7 +11,6 @@ from fallow.core.limits import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    check_fields,
     check_limits,
 )
 from fallow.core.suggestions import explain_constructor
@@ -161,9 +160,6 @@ class TrainingStage:
     part: Annotated[
         Literal["all", "head", "body"], Described("Part of the model that is trained.")
     ] = "all"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 FALLBACK_STAGES = (TrainingStage(),)

@@ -105,7 +105,9 @@ class SenderFacts:
 
 
 class Kind(ABC):
-    """Interface of all kinds of values."""
+    """Interface of all kinds of values.  ``is_required``: an argument without a default."""
+
+    is_required: bool = False
 
     @abstractmethod
     def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
@@ -621,14 +623,28 @@ SITE_NAME = Text(title="the name of a site")
 @final
 @dataclass(frozen=True)
 class Fill(Kind):
-    """Values for empty cells, sent only where the schema has empty cells."""
+    """Values for empty cells.  ``is_sent``: the schema has empty cells, and a site needs them."""
+
+    is_sent: bool = True
+
+    @property
+    def is_required(self) -> bool:  # type: ignore[override]  # it depends on the instance
+        return self.is_sent
 
     def find_wrong_form(
         self, name: str, value: object, sizes: dict[str, int]
     ) -> str | None:
-        if value is None:
+        if value is None and not self.is_sent:
             return None
-        return Real("cells").find_wrong_form(name, value, sizes)
+        if not self.is_sent:
+            return f"{name} is given, but the agreement permits no empty cells here"
+        wrong = Real("cells").find_wrong_form(name, value, sizes)
+        if isinstance(value, Tensor) and wrong is None:
+            return None
+        return (
+            f"the site did not receive the imputed values of its {sizes.get('cells', '')} columns; "
+            "the coordinator has to start the study again"
+        )
 
     def find_fault(self, name: str, value: object, known: SenderFacts) -> str | None:
         if value is None:

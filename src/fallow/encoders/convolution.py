@@ -17,7 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
-from fallow.core.limits import Finite, NonNegativeInt, PositiveInt, check_fields
+from fallow.core.limits import Finite, NonNegativeInt, PositiveInt
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
@@ -96,9 +96,6 @@ class Convolution:
         year=2012,
         authors="Coates, Adam and Ng, Andrew Y.",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def settle(self, shape: Shape) -> Convolution:
         """Return the same encoder with the defaults for images of ``shape``.

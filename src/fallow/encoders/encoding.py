@@ -62,8 +62,12 @@ class Encoding:
         The state must be the one that the encoder declares.  One example of zeros is encoded, to
         detect errors before the study depends on it.
         """
-        if self.fills:
-            check_fill(site, args.get(EMPTY_CELLS), math.prod(self.shape))
+        fill = args.get(EMPTY_CELLS)
+        lacking = Fill(self.fills).find_wrong_form(
+            EMPTY_CELLS, fill, {"cells": math.prod(self.shape)}
+        )
+        if lacking is not None:
+            raise Refusal(f"site {site}: {lacking}")
         own = encoder_digest(self.encoder)
         title = self.encoder.contract.title
         digest = args.get("digest")
@@ -137,13 +141,3 @@ class Imputation:
     def fill(self, view: View, fill: Tensor) -> Values:
         """Return the state that the site stores."""
         return {"fill": fill}
-
-
-def check_fill(site: SiteId, fill: object, width: int) -> None:
-    """Raise Refusal unless ``fill`` has a number for each of ``width`` columns."""
-    if isinstance(fill, Tensor) and fill.shape == (width,):
-        return
-    raise Refusal(
-        f"site {site} did not receive the imputed values of its {width} columns; the "
-        "coordinator has to start the study again"
-    )

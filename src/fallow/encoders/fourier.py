@@ -16,7 +16,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
-from fallow.core.limits import NonNegativeInt, PositiveFinite, PositiveInt, check_fields
+from fallow.core.limits import NonNegativeInt, PositiveFinite, PositiveInt
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
@@ -87,9 +87,6 @@ class Fourier:
         year=2007,
         authors="Rahimi, Ali and Recht, Benjamin",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def width(self, shape: Shape) -> int:
         return self.features

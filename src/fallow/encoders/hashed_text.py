@@ -18,7 +18,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Documents
 from fallow.core.contract import Contract
-from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_fields
+from fallow.core.limits import Limits, NonNegativeInt, PositiveInt
 from fallow.core.missing import BUCKETS
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
@@ -88,9 +88,6 @@ class HashedText:
         year=1988,
         authors="Salton, Gerard and Buckley, Christopher",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def width(self, shape: Shape) -> int:
         return self._count_others(shape) + self.columns * self.features

@@ -14,7 +14,6 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -80,9 +79,6 @@ class BADGE:
         regression=True,
         regression_fields=("sigma",),
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

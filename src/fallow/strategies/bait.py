@@ -17,7 +17,6 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -94,9 +93,6 @@ class BAIT:
         regression=True,
         classes=False,
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

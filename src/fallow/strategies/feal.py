@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.limits import Limits, PositiveInt, check_fields
+from fallow.core.limits import Limits, PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
 from fallow.models.scores import aleatoric, alpha, dirichlet_entropy
@@ -94,9 +94,6 @@ class FEAL:
         not_solved="it reads outputs as evidence for classes, which outputs of "
         "closed-form models are not",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

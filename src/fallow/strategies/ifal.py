@@ -13,7 +13,7 @@ from torch.nn.functional import kl_div
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
-from fallow.core.limits import PositiveFloat, PositiveInt, check_fields
+from fallow.core.limits import PositiveFloat, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
@@ -114,9 +114,6 @@ class IFAL:
         not_solved="it trains a teacher by gradient steps, which closed-form models do "
         "not have",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def training_config(self) -> TrainingConfig:

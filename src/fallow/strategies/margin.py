@@ -13,7 +13,6 @@ from fallow.models.scores import margin
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -54,9 +53,6 @@ class Margin:
         authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
         needs=("local",),
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

@@ -17,7 +17,6 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -83,9 +82,6 @@ class NoiseStability:
         not_solved="it perturbs the weights of a trained network body, which closed-form "
         "models do not have",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

@@ -15,7 +15,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.values import Count, LabelCount, Share
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, check_fields, label_counts
+from fallow.strategies.base import Budget, Memo, label_counts
 from fallow.strategies.parts import fill, rank_rows, typicality
 
 
@@ -62,9 +62,6 @@ class OracleHistogram:
         needs=("local",),
         simulator_only=True,
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         total = ask.sum(self.histogram)["counts"].clamp_min(0)

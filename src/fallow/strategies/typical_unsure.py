@@ -17,7 +17,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.limits import Limits, PositiveInt, check_fields
+from fallow.core.limits import Limits, PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
 from fallow.core.values import Count, Flag, LabelCount, NonNegative, Real, Whole
@@ -124,9 +124,6 @@ class TypicalUnsure:
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

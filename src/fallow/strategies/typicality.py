@@ -16,7 +16,6 @@ from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -74,9 +73,6 @@ class Typicality:
         needs=("local",),
         draws=True,
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

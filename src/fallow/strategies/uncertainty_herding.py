@@ -13,7 +13,6 @@ from fallow.models.scores import margin
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_fields,
     label_counts,
     selects,
 )
@@ -62,9 +61,6 @@ class UncertaintyHerding:
         authors="Bae, Wonho and Oliveira, Gabriel L. and Sutherland, Danica J.",
         needs=("local",),
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

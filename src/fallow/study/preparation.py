@@ -11,13 +11,14 @@ from typing import Any, TypedDict
 from fallow import training
 from fallow.core.build import names
 from fallow.core.contract import Contract
+from fallow.core.methods import Query
 from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream
 from fallow.core.suggestions import refuse_for_classes
 from fallow.core.wording import count_noun, join_some, join_words
-from fallow.data.dataset import Dataset
+from fallow.data.dataset import Dataset, Task
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition.basic import natural_groups
@@ -95,6 +96,19 @@ def works_on(contract: Contract, task: str) -> bool:
     if contract.regression is None:
         return not contract.needs
     return contract.regression
+
+
+def check_strategy(strategy: Query, name: str, task: Task, has: str) -> None:
+    """Raise ValueError if a query strategy does not support the task; ``has`` describes the data."""
+    if not works_on(strategy.contract, task):
+        needs = "is for regression"
+        others = strategies_for(*TASKS)
+        if task == "regression":
+            needs = "requires classes"
+            others = strategies_for(task)
+        raise ValueError(f"{name} {needs} and {has}; use {others}")
+    if task != "regression":
+        refuse_for_classes(strategy)
 
 
 def prepare_study(
@@ -193,26 +207,15 @@ def check_task(
     ``policy`` determines which names are resolved.
     """
     methods = methods_of(config, policy=policy)
-    strategy: Contract = methods["query"].contract
     trainer: Contract = methods["training"].contract
+    has = f"{config.data} has classes"
     if dataset.task == "regression":
         has = f"{config.data} is a regression task"
-        if not works_on(strategy, dataset.task):
-            raise ValueError(
-                f"{config.strategy} requires classes and {has}; use "
-                f"{strategies_for(dataset.task)}"
-            )
-        if trainer.regression is False:
-            raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
-    else:
-        has = f"regression and {config.data} has classes"
-        if not strategy.classes:
-            raise ValueError(
-                f"{config.strategy} is for {has}; use {strategies_for(*TASKS)}"
-            )
-        if not trainer.classes:
-            raise ValueError(f"{config.training} is for {has}; use fedavg")
-        refuse_for_classes(methods["query"])
+    check_strategy(methods["query"], str(config.strategy), dataset.task, has)
+    if dataset.task == "regression" and trainer.regression is False:
+        raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
+    if dataset.task != "regression" and not trainer.classes:
+        raise ValueError(f"{config.training} is for regression and {has}; use fedavg")
     check_metrics(config.metrics, dataset.task)
     shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
     width = math.prod(shape)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import Annotated, ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
-from fallow.core.limits import PositiveFinite, check_fields
+from fallow.core.limits import Limits, PositiveFinite, check_fields
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
@@ -98,7 +98,11 @@ from fallow.training.parts.self_training import (
     train_totals,
 )
 
-LARGEST_DELTA = 1e-2
+DELTA = Limits(
+    gt=0,
+    le=1e-2,
+    advice=": well below 1 divided by the number of labeled examples, such as 1e-5",
+)
 TINY = 1e-300  # means are 0 if no site has a label
 POOL_SHOWS = "it also sees those of each site's unlabeled examples"
 FOLDED = Count(("classes", BINS), high=FOLDS - 1)
@@ -237,7 +241,9 @@ class ClosedForm:
     local_head: Literal["common", "own"] = "common"
     passes: Literal[1, 2] = 1
     shown: Literal["totals", "parts"] = "totals"
-    delta: float | None = None  # δ; usually 1e-5, well below 1 / number of labels
+    delta: Annotated[float, DELTA] | None = (
+        None  # δ; usually 1e-5, well below 1 / number of labels
+    )
     unlabeled: Literal["off", "auto"] = "off"
     label_ranks: bool = False
 
@@ -273,13 +279,7 @@ class ClosedForm:
         object.__setattr__(self, "contract", self._narrow_contract())
 
     def _check_private(self, delta: float) -> None:
-        """Raise ValueError for a δ without protection, and for settings that noise cannot protect."""
-        if not 0 < delta <= LARGEST_DELTA:
-            raise ValueError(
-                f"ClosedForm's delta is {delta}; it must be above 0 and at most "
-                f"{LARGEST_DELTA:g}: well below 1 divided by the number of labeled "
-                "examples, such as 1e-5"
-            )
+        """Raise ValueError for settings that noise cannot protect."""
         not_private = {
             "balance": ("none", "exact counts of classes"),
             "passes": (1, "exact means of labeled examples"),

@@ -14,7 +14,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import MODEL, STORED, FitDeclaration
-from fallow.core.limits import NonNegativeFinite, check_fields
+from fallow.core.limits import NonNegativeFinite
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
@@ -115,9 +115,6 @@ class MaskedSolve:
             sent={**MODEL, "mean": Real("inputs"), "unit": Real("columns")},
         ),
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ class Scaling:
     @client.sum(
         "aggregates of squares of each column",
         returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
-        takes={"mean": Real("inputs"), "fill": Fill()},
+        takes=lambda self: {"mean": Real("inputs"), "fill": Fill(self.of_cells)},
         when=lambda self: self.of_rows,
         weighted_by="rows",
     )
@@ -193,7 +193,11 @@ class Scaling:
 
     @client.keep(
         "nothing",
-        takes={"mean": Real("inputs"), "std": NonNegative("inputs"), "fill": Fill()},
+        takes=lambda self: {
+            "mean": Real("inputs"),
+            "std": NonNegative("inputs"),
+            "fill": Fill(self.of_cells),
+        },
         when=lambda self: self.of_rows or self.of_cells,
     )
     def features(

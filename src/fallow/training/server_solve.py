@@ -17,7 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
-from fallow.core.limits import NonNegativeFinite, check_fields
+from fallow.core.limits import NonNegativeFinite
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
@@ -110,9 +110,6 @@ class ServerSolve:
         tags=("least-squares",),
         fit=FitDeclaration({"local": STORED}),
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

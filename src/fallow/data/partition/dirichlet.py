@@ -72,9 +72,6 @@ class Dirichlet:
     min_size: PositiveInt = 1  # minimum number of examples of a site
     cap: bool = False  # a site with n / N examples gets none of later classes
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def split(
         self,
         y: IntArray,
@@ -122,9 +119,6 @@ class FedMADirichlet:
 
     alpha: PositiveFinite = 0.1
     min_size: PositiveInt = 20
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def split(
         self,

@@ -65,9 +65,6 @@ class Patho:
     min_rule: Literal["floor", "reject"] = "floor"
     min_samples: PositiveInt = 10
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def split(
         self,
         y: IntArray,
@@ -149,9 +146,6 @@ class Shards:
     """
 
     classes: PositiveInt = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def split(
         self,

@@ -12,7 +12,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.limits import PositiveFinite, PositiveInt, check_fields
+from fallow.core.limits import PositiveFinite, PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import IntArray
 from fallow.data.partition.dirichlet import cut_classes
@@ -62,9 +62,6 @@ class TargetDirichlet:
     min_size: PositiveInt | None = (
         None  # minimum number of examples of a site; None: number of bins
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def split(
         self,

@@ -7,7 +7,6 @@ content of an instruction can raise a limit.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,13 +28,12 @@ from fallow.core.methods import (
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State, Value
-from fallow.core.values import Fill, SenderFacts
+from fallow.core.values import SenderFacts
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.budget import Budget
 from fallow.deployment.site.schedule import InstructionPosition, RunSchedule
-from fallow.encoders.encoding import check_fill
 from fallow.experiment.methods import is_shared, local_training_config
 from fallow.storage.files import digest_of
 
@@ -118,9 +116,6 @@ class SiteLimits:
         self._check_fits(request, position)
         self._check_masked(request, position)
         last = request.steps[-1]
-        fill = self._find_fill(request.owner, last.function)
-        if fill is not None:
-            self._check_fill(request.key, last.args.get(fill), position)
         if last.kind != "fit" and last.function != KEYS:
             self._check_words(request, last)
         if position.key.step == "encode" and last.function != KEYS:
@@ -320,37 +315,11 @@ class SiteLimits:
         """Return the numbers of labels in the arguments of a client function."""
         return list_label_counts(self._method(owner), step.function, step.kind, step.args)
 
-    def _find_fill(self, owner: str, function: str) -> str | None:
-        """Return the argument with values for empty cells, or None."""
-        declaration = declared(self._method(owner)).get(function)
-        if declaration is None or declaration.takes is None:
-            return None
-        kinds = declaration.takes.items()
-        return next((name for name, kind in kinds if isinstance(kind, Fill)), None)
-
     def _check_encoding(self, step: Step) -> None:
         """Raise unless the step has the data to encode rows."""
         encoding = self.made.methods.get("encoding")
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
-
-    def _check_fill(
-        self, key: ExchangeKey, fill: object, position: InstructionPosition
-    ) -> None:
-        """Raise unless values for empty cells are sent exactly when the agreement needs them."""
-        schema = self.agreement.schema
-        has_encoder = self.made.encoder is not None
-        # before an encoder is used, or otherwise with the standardization of columns
-        is_here = schema.missing is not None and has_encoder == (
-            position.key.step == "cells"
-        )
-        if is_here:
-            check_fill(self.site, fill, math.prod(schema.shape))
-        elif fill is not None:
-            raise Refusal(
-                f"instruction {key} sends site {self.site} values for empty cells, "
-                "but the agreement permits no empty cells here"
-            )
 
     # -- labels and scores ------------------------------------------------------------------
 
