@@ -349,7 +349,7 @@ def test_what_was_spent_and_masked_is_disclosed_and_adds_up() -> None:
 
 
 def test_a_sum_with_a_bound_that_means_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="the bound of a sum is -1"):
+    with pytest.raises(ValueError, match="the sum's bound is -1"):
         Masked(key_of("0/query/0"), 0, -1)
 
 

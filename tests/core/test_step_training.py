@@ -67,7 +67,10 @@ def test_what_was_given_can_be_read_and_survives_a_replacement() -> None:
         (lambda: FedAvg(batch_size="8"), "batch_size is '8'"),  # type: ignore[arg-type]
         (lambda: FedAvg(epochs=0), "epochs is 0, so nothing is trained; give 1 or more"),
         (lambda: FedAvg(epochs=0.5), "epochs is 0.5"),  # type: ignore[arg-type]
-        (lambda: FedAvg(optimizer="adma"), "optimizer 'adma' is unknown"),
+        (
+            lambda: FedAvg(optimizer="adma"),
+            "optimizer.name is 'adma'; it must be 'sgd' or 'adam'",
+        ),
         (lambda: FedAvg(optimizer="adam", momentum=0.5), "'adam' does not use momentum"),
         (lambda: Optimizer(betas=(0.5, 0.5)), "'sgd' does not use betas"),
         (lambda: Optimizer(eps=0.1), "'sgd' does not use eps"),

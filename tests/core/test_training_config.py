@@ -51,7 +51,6 @@ def test_milestones_in_rounds_ignore_epochs() -> None:
         (lambda: Optimizer(lr=float("nan")), "lr is nan"),
         (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelled
         (lambda: TrainingStage(-1), "epochs is -1"),
-        (lambda: TrainingConfig(start=""), "or the name of a model, not ''"),
         (lambda: TrainingConfig(patience=0), "patience is 0; it must be at least 1"),
         (lambda: TrainingConfig(mix=0.0), "mix is 0.0; it must be above 0"),
         (lambda: TrainingConfig(mix=float("nan")), "mix is nan"),

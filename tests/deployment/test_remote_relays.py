@@ -187,7 +187,7 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
         (peer_message("c", w=GOOD, labels=1.0), "it cannot be decrypted"),
         (peer_message("a", key="0/query/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
         (bytes_to_tensor(b"short"), "it cannot be decrypted"),
-        (3.0, "it cannot be decrypted"),
+        (3.0, "it is not a tensor of bytes"),
     ],
 )
 def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -119,22 +118,3 @@ def test_a_curve_is_at_the_target_where_it_first_crosses() -> None:
     assert metrics.labels_to_reach(
         [0.1, 0.2, 0.3, 0.4], [0.5, 0.8, 0.6, 0.9], 0.65
     ) == pytest.approx(0.15)
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: metrics_counts.class_spread([[0, 0]]), "no site"),
-        (lambda: metrics_counts.class_spread([[-1, 2]]), "non-negative"),
-        (lambda: metrics_counts.imbalance([0, 0]), "positive total"),
-        (lambda: metrics.variance_gap([0.1], [1, 2]), "do not match"),
-        (lambda: metrics.aulc([0.1], [0.5]), "at least two"),
-        (lambda: metrics.aulc([0.2, 0.1], [0.5, 0.6]), "do not increase"),
-        (lambda: metrics.aulc([0.1, 0.2], [0.5, 0.6], (0.1, 0.3)), "not within"),
-    ],
-)
-def test_wrong_use_is_refused_with_the_way_out(
-    call: Callable[[], object], says: str
-) -> None:
-    with pytest.raises(ValueError, match=says):
-        call()

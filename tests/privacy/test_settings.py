@@ -24,8 +24,11 @@ OPEN = Contract(
         ({"epsilon": 0.0}, "privacy.epsilon is 0.0; it must be at least 1e-06"),
         ({"epsilon": float("nan")}, "privacy.epsilon is nan"),
         ({"epsilon": float("inf")}, "privacy.epsilon is inf"),
-        ({"epsilon": 1.0, "total": 0.5}, "privacy.total is 0.5, less than the 1.0"),
-        ({"total": 5.0}, "privacy.total is 5.0 but privacy.epsilon is not set"),
+        (
+            {"epsilon": 1.0, "total": 0.5},
+            "privacy.epsilon is 1.0 for one release, which exceeds the total",
+        ),
+        ({"total": 5.0}, "privacy.epsilon is None, so nothing would be spent"),
         ({"bound": -1.0}, "privacy.bound is -1.0"),
         ({"mechanism": "gauss"}, "it must be 'laplace' or 'discrete_laplace'"),
     ],

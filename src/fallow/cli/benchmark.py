@@ -18,7 +18,7 @@ from fallow.cli import options as opt
 from fallow.cli.arguments import check_strategies
 from fallow.cli.terminal import print_lines, show_table
 from fallow.core.optional import check_full_install
-from fallow.storage.errors import Stopped, StorageError
+from fallow.storage.errors import StorageError
 from fallow.study.folder import check_study
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def benchmark(
     others = opt.named_strategies(rivals) or list(RIVALS)
     wanted = method or list(OURS)
     tasks = _choose_tasks(task or [], fedavg)
-    if out is None and resume:
-        raise ValueError("--resume requires the folder of the benchmark: add --out FOLDER")
+    opt.check_resume(out, resume, "benchmark")
     order = BenchmarkOrder(
         out=out or Path("runs") / f"benchmark-{datetime.now():%Y%m%d-%H%M%S}",
         seeds=range(seeds or tasks[0].seeds),
@@ -217,15 +216,11 @@ def _run_task(
     setup, _ = prepare_study(setup, strategies, order.seeds[0])
     cells = list_runs(setup.config, strategies, order.seeds)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    try:
+    with opt.stoppable(order.out):
         open_study(setup, cells, command, order.resume and folder.exists())
         with ProgressWatcher(setup.config, cells, console) as watch:
-            return run_study(setup, cells, order.jobs, watch)
-    except KeyboardInterrupt as error:
-        raise Stopped(
-            f"stopped; finished runs are in {order.out}: repeat the command with --resume "
-            f"--out {order.out} to resume"
-        ) from error
+            failures = run_study(setup, cells, order.jobs, watch)
+    return failures
 
 
 def _join_scores(

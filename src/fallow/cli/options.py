@@ -6,7 +6,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +20,7 @@ from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
+from fallow.storage.errors import Stopped
 from fallow.storage.plain import printable
 from fallow.study.folder import check_studies
 
@@ -240,6 +242,24 @@ def read_config(
     changes = expand(find_config(name, settings), settings)  # full names
     config = find_config(name, changes, strategies)
     return config, expand(config, settings)
+
+
+def check_resume(out: Path | None, resume: bool, what: str) -> None:
+    """Raise ValueError for ``--resume`` without the folder of what is resumed."""
+    if out is None and resume:
+        raise ValueError(f"--resume requires the folder of the {what}: add --out FOLDER")
+
+
+@contextmanager
+def stoppable(out: Path) -> Iterator[None]:
+    """Report after Ctrl-C how the work in a folder is resumed."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Stopped(
+            f"stopped; finished runs are in {out}: repeat the command with --resume "
+            f"--out {out} to resume"
+        ) from error
 
 
 def named_strategies(text: str | None) -> list[str] | None:

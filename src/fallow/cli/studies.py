@@ -18,7 +18,7 @@ from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
 from fallow.cli.terminal import print_lines
 from fallow.core.optional import check_full_install
-from fallow.storage.errors import Stopped, StorageError
+from fallow.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from fallow.settings.config import ExperimentConfig
@@ -296,7 +296,7 @@ def _study(
         )
         return
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    try:
+    with opt.stoppable(setup.out):
         open_study(setup, cells, command, options.resume)
         kept = keep_facts(setup.out, simulation.dataset)
         if kept is not None:
@@ -312,11 +312,6 @@ def _study(
                     failures = run_on_cluster(setup, cells, options.cluster, notify)
             page = _show(console, setup.out, options.as_json)
             callbacks.end(page)
-    except KeyboardInterrupt as error:
-        raise Stopped(
-            f"stopped; finished runs are in {setup.out}: repeat the command with --resume "
-            f"--out {setup.out} to resume"
-        ) from error
     _say_failures(failures, cells)
 
 
@@ -342,8 +337,7 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> Non
 
 def _folder(config: ExperimentConfig, out: Path | None, resume: bool) -> Path:
     """Return the folder of the study, or raise ValueError if it cannot be used."""
-    if out is None and resume:
-        raise ValueError("--resume requires the folder of the study: add --out FOLDER")
+    opt.check_resume(out, resume, "study")
     if out is not None:
         _check_folder(out, resume)
         return out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NotRequired, TypedDict
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from fallow.core.disclosure import payload
 from fallow.core.exchange_key import ExchangeKey
+from fallow.core.limits import PositiveFinite, check_limits
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, Values
 
@@ -43,15 +43,12 @@ class Masked:
 
     exchange: ExchangeKey
     attempt: int
-    bound: float | None  # largest absolute value of a contribution
+    bound: PositiveFinite | None  # largest absolute value of a contribution
     # (32,) uint8 of each site
     keys: Mapping[SiteId, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.bound is not None and not 0 < self.bound < math.inf:
-            raise ValueError(
-                f"the bound of a sum is {self.bound}; it must be above 0 and finite"
-            )
+        check_limits(self, "the sum's ")
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,7 @@ class Optimizer:
     persist: bool = False
 
     def __post_init__(self) -> None:
-        if self.name not in ("sgd", "adam"):
-            raise ValueError(f"optimizer {self.name!r} is unknown; use 'sgd' or 'adam'")
-        check_limits(self)
+        check_limits(self, "optimizer.")
         unused = self._find_unused()
         if unused:
             raise ValueError(
@@ -223,11 +221,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_limits(self)
-        if not self.start:
-            raise ValueError(
-                "local training starts from 'given', 'scratch' or the name of a "
-                "model, not ''"
-            )
 
     @property
     def trained_stages(self) -> tuple[TrainingStage, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol, get_args
+from typing import Annotated, Any, Literal, NoReturn, Protocol, get_args
 
 import torch
 from torch import Tensor
 
+from fallow.core.limits import Limits, check_limits
 from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State, Values
 
@@ -255,6 +255,13 @@ def _as_is(counts: Tensor) -> Values:
     return {"counts": counts}
 
 
+SENSITIVITY = Limits(
+    gt=0,
+    is_finite=True,
+    meaning="the largest change of the counts when one labeled example is replaced",
+)
+
+
 @dataclass(frozen=True)
 class Release:
     """Counts to which noise is added after the client function; then ``post`` runs.
@@ -287,22 +294,13 @@ class Release:
     """
 
     counts: Tensor
-    sensitivity: float
+    sensitivity: Annotated[float, SENSITIVITY]
     post: Callable[[Tensor], Values] = _as_is
     post_noisy: Callable[[Tensor], Values] | None = None
-    delta: float = 0.0
+    delta: Annotated[float, Limits(ge=0, lt=1)] = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.sensitivity < math.inf:
-            raise ValueError(
-                f"the sensitivity of a release is {self.sensitivity}; it must be above 0 "
-                "and finite: the largest change of the counts when one labeled example "
-                "is replaced"
-            )
-        if not 0 <= self.delta < 1:
-            raise ValueError(
-                f"the delta of a release is {self.delta}; it must be at least 0 and below 1"
-            )
+        check_limits(self, "the release's ")
 
 
 @dataclass(frozen=True)

@@ -71,15 +71,10 @@ class BankedModel:
     """Copy of a model whose linear layers contain the weights of all sites.
 
     All other operations treat examples separately, so they work for examples of several
-    sites.
+    sites.  The model is one that `can_stack` accepts.
     """
 
     def __init__(self, model: nn.Module, layout: Layout) -> None:
-        if not can_stack(model):
-            raise ValueError(
-                f"{type(model).__name__} has weights outside nn.Linear or draws random numbers, "
-                "so sites cannot be stacked; use Loop"
-            )
         self.source = model
         self.layout = layout
 

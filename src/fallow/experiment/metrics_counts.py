@@ -21,24 +21,13 @@ Floats = NDArray[np.float64]
 
 
 def _matrix(counts: Numbers) -> Floats:
-    n = np.asarray(counts, dtype=np.float64)
-    if n.ndim != 2 or (n < 0).any() or not np.isfinite(n).all():
-        raise ValueError(
-            f"counts of shape {n.shape} are not a sites x classes matrix of "
-            "non-negative numbers; give one row per site"
-        )
-    return n
+    return np.asarray(counts, dtype=np.float64)
 
 
 def _site_shares(counts: Numbers) -> Floats:
-    """Return class shares of each site with examples. counts: (N, C) -> (M, C), M <= N."""
+    """Return class shares of each site with examples. counts: (N, C) -> (M, C), 1 <= M <= N."""
     n = _matrix(counts)
     n = n[n.sum(1) > 0]
-    if not len(n):
-        raise ValueError(
-            "no site has an example, so there are no class shares; give counts that "
-            "are not all 0"
-        )
     shares: Floats = n / n.sum(1, keepdims=True)
     return shares
 
@@ -116,10 +105,6 @@ def imbalance(counts: Numbers) -> Imbalance:
     Imbalance(max_min=1.0, entropy=1.0, gini=0.0, minority_share=0.5)
     """
     n = np.sort(np.asarray(counts, dtype=np.float64))
-    if n.ndim != 1 or len(n) < 2 or n.sum() <= 0 or n[0] < 0:
-        raise ValueError(
-            f"counts {n.tolist()} have no balance; give at least two classes with a positive total"
-        )
     size = len(n)
     p = n / n.sum()  # (C,), the rarest class first
     max_min = math.inf

@@ -177,8 +177,7 @@ class SimulatedEnvironment:
 
     def with_encoder(self, state: State) -> SimulatedEnvironment:
         """Return the simulation with a fitted encoder, applied to the test examples."""
-        if self.features is None:
-            raise ValueError(f"{self.config.name} has no encoder for its examples")
+        assert self.features is not None  # noqa: S101 - its encoder was fitted
         seen = self.features.of_tests(self.dataset.x_test, state)
         return replace(self, encoded_tests=seen, encoded_by=state)
 

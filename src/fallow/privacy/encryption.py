@@ -8,6 +8,7 @@ sender; the envelope of the message does.
 from __future__ import annotations
 
 from fallow.core.optional import import_privacy
+from fallow.core.refusal import Refusal, explain_errors
 from fallow.privacy.masks import new_secret, pair_key, public_half
 
 AEAD = "cryptography.hazmat.primitives.ciphers.aead"
@@ -36,20 +37,19 @@ def encrypt_for(public: bytes, content: bytes, context: str) -> bytes:
 
 
 def decrypt(secret: bytes, peer_message: bytes, context: str) -> bytes:
-    """Decrypt a message of `encrypt_for`; ValueError for another key or another message."""
+    """Decrypt a message of `encrypt_for`; Refusal for another key or another message."""
     shown = peer_message[:HALF]
     closed = peer_message[HALF:]
-    try:
+    with explain_errors("it cannot be decrypted: ", to=Refusal):
         key = pair_key(secret, shown, _name_pair(shown, public_half(secret)))
+    try:
         cipher = import_privacy(AEAD, PURPOSE).ChaCha20Poly1305(key)
         content: bytes = cipher.decrypt(NONCE, closed, context.encode())
     except import_privacy("cryptography.exceptions", PURPOSE).InvalidTag as error:
-        raise ValueError(
+        raise Refusal(
             "it cannot be decrypted: it was changed in transit, or is for another "
             "site or another exchange"
         ) from error
-    except ValueError as error:  # invalid key
-        raise ValueError(f"it cannot be decrypted: {error}") from error
     return content
 
 

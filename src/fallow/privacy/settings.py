@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from fallow.core.limits import Limits, PositiveFinite, check_limits
+from fallow.core.limits import Conflict, Limits, PositiveFinite, check_limits
 from fallow.core.optional import import_privacy
 from fallow.core.suggestions import explain_constructor
 from fallow.privacy.ledger import add_up, as_written
@@ -28,6 +28,20 @@ MOST = 1e6
 
 EPSILON = Limits(ge=LEAST, le=MOST)
 NEW_LABELS = Limits(ge=1, advice=" (1: no minimum)")
+CONFLICTS = (
+    Conflict(
+        ("total", "epsilon"),
+        lambda total, epsilon: total is not None and epsilon is None,
+        ", so nothing would be spent; set privacy.epsilon, the budget of one release",
+    ),
+    Conflict(
+        ("total", "epsilon"),
+        lambda total, epsilon: None not in (total, epsilon) and total < epsilon,
+        " for one release, which exceeds the total; raise privacy.total or lower "
+        "privacy.epsilon",
+    ),
+)
+"""Settings that exclude each other."""
 
 
 @explain_constructor
@@ -70,28 +84,10 @@ class Privacy:
     secure_sum: bool = False
     bound: PositiveFinite | None = None
     min_new_labels: Annotated[int, NEW_LABELS] | None = None
+    CONFLICTS = CONFLICTS
 
     def __post_init__(self) -> None:
         check_limits(self, "privacy.")
-        if self.mechanism not in ("laplace", "discrete_laplace"):
-            raise ValueError(
-                f"privacy.mechanism is {self.mechanism!r}; use 'laplace' or 'discrete_laplace'"
-            )
-        if self.total is not None and self.epsilon is None:
-            raise ValueError(
-                f"privacy.total is {self.total} but privacy.epsilon is not set, so "
-                "nothing would be spent; set privacy.epsilon, the budget of one "
-                "release"
-            )
-        if (
-            self.epsilon is not None
-            and self.total is not None
-            and self.total < self.epsilon
-        ):
-            raise ValueError(
-                f"privacy.total is {self.total}, less than the {self.epsilon} of one "
-                "release; raise it or lower privacy.epsilon"
-            )
 
     @property
     def waits_for(self) -> int:

@@ -339,10 +339,9 @@ class ExperimentConfig:
         sites : int
             Number of sites; 0 while it is unknown.
         """
-        if self.flip < 0 or (sites and self.flip >= sites):
+        if sites and self.flip >= sites:
             raise ValueError(
-                f"flip is {self.flip} of {sites} sites; it must be at least 0 and below "
-                "the number of sites"
+                f"flip is {self.flip} of {sites} sites; it must be below the number of sites"
             )
 
     @property

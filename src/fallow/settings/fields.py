@@ -114,11 +114,9 @@ def find_all(name: str) -> list[Setting]:
         for all_field in all_fields
         if name in (all_field.name, all_field.last_part)
     ]
-    try:
-        return find_settings(name) + of_classes
-    except ValueError:
-        if of_classes:
-            return of_classes
+    named = find_settings(name) + of_classes
+    if named:
+        return named
     settings = list_settings()
     words = re.compile(rf"\b{re.escape(name.replace('_', ' '))}\b", re.IGNORECASE)
     with_meaning = [one for one in settings if words.search(one.meaning)]

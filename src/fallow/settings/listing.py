@@ -62,16 +62,13 @@ def list_settings() -> list[Setting]:
 
 
 def find_settings(name: str) -> list[Setting]:
-    """Return the settings with a name, in a group, or with a name that ends in it.
-
-    Raises ValueError if there are none.
-    """
+    """Return the settings with a name, in a group, or with a name that ends in it."""
     settings = list_settings()
     for is_meant in (_is_named, _is_within, _ends_with):
         result = [setting for setting in settings if is_meant(setting, name)]
         if result:
             return result
-    raise ValueError(f"{name} is not a setting")
+    return []
 
 
 def _is_named(setting: Setting, name: str) -> bool:

@@ -162,11 +162,7 @@ class LocalSite:
         unit = self.memory.get("features")
         if state is None:
             return self._measured(x, unit)
-        if self.parts.encode is None:
-            raise ValueError(
-                f"site {self.id} has the state of an encoder, but this run has no "
-                "encoder: start a new run"
-            )
+        assert self.parts.encode is not None  # noqa: S101 - the run has fitted it
         source, at = self.parts.encode(self.id, x, state)
         return seen_rows(source, at, unit, x.dtype)
 

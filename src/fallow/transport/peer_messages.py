@@ -62,9 +62,9 @@ def bytes_to_tensor(content: bytes) -> Tensor:
 
 
 def tensor_to_bytes(value: object, what: str) -> bytes:
-    """Convert a tensor of `bytes_to_tensor` to bytes. Raises ValueError for other values."""
+    """Convert a tensor of `bytes_to_tensor` to bytes. Raises Refusal for other values."""
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
-        raise ValueError(f"{what} is not a tensor of bytes")
+        raise Refusal(f"{what} is not a tensor of bytes")
     return bytes(value.numpy().tobytes())
 
 
@@ -211,13 +211,7 @@ def _open_peer_message(
 ) -> State:
     """Decrypt the state in a peer message. Raises Refusal without quoting its content."""
     details = _name_peer_message(instruction, sender, instruction.site)
-    try:
-        content = decrypt(secret, tensor_to_bytes(peer_message, "its letter"), details)
-    except ValueError as error:
-        raise Refusal(
-            "it cannot be decrypted: it was changed in transit, or is for another "
-            "site or another exchange"
-        ) from error
+    content = decrypt(secret, tensor_to_bytes(peer_message, "it"), details)
     try:
         state = unpack_received(content)
     except ValueError as error:

@@ -47,12 +47,6 @@ class Listening:
                 f"{self.address} requires a certificate: pass one, or listen at "
                 "127.0.0.1 behind the program that terminates HTTPS"
             )
-        if self.tls is None and self.clients is not None:
-            raise ValueError(
-                "the program that terminates HTTPS verifies the certificates of "
-                "sites: set their authority there, or give this machine a "
-                "certificate"
-            )
 
     @property
     def host(self) -> str:
