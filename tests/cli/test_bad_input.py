@@ -304,11 +304,16 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("file", "damage"),
     [
         ("event_log.sqlite", lambda b: b[: len(b) // 2]),
-        ("event_log.sqlite", lambda b: b[:4096] + b"\xa5" * (len(b) - 4096)),
+        pytest.param(
+            *("event_log.sqlite", lambda b: b[:4096] + b"\xa5" * (len(b) - 4096)),
+            marks=pytest.mark.long,
+        ),
         ("event_log.sqlite", lambda b: b"no database" * 100),
         ("checkpoints/cycle-1.safetensors", lambda b: b[:-1]),
         ("checkpoints/cycle-1.safetensors", lambda b: b[:-1] + bytes([b[-1] ^ 1])),
-        ("checkpoints/cycle-1.safetensors", lambda b: b""),
+        pytest.param(
+            *("checkpoints/cycle-1.safetensors", lambda b: b""), marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_damaged_file_stops_its_run_and_leaves_the_others(

@@ -99,21 +99,30 @@ def test_help_version_and_wrong_arguments_load_nothing_heavy() -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("loads:")] == []
 
 
-def test_a_worker_of_a_study_loads_no_statistics_and_no_figures() -> None:
+WORKER = """
+import sys, fallow.engine.executors
+first = sorted({heavy!r} & set(sys.modules))
+import fallow.study.study
+then = sorted({{'scipy.stats', 'sklearn', 'matplotlib'}} & set(sys.modules))
+print("loaded:", *first, "then", *then)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded_by_worker() -> list[str]:
+    """Return what the executors load, and behind "then" what else a worker of a study does."""
+    return loaded(WORKER.format(heavy=HEAVY))
+
+
+def test_a_worker_of_a_study_loads_no_statistics_and_no_figures(
+    loaded_by_worker: list[str],
+) -> None:
     """Check the imports of workers, which need neither statistics nor figures."""
-    code = (
-        "import sys, fallow.study.study\n"
-        "print('loaded:', *sorted({'scipy.stats', 'sklearn', 'matplotlib'} & set(sys.modules)))"
-    )
-    assert loaded(code) == []
+    assert loaded_by_worker[-1] == "then"
 
 
-def test_the_executors_load_what_they_compute_with() -> None:
-    code = (
-        "import sys, fallow.engine.executors\n"
-        f"print('loaded:', *sorted({HEAVY!r} & set(sys.modules)))"
-    )
-    assert loaded(code) == ["numpy", "torch"]
+def test_the_executors_load_what_they_compute_with(loaded_by_worker: list[str]) -> None:
+    assert loaded_by_worker[: loaded_by_worker.index("then")] == ["numpy", "torch"]
 
 
 SITE = """

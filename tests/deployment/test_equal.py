@@ -347,6 +347,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     simulation = federation(tmp_path / "real", config_of(name), ground(name))
     program = simulation.program()
     assert program.go()
+    assert simulation.list_events("refused") == []
     run, records = simulate(simulation, tmp_path)
     for site, labels in simulation.labels().items():
         assert lines(labels) == lines(run.event_log.load_labels(site)), site

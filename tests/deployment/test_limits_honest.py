@@ -146,8 +146,13 @@ LONG = (
     "leverage of shares",
     "a pivotal sample by leverage at each site",
     "a pivotal sample by leverage after first labels that each site draws",
+    "an evaluation set",
+    "ditto",
+    "dpfl",
+    "leverage of masked sums",
+    "secure sums",
 )
-"""Studies that differ from another one in one setting or one algorithm."""
+"""Studies that differ from another one, here or in test_equal, in one setting or algorithm."""
 
 
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))

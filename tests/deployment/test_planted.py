@@ -107,6 +107,7 @@ LONG = (
     "ahfal",
     "ahfal with noise",
     "badge",
+    "logo",
     "numbers: fale",
     "numbers: pivotal",
 )
