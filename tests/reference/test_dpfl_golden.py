@@ -38,7 +38,7 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from fallow.training.personal.parts.graphs import share_from
+from tests.training.personal.collaborators import share_from
 
 SITES, CLASSES, WIDTH, TEST_ROWS = 20, 10, 32, 300
 SEEDS: tuple[int, ...] = (0,)

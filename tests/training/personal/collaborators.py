@@ -152,3 +152,13 @@ def dpfl(**fields: Any) -> DPFL:
 def ran(rounds: int, simulation: dict[str, Any] | None = None, **fields: Any) -> Federation:
     """Run rounds of DPFL with these fields, by default with two epochs per round."""
     return federation(dpfl(**fields), **(simulation or {})).rounds(*range(rounds))
+
+
+def share_from(graph: torch.Tensor, marked: torch.Tensor) -> float:
+    """Return the share of links from ``marked`` sites (N,) bool.
+
+    The share is the mean over the other sites with links; NaN if none has any.
+    """
+    rows = graph[~marked].double()
+    rows = rows[rows.sum(1) > 0]
+    return float((rows[:, marked].sum(1) / rows.sum(1)).mean())

@@ -12,10 +12,17 @@ from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.personal import Local
 from fallow.training.personal.dpfl import reward
-from fallow.training.personal.parts.graphs import everyone, share_from
+from fallow.training.personal.parts.graphs import everyone
 from fallow.training.personal.parts.greedy import Member, average_chosen, ggc
 from tests.engine.jobs import mlp
-from tests.training.personal.collaborators import CONFIG, N, dpfl, federation, ran
+from tests.training.personal.collaborators import (
+    CONFIG,
+    N,
+    dpfl,
+    federation,
+    ran,
+    share_from,
+)
 
 # -- equalities ------------------------------------------------------------------------
 

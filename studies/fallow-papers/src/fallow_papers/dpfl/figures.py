@@ -27,7 +27,7 @@ from fallow.report.figures.style import (
     spread_line,
 )
 from fallow.study.records import StudyRecords
-from fallow.training.personal.parts import graphs as measure
+from fallow_papers.dpfl import graph_measures as measure
 from fallow_papers.dpfl.graphs import Graphs, links_and_dropped, over_rounds, snapshots
 
 MOST = 4

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fallow.experiment.record import Record
 from fallow.study.records import RunRecords, StudyRecords
-from fallow.training.personal.parts import graphs as measure
+from fallow.training.personal.parts.graphs import graph_of
+from fallow_papers.dpfl import graph_measures as measure
 
 NAN = float("nan")
 
@@ -88,11 +89,11 @@ def graphs_of(cell: RunRecords, is_flipped: bool) -> Graphs | None:
         return None
     last = rows[-1]
     sites = tuple(sorted(last["labeled_per_site"]))
-    by_round = {int(r["round"]): measure.graph_of(r["graph"], sites) for r in rows}
+    by_round = {int(r["round"]): graph_of(r["graph"], sites) for r in rows}
 
     omega = None
     if "omega" in last:
-        omega = measure.graph_of(last["omega"], sites)
+        omega = graph_of(last["omega"], sites)
 
     wrong = torch.zeros(len(sites), dtype=torch.bool)
     scores = last.get("per_site")
