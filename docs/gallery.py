@@ -458,9 +458,8 @@ def costs(name: str, facts: Facts) -> list[str]:
 def reveals(contract: Contract) -> list[str]:
     """Return the values that the coordinator sees, by the disclosure declaration."""
     rows = []
-    for operation, words in contract.asked.items():
-        for function, what in words.items():
-            rows.append([f"``{function}``", SEES[operation], _rst(what)])
+    for item in contract.functions:
+        rows.append([f"``{item.name}``", SEES[item.operation], _rst(item.discloses)])
     parts = [
         _heading("Disclosures"),
         _table(("client function", "the coordinator sees", "what it reveals"), rows),

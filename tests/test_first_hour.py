@@ -532,9 +532,7 @@ def test_a_setting_that_a_class_does_not_have_is_refused_in_one_sentence(name: s
 def test_so_is_one_of_a_strategy_of_ones_own() -> None:
     class Largest(fl.Strategy):
         power: float = 1.0
-        contract = fl.Contract(
-            title="Largest", keep={"select": "number of selected examples"}
-        )
+        contract = fl.Contract(title="Largest")
 
         def select(self, view: fl.View, n: int) -> fl.SelectedExamples:
             return fl.SelectedExamples(torch.arange(n))

@@ -15,12 +15,14 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fallow.configs.papers import Paper
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
+from fallow.core.values import LabelCount
 from fallow.core.view import SelectedExamples, View
 from fallow.engine import Fitted, Job, Loop
 from fallow.report.blocks import Blocks, Paragraph
@@ -31,7 +33,7 @@ from fallow.settings.variants import ParsedStrategy
 from fallow.strategies.base import Budget, Memo, label_counts
 from fallow.study.known import Labels
 from fallow.study.records import StudyRecords
-from fallow.training.base import average, contribution
+from fallow.training.base import average, contribution, uploads
 
 
 @final
@@ -43,7 +45,6 @@ class First:
         title="First rows",
         paper="-",
         year=0,
-        keep={"select": "number of selected examples"},
         aliases=("front",),
     )
 
@@ -51,6 +52,7 @@ class First:
         ask.keep(self.select, to=label_counts(budget))
         return memo
 
+    @client.keep("number of selected examples", takes={"n": LabelCount()})
     def select(self, view: View, n: int) -> SelectedExamples:
         return SelectedExamples(torch.arange(n))
 
@@ -66,7 +68,6 @@ class Halved:
         title="Half steps",
         paper="-",
         year=0,
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         short="Half",
     )
 
@@ -74,6 +75,7 @@ class Halved:
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum(self.upload), state)
 
+    @uploads
     def upload(self, view: View) -> Values:
         return contribution(view, "local", "average")
 

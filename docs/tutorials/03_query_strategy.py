@@ -20,6 +20,8 @@ would change the model most, whatever their label is.
 import torch
 
 import fallow as fl
+from fallow.core import client
+from fallow.core.values import Count, LabelCount, Share
 
 
 def gradient_length(probabilities, embedding):
@@ -98,8 +100,7 @@ study.table()
 # -----------------------------------------------
 #
 # A class that derives from ``fl.Strategy`` can have settings, a citation and a server side. Its
-# contract declares every client function, how it may be called and what it reveals. ``keep`` means
-# that the selected examples stay at the site, and the coordinator sees a count.
+# contract has the citation and the requirements. Of ``select``, the coordinator sees a count.
 class ExpectedGradient(fl.Strategy):
     """Select the examples with the largest expected gradient of the last layer."""
 
@@ -108,7 +109,6 @@ class ExpectedGradient(fl.Strategy):
         title="Expected gradient length",
         paper="Settles, Craven, Ray, Multiple-Instance Active Learning",
         year=2007,
-        keep={"select": "number of selected examples"},
         needs=["local"],
     )
 
@@ -132,18 +132,13 @@ run.revealed
 # --------------------------------
 #
 # By default, each site selects on its own. To use aggregates of all sites, define ``query`` and a
-# second client function, and declare it under ``sum``. Here sites select more examples of the
-# classes that are rare in the federation. The coordinator sees the class counts of all sites
-# together.
+# second client function. A decorator declares what it reveals, takes and returns. Here sites
+# select more examples of the classes that are rare in the federation. The coordinator sees the
+# class counts of all sites together.
 class RareFirst(fl.Strategy):
     """Prefer examples that are predicted as classes with few labels at all sites."""
 
-    contract = fl.Contract(
-        title="Rare classes first",
-        sum={"count": "labels per class"},
-        keep={"select": "number of selected examples"},
-        needs=["global"],
-    )
+    contract = fl.Contract(title="Rare classes first", needs=["global"])
 
     def query(self, ask, budget, memo):
         """Ask for the counts of all sites, then let each site select."""
@@ -152,10 +147,15 @@ class RareFirst(fl.Strategy):
         ask.keep(self.select, to=to, rarity=1 / (1 + total))
         return memo
 
+    @client.sum("labels per class", returns={"labels": Count("classes")})
     def count(self, view):
         """Return the labels per class of one site."""
         return {"labels": view.counts.double()}
 
+    @client.keep(
+        "number of selected examples",
+        takes={"n": LabelCount(), "rarity": Share("classes")},
+    )
     def select(self, view, n, rarity):
         """Select the n examples with the highest expected rarity."""
         score = (view.logits("global").softmax(1) * rarity).sum(1)

@@ -39,7 +39,7 @@ selected = fl.select({"a": fl.Site(...), "b": fl.Site(...)}, fl.AHFAL(), n=20)  
 OWN = """
 class EGL(fl.Strategy):                                         # a strategy in a notebook: objects are accepted wherever names are
     power: float = 1.0
-    contract = fl.Contract(title="EGL", paper="Settles, 2007", keep={"select": "number of selected examples"}, needs=["local"])
+    contract = fl.Contract(title="EGL", paper="Settles, 2007", needs=["local"])
     def select(self, view, n): ...                           # query() defaults to ask.keep(self.select)
 """  # noqa: E501
 

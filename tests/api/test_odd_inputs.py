@@ -82,7 +82,7 @@ def test_rows_of_whole_numbers_and_pictures_work() -> None:
 class Spy(fl.Strategy):
     """Tells where the pool that it sees lies in memory."""
 
-    contract = fl.Contract(title="Spy", keep={"select": "number of selected examples"})
+    contract = fl.Contract(title="Spy")
 
     def select(self, view: Any, n: int) -> fl.SelectedExamples:
         where = view.rows().data_ptr()

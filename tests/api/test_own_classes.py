@@ -25,7 +25,7 @@ class Widest(fl.Strategy):
     """The rows farthest from the origin."""
 
     power: float = 1.0
-    contract = fl.Contract(title="Widest", keep={"select": "number of selected examples"})
+    contract = fl.Contract(title="Widest")
 
     def select(self, view: Any, n: int) -> fl.SelectedExamples:
         size = view.rows().flatten(1).norm(dim=1) ** self.power
@@ -67,9 +67,7 @@ class Halves:
 
 def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
     class Twice(fl.Strategy):
-        contract = fl.Contract(
-            title="Twice", keep={"select": "number of selected examples"}
-        )
+        contract = fl.Contract(title="Twice")
 
         def select(self, view: Any, n: int) -> fl.SelectedExamples:
             return fl.SelectedExamples(torch.zeros(n, dtype=torch.int64))
@@ -204,7 +202,7 @@ def test_a_function_on_the_command_line_is_a_strategy(
     )
     monkeypatch.syspath_prepend(tmp_path)
     outcome = find(strategies, "mine_on_path:first", OWN)
-    assert outcome.contract.keep == {"select": "number of selected examples"}
+    assert outcome.contract.disclosures == {"select": "number of selected examples"}
     with pytest.raises(ValueError, match="names code that is not part of Fallow"):
         find(strategies, "mine_on_path:first", BUILT_IN)
 
@@ -225,23 +223,37 @@ def test_a_class_with_select_alone_is_told_its_base_class() -> None:
             fl.select([[0.0]], strategy, n=1)  # type: ignore[arg-type]
 
 
-def test_a_contract_without_the_selection_names_the_line_to_add() -> None:
-    with pytest.raises(TypeError, match=r"Empty does not list 'select', .* add keep=\{"):
+def test_a_class_without_a_selection_is_told_the_line_to_add() -> None:
+    with pytest.raises(
+        TypeError, match=r"Empty has no .* write def select\(self, view, n\)"
+    ):
 
         class Empty(fl.Strategy):
             contract = fl.Contract(title="Empty")
 
-            def select(self, view: Any, n: int) -> Any:
-                return [0]
+
+def test_a_selection_with_more_arguments_is_declared_by_its_class() -> None:
+    class More(fl.Strategy):
+        contract = fl.Contract(title="More")
+
+        def query(self, ask: Any, budget: Any, memo: Any) -> Any:
+            ask.keep(self.select, to={site: {"n": n} for site, n in budget.items()}, k=1)
+            return memo
+
+        def select(self, view: Any, n: int, k: int) -> Any:
+            return range(n)
+
+    with pytest.raises(
+        ValueError, match=r"More.select is not declared: add @client.keep\(...\) above it"
+    ):
+        fl.select([[0.0]], More(), n=1)
 
 
 def test_a_decorator_of_ones_own_does_no_harm() -> None:
     @dataclass(frozen=True)
     class Decorated(fl.Strategy):
         k: int = 2
-        contract = fl.Contract(
-            title="Decorated", keep={"select": "number of selected examples"}
-        )
+        contract = fl.Contract(title="Decorated")
 
         def select(self, view: Any, n: int) -> fl.SelectedExamples:
             return fl.SelectedExamples(torch.arange(n))
@@ -262,25 +274,9 @@ def test_a_class_may_extend_another_of_ones_own() -> None:
 
 
 def test_a_class_without_a_contract_is_told_what_to_add() -> None:
-    with pytest.raises(
-        TypeError, match=r"'Silent' does not declare .* add contract = fl.Contract\("
-    ):
+    with pytest.raises(TypeError, match=r"'Silent' has no .* add contract = fl.Contract\("):
 
         class Silent(fl.Strategy):
-            def select(self, view: Any, n: int) -> fl.SelectedExamples:
-                return fl.SelectedExamples(torch.arange(n))
-
-
-def test_a_contract_that_lists_a_function_that_is_not_there_is_refused() -> None:
-    with pytest.raises(TypeError, match="lists 'share', and Half has no such function"):
-
-        class Half(fl.Strategy):
-            contract = fl.Contract(
-                title="Half",
-                sum={"share": "totals"},
-                keep={"select": "number of selected examples"},
-            )
-
             def select(self, view: Any, n: int) -> fl.SelectedExamples:
                 return fl.SelectedExamples(torch.arange(n))
 
@@ -311,7 +307,7 @@ import fallow as fl
 
 class EGL(fl.Strategy):
     power: float = 1.0
-    contract = fl.Contract(title="EGL", keep={"select": "number of selected examples"}, needs=["local"])
+    contract = fl.Contract(title="EGL", needs=["local"])
 
     def select(self, view, n):
         p = view.logits("local").softmax(1)

@@ -123,7 +123,7 @@ def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
     def version(turn: int) -> type[Any]:
         lines = [
             "class Mine(fl.Strategy):",
-            "    contract = fl.Contract(title='Mine', keep={'select': 'number of selected examples'})",
+            "    contract = fl.Contract(title='Mine')",
             "    def select(self, view, n):",
             f"        return fl.SelectedExamples((torch.arange(view.pool) + {turn})[:n] % view.pool)",
         ]

@@ -23,7 +23,7 @@ import torch
 class First(fl.Strategy):
     """Takes the first rows of each site."""
 
-    contract = fl.Contract(title="First", keep={"select": "number of selected examples"})
+    contract = fl.Contract(title="First")
 
     def select(self, view, n):
         return fl.SelectedExamples(torch.arange(n))

@@ -81,9 +81,7 @@ def test_a_custom_strategy_that_needs_a_network_is_refused() -> None:
         assert default_training({}, [name]) == CLOSED_FORM
 
     class Deep(fl.Strategy):
-        contract = fl.Contract(
-            "Deep", keep={"select": "a count"}, not_solved="it looks at layers"
-        )
+        contract = fl.Contract("Deep", not_solved="it looks at layers")
 
         def select(self, view: Any, n: int) -> Any:
             return range(n)

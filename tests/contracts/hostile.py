@@ -68,7 +68,8 @@ def hostile_values(kind: Kind, sizes: Sizes) -> dict[str, Any]:
 
 @valid_value.register
 def _(kind: Numbers, sizes: Sizes) -> Any:
-    return torch.zeros(shape_of(kind.dims, sizes), dtype=torch.float64)
+    number = 1.0 if kind.range.is_positive else 0.0
+    return torch.full(shape_of(kind.dims, sizes), number, dtype=torch.float64)
 
 
 @hostile_values.register
@@ -96,6 +97,8 @@ def hostile_numbers(kind: Numbers, sizes: Sizes) -> dict[str, Any]:
         faults["infinite"] = zeros + math.inf
     if rule.low > -math.inf:
         faults["below"] = zeros + rule.low - 3
+    if rule.is_positive:
+        faults["zero"] = zeros
     if rule.high < math.inf:
         faults["above"] = zeros + rule.high + 3
     if rule.of:

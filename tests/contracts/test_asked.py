@@ -90,11 +90,7 @@ def test_training_asks_all_that_its_contract_lists(method: Any) -> None:
 
 
 def listed(method: Any) -> set[tuple[str, str]]:
-    return {
-        (how, function)
-        for how, functions in method.contract.asked.items()
-        for function in functions
-    }
+    return {(item.operation, item.name) for item in method.contract.functions}
 
 
 @pytest.mark.parametrize(

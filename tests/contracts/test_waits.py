@@ -57,7 +57,8 @@ EXEMPT = {
     *(("Fourier", function) for function in ("moments",)),
     *(("Convolution", function) for function in ("contrast", "patches")),
     # of clusters: see docs/threats.md for what they disclose
-    *((name, "size") for name in ("Typical", "TypicalUnsure", "Coverage")),
+    *((name, "size") for name in ("Typical", "TypicalUnsure")),
+    ("Coverage", "scale"),
     *((name, "counts") for name in ("Typical", "TypicalUnsure")),
     ("Coverage", "reach"),
     # in simulations only
@@ -114,14 +115,13 @@ def noting() -> Iterator[Noted]:
         def run(view: Any, **args: Any) -> Any:
             recorder = Recorder(view)
             result = run_function(recorder, **args)
-            contract = method.contract
             is_private = isinstance(result, Release) and result.delta > 0
-            is_sent = function in {*contract.sum, *contract.each, *contract.relay}
+            is_sent = declared(method)[function].operation != "keep"
             if (
                 recorder.is_read
                 and is_sent
                 and not is_private
-                and function not in contract.waits
+                and function not in method.contract.waits
             ):
                 noted.reads.add((type(method).__name__, function))
             return result

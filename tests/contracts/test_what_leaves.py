@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.contrib import Chooser, Coverage, Fisher, Prices
+from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Values
@@ -351,14 +352,13 @@ def test_no_row_leaves_its_site_while_training_and_querying(strategy: Any) -> No
 class Leaky:
     """A strategy that sends a row where a count would do."""
 
-    contract: ClassVar[Contract] = Contract(
-        "Leaky", "-", 0, each={"select": "a row of the pool"}
-    )
+    contract: ClassVar[Contract] = Contract("Leaky")
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         ask.each(self.select)
         return memo
 
+    @client.each("a row of the pool")
     def select(self, view: View) -> Values:
         return {"row": view.rows()[3]}
 

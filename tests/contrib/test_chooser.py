@@ -222,6 +222,10 @@ def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path)
         (("margin", "ifal"), "trains its own models"),
         (("margin", "pivotal"), "within each site's budget"),
         (("margin", "oracle-histogram"), "in each cycle"),
+        (
+            ("typical", "typical-unsure"),
+            "two arms of Chooser reply differently to 'counts'",
+        ),
     ],
 )
 def test_arms_that_cannot_be_are_refused_in_a_sentence(arms: Any, why: str) -> None:

@@ -32,40 +32,42 @@ from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from fallow.transport.serialized import SerializingChannel
 from tests.keys import key_of
-from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
+from tests.privacy.federation import SECURE, Asker, Losing, asked_by_all, asking, protected
 from tests.simulations import tables
-
-NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
-FUNCTIONS = {function: f"what {function} tells" for function in NAMES}
 
 
 @dataclass(frozen=True)
 class Toy:
-    contract: ClassVar[Contract] = Contract(
-        "Toy", "-", 2024, sum=FUNCTIONS, each=FUNCTIONS, keep=FUNCTIONS, relay=FUNCTIONS
-    )
+    contract: ClassVar[Contract] = Contract("Toy", "-", 2024)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         return memo
 
+    @asked_by_all
     def share(self, view: View, scale: float = 1.0) -> Values:
         return {"x": view.rows("pool").sum(0) * scale, "one": 1.0}
 
+    @asked_by_all
     def secret(self, view: View) -> Values:
         return {"s": torch.tensor([float(view.pool)]), "t": torch.ones(2)}
 
+    @asked_by_all
     def bad(self, view: View) -> Values:
         return {"x": torch.tensor(float("nan")) if view.site == "b" else torch.tensor(1.0)}
 
+    @asked_by_all
     def wide(self, view: View) -> Values:
         return {"x": torch.ones(2 if view.site == "b" else 1)}
 
+    @asked_by_all
     def pick(self, view: View, n: int) -> SelectedExamples:
         return SelectedExamples(torch.arange(n))
 
+    @asked_by_all
     def model(self, view: View) -> Values:
         return {"w": view.rows("pool")[0]}
 
+    @asked_by_all
     def people(self, view: View) -> Release:
         return Release(torch.tensor([1.0, 2.0]), 2.0, lambda c: {"share": c / c.sum()})
 

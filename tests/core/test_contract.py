@@ -7,28 +7,23 @@ from typing import Any
 
 import pytest
 
+from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
-
-TOLD = {"select": "number of selected examples"}
-TWO = Contract(
-    "Two", "-", 0, sum={"a": "totals"}, each={"a": "answers"}, keep={"b": "a count"}
-)
+from fallow.training import ClosedForm
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        (("New", "-", 2024, TOLD), "too many positional arguments; .* keep"),
-        (
-            {"title": "New", "calls": TOLD},
-            "Contract has no setting 'calls'",
-        ),
-    ],
-)
-def test_a_client_function_without_an_operation_is_refused(fields: Any, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        Contract(**fields) if isinstance(fields, dict) else Contract(*fields)
+class Two:
+    """Functions that are called by one or by two operations."""
+
+    contract = Contract("Two")
+
+    @client.sum("totals")
+    @client.each("answers")
+    def a(self, view: Any) -> Any: ...
+
+    @client.keep("a count")
+    def b(self, view: Any) -> Any: ...
 
 
 @pytest.mark.parametrize(
@@ -50,17 +45,17 @@ def test_a_client_function_without_an_operation_is_refused(fields: Any, why: str
 def test_a_verb_is_answered_by_the_operations_that_list_it(
     function: str, kind: str, why: str | None
 ) -> None:
-    assert TWO.refusal(function, kind) == why
+    assert Two().contract.refusal(function, kind) == why
 
 
 def test_a_model_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError) as error:
-        Contract("Mine", keep={"select": "a count"}, needs=["locl"])
+        Contract("Mine", needs=["locl"])
     assert str(error.value) == (
         "the contract of Mine needs 'locl', which is not a model; did you mean 'local'?"
     )
     own = FitDeclaration({"twin": Fit()})
-    with_own = Contract("Mine", keep={"select": "a count"}, fit=own, needs=["twin"])
+    with_own = Contract("Mine", fit=own, needs=["twin"])
     assert with_own.needs == ("twin",)
 
 
@@ -72,21 +67,15 @@ def test_a_contract_without_verbs_says_so() -> None:
     )
 
 
-def test_verbs_are_those_of_all_operations_and_stay_when_something_else_changes() -> None:
-    assert dict(replace(TWO, draws=True).disclosures) == {"a": "answers", "b": "a count"}
-    assert dict(replace(TWO, relay={"d": "models"}).disclosures) == {
-        **TWO.disclosures,
-        "d": "models",
-    }
+def test_disclosures_are_those_of_all_functions_and_stay_if_something_else_changes() -> (
+    None
+):
+    changed = replace(Two().contract, draws=True)
+    assert changed.disclosures == {"a": "answers", "b": "a count"}
 
 
-def test_an_instance_may_ask_less_than_its_class() -> None:
-    assert TWO.without("a").asked == {
-        "sum": {},
-        "each": {},
-        "keep": {"b": "a count"},
-        "relay": {},
-    }
-    assert TWO.without("a").disclosures.keys() == {"b"}
-    assert TWO.without("a", by="sum").refusal("a", "each") is None
-    assert TWO.without("a", by="sum").refusal("a", "sum") is not None
+def test_a_class_has_the_functions_of_all_settings_and_an_instance_its_own() -> None:
+    declared_by_class = {item.name for item in ClosedForm.contract.functions}
+    declared_by_instance = {item.name for item in ClosedForm().contract.functions}
+    assert declared_by_instance == {"totals", "left_out"}
+    assert declared_by_instance < declared_by_class

@@ -298,8 +298,11 @@ def test_a_study_states_what_checks_need_and_disclose() -> None:
     plan = AnswerPlan(checked_labels=5)
     closed = ("training=closed-form:shown=parts", "model=linear")
     made = build_study(agreed(*closed, plan=plan))
-    assert LABEL_RANKS in made.methods["training"].contract.keep
-    assert LABEL_RANKS not in build_study(agreed(*closed)).methods["training"].contract.keep
+    assert LABEL_RANKS in made.methods["training"].contract.disclosures
+    assert (
+        LABEL_RANKS
+        not in build_study(agreed(*closed)).methods["training"].contract.disclosures
+    )
     assert any("up to 5 suspicious labels" in line for line in plan.describe())
     with pytest.raises(ValueError, match=r"checked_labels needs .* training = fedavg"):
         build_study(agreed("training=fedavg", plan=plan))

@@ -29,7 +29,7 @@ from fallow.deployment.site.predict import predict_at
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.encoders import Fourier, Identity
 from fallow.encoders.base import encode_rows, encoder_digest
-from fallow.encoders.encoding import Encoding
+from fallow.encoders.encoding import DIGEST, Encoding
 from fallow.encoders.fourier import GAMMAS
 from fallow.encoders.module import encoder_class
 from fallow.privacy.settings import Privacy
@@ -264,7 +264,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreed))
     output = {line[1]: line[2] for line in list_disclosures(leader.site)}
     assert "for each candidate of the encoder" in output["products"]
-    value: Values = {"digest": "0" * 32}
+    value: Values = {DIGEST: "0" * 32}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
@@ -273,7 +273,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
 
 
 def test_a_study_whose_fields_are_given_has_no_choice_by_labels(leader: Leader) -> None:
-    value: Values = {"digest": encoder_digest(Fourier(features=8))}
+    value: Values = {DIGEST: encoder_digest(Fourier(features=8))}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/tuned/encode/0", "encoding", step)
     assert refused is not None
@@ -291,10 +291,10 @@ def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"digest": "0" * 32}, "than the coordinator, or other weights"),
+        ({DIGEST: "0" * 32}, "than the coordinator, or other weights"),
         ({"length": None}, "cannot encode its examples with the received state"),
         ({"length": torch.tensor(torch.nan)}, "NaN or infinite"),
-        ({"center": torch.zeros(7)}, "cannot encode its examples with the received state"),
+        ({"center": torch.zeros(7)}, "center has the shape (7,) and not (4,)"),
     ],
 )
 def test_a_site_takes_nothing_that_it_cannot_encode_by(
@@ -302,7 +302,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
 ) -> None:
     encoder = Fourier(features=8)
     args: Values = {
-        "digest": encoder_digest(encoder),
+        DIGEST: encoder_digest(encoder),
         "length": torch.tensor(LENGTH),
         "center": torch.zeros(4),
         "spread": torch.ones(4),
@@ -314,8 +314,8 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     )
     assert refused is not None
     assert words in refused
-    well = {**arguments, "digest": args["digest"]} | {
-        "digest": encoder_digest(encoder),
+    well = {**arguments, DIGEST: args[DIGEST]} | {
+        DIGEST: encoder_digest(encoder),
         "length": torch.tensor(LENGTH),
         "center": torch.zeros(4),
     }
@@ -328,7 +328,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
 def test_a_refused_encoder_says_nothing_of_what_the_site_has() -> None:
     encoding = Encoding(Identity(), (3,))
     with pytest.raises(Refusal, match="another version of Identity") as refused:
-        encoding.check("basel", {"digest": "0" * 32})
+        encoding.check("basel", {DIGEST: "0" * 32})
     own = encoder_digest(Identity())
     assert own[:4] not in str(refused.value)
 
@@ -391,7 +391,7 @@ def test_a_module_of_an_allowed_distribution_encodes_at_a_site(
     leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
     encoder = build_study(frozen).encoder
     assert encoder is not None
-    value: Values = {"digest": encoder_digest(encoder)}
+    value: Values = {DIGEST: encoder_digest(encoder)}
     step = Step("keep", "encode", value)
     assert asked(leader, "0/initial/encode/0", "encoding", step) is None
     site = leader.host._local_site()
@@ -404,7 +404,7 @@ def test_a_site_with_another_module_refuses_before_anything_is_encoded(
     frozen: Agreement, tmp_path: Path
 ) -> None:
     leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
-    value: Values = {"digest": "1" * 32}
+    value: Values = {DIGEST: "1" * 32}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None

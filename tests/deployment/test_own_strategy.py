@@ -77,12 +77,7 @@ class Tides:
     def select(self, view, n):
         return SelectedExamples(torch.arange(n))
 '''
-UNDECLARED = STRATEGY.replace(
-    '    @client.keep("number of selected examples", takes={"n": LabelCount()})\n', ""
-).replace(
-    'Contract("Tides")',
-    'Contract("Tides", keep={"select": "number of selected examples"})',
-)
+UNDECLARED = STRATEGY.replace(', takes={"n": LabelCount()}', "")
 EXPERIMENT = ExperimentConfig(
     "alps",
     model=Spec("linear"),

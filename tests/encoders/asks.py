@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Encoder
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.encoders.base import encode_rows
+from fallow.core.values import SenderFacts
+from fallow.encoders.base import Shape, encode_rows
+from fallow.encoders.encoding import Encoding
 from fallow.engine import Loop, row_loss
 from fallow.experiment.encoding import with_encoder
 from fallow.experiment.event_log import EventLog
@@ -76,3 +79,10 @@ def draw_pictures(rows: int, *shape: int, seed: int = 0) -> Tensor:
     draw = stream(seed, "pictures")
     x = torch.randn(rows, *shape, generator=draw)
     return (x + x.roll(1, -1) + 0.5 * x.roll(2, -2) + 0.3).float()
+
+
+def find_wrong_state(encoder: Encoder, shape: Shape, state: State) -> str | None:
+    """Explain why a site would not encode with a fitted state, or return None."""
+    takes = declared(Encoding(encoder, shape))["encode"].takes
+    assert takes is not None
+    return find_wrong_argument(takes, state, SenderFacts())

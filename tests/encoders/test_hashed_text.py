@@ -11,9 +11,9 @@ from fallow.core.missing import BUCKETS
 from fallow.core.streams import stream
 from fallow.data.loaders.columns import hash_texts
 from fallow.encoders import HashedText
-from fallow.encoders.base import encode_rows, encoder_digest, find_wrong_state
+from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.hashed_text import weigh
-from tests.encoders.asks import cut_rows, fit_encoder
+from tests.encoders.asks import cut_rows, find_wrong_state, fit_encoder
 
 WORDS = [
     "fever",
@@ -106,7 +106,7 @@ def test_a_state_that_cannot_be_is_refused() -> None:
     state = fit_encoder(encoder, [torch.cat([AGES, NOTES], dim=1)])
     assert find_wrong_state(encoder, shape, state) is None
     changes = {
-        "weight": (torch.zeros(BUCKETS), "weight is 0, which is below"),
+        "weight": (torch.zeros(BUCKETS), "weight is 0, which is not above 0"),
         "spread": (torch.tensor([-1.0, 0.0]), "spread is below 0"),
         "center": (torch.zeros(3), "center has the shape (3,) and not (2,)"),
     }

@@ -8,13 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.contract import Contract
 from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.encoders import EfficientNetLite0
-from fallow.encoders.base import Shape, find_wrong_state
+from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
     FAR,
     PHOTO_DEVIATION,
@@ -24,7 +25,7 @@ from fallow.encoders.photos import (
     encode_photos,
     fit_colors,
 )
-from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder
+from tests.encoders.asks import cut_rows, draw_pictures, find_wrong_state, fit_encoder
 
 AS_IT_IS = PhotoNetwork(nn.Identity(), mean=(0.5, 0.4, 0.3), deviation=(0.2, 0.2, 0.1))
 
@@ -34,7 +35,7 @@ class Seen:
     """An encoder that says what a network would be given."""
 
     version: ClassVar[int] = 1
-    contract: ClassVar[Contract] = Contract(title="Seen", sum={"colors": "colors"})
+    contract: ClassVar[Contract] = Contract(title="Seen")
 
     def width(self, shape: Shape) -> int:
         return 3 * 9 * 9
@@ -42,6 +43,7 @@ class Seen:
     def fit(self, ask: Ask, shape: Shape) -> State:
         return fit_colors(ask, self.colors)
 
+    @client.sum("colors")
     def colors(self, view: View) -> Values:
         return color_totals(view)
 
@@ -113,11 +115,11 @@ def test_other_parts_than_colors_are_refused() -> None:
     # 0 in float32 because of the division
     nothing = torch.full((3,), 1e-320, dtype=torch.float64)
     for part, value, words in (
-        ("deviation", torch.zeros(3).double(), "deviation is 0, which is below"),
-        ("deviation", nothing, "which is below"),
+        ("deviation", torch.zeros(3).double(), "deviation is 0, which is not above 0"),
+        ("deviation", nothing, "which is not above 0"),
         ("deviation", torch.ones(2).double(), "has the shape (2,) and not (3,)"),
         ("mean", torch.full((3,), torch.nan).double(), "mean is NaN or infinite"),
     ):
         assert words in str(find_wrong_state(encoder, shape, good | {part: value}))
     plain = EfficientNetLite0(normalize=False)
-    assert "deviation, mean instead of none" in str(find_wrong_state(plain, shape, good))
+    assert "has the argument 'deviation'" in str(find_wrong_state(plain, shape, good))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -59,15 +60,14 @@ class Tuned(Plain):
 
     training_config: TrainingConfig = TrainingConfig()
 
-    contract: ClassVar[Contract] = Contract(
-        "tuned", "a test", 2024, sum={"upload": "models"}
-    )
+    contract: ClassVar[Contract] = Contract("tuned", "a test", 2024)
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
         total = ask.sum(self.upload)
         return {**state, "w": (total["w"] / total["sites"]).to(state["w"].dtype)}
 
+    @client.sum("models")
     def upload(self, view: View) -> Any:
         return {"w": view.memory["local"]["w"].double()}
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -21,6 +22,7 @@ from fallow.experiment.simulation import build_environment
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import FedAvg
+from fallow.training.base import uploads
 from tests.sites.test_agree import TINY
 
 FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
@@ -32,7 +34,7 @@ class LabelCounter:
 
     training_config: TrainingConfig
     seen: list[tuple[int, int]] = field(default_factory=list)
-    contract: ClassVar[Contract] = replace(FedAvg.contract, each={"count": "-"})
+    contract: ClassVar[Contract] = replace(FedAvg.contract)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
@@ -48,6 +50,7 @@ class LabelCounter:
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return FedAvg().finish(s)
 
+    @uploads
     def upload(self, view: View) -> Values:
         return FedAvg().upload(view)
 
@@ -60,6 +63,7 @@ class LabelCounter:
         self.seen.append((int(train), int(labeled)))
         return state
 
+    @client.each("-")
     def count(self, view: View) -> Values:
         return {"train": len(view.labels), "held": len(view.validation_labels)}
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.core.ask import Ask, Channel
+from fallow.core.client import OPERATIONS, ClientFunction
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Values
@@ -19,9 +20,13 @@ from fallow.sites.in_process import InProcessChannel
 from tests.simulations import Simulation, Tables, simulation, tables
 
 SECURE = Privacy(secure_sum=True)
-TOLD = {
-    function: f"what {function} tells" for function in ("share", "plain", "big", "select")
-}
+
+
+def asked_by_all(function: Any) -> Any:
+    """Declare a function that every operation may call."""
+    for operation in OPERATIONS:
+        ClientFunction(operation, f"what {function.__name__} tells")(function)
+    return function
 
 
 @dataclass(frozen=True)
@@ -30,19 +35,20 @@ class Asker:
 
     function: str = "share"
 
-    contract: ClassVar[Contract] = Contract(
-        "Asker", "-", 0, sum=TOLD, each=TOLD, keep=TOLD, relay=TOLD
-    )
+    contract: ClassVar[Contract] = Contract("Asker")
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
         return ask.sum(getattr(self, self.function))
 
+    @asked_by_all
     def share(self, view: View, times: float = 1) -> Release:
         return Release(times * view.counts, sensitivity=2 * times)
 
+    @asked_by_all
     def plain(self, view: View, scale: float = 1.0) -> Values:
         return {"x": scale * view.rows().double().mean(0), "n": float(view.pool)}
 
+    @asked_by_all
     def big(self, view: View) -> Values:
         return {"x": torch.tensor([3e6, -1.5])}
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
 from fallow.privacy.settings import Privacy, check_fit
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.variants import variant
 
-OPEN = Contract(
-    "Open", "-", 0, each={"upload": "every model"}, secure_sum=False, local_dp=False
-)
+UPLOAD = client.each("every model").of_class("upload")
+OPEN = Contract("Open", secure_sum=False, local_dp=False, functions=(UPLOAD,))
 
 
 @pytest.mark.parametrize(

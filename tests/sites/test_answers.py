@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 import pytest
 import torch
 
+from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
@@ -30,13 +31,13 @@ class CollaboratorSelection:
     """Picks the rows that it was made with."""
 
     rows: tuple[int, ...] = (0, 1)
-    contract: ClassVar[Contract] = Contract(
-        "Choosing", "a test", 2024, sum={"total": "a total"}, keep={"select": "a count"}
-    )
+    contract: ClassVar[Contract] = Contract("Choosing", "a test", 2024)
 
+    @client.sum("a total")
     def total(self, view: View) -> Values:
         return {"n": torch.tensor(1.0)}
 
+    @client.keep("a count")
     def select(self, view: View, n: int) -> SelectedExamples:
         return SelectedExamples(torch.tensor(self.rows))
 
@@ -72,8 +73,14 @@ def test_picks_stay_at_the_site_and_their_number_leaves() -> None:
 
 
 def test_what_is_kept_stays_at_the_site_and_how_many_fields_it_has_leaves() -> None:
-    kept = Contract("Keeping", "a test", 2024, keep={"total": "a count"})
-    keeping = type("Keeping", (CollaboratorSelection,), {"contract": kept})()
+    class Keeping(CollaboratorSelection):
+        contract = Contract("Keeping", "a test", 2024)
+
+        @client.keep("a count")
+        def total(self, view: View) -> Values:
+            return super().total(view)
+
+    keeping = Keeping()
     site, reply = ask(keeping, "keep", "total")
     assert reply == {"count": 1}
     assert site.memory["total"].keys() == {"n"}

@@ -46,9 +46,7 @@ class Distilling:
         default_factory=list
     )  # the teacher and the batch
 
-    contract: ClassVar[Contract] = Contract(
-        "distilling", "a test", 2024, keep={"select": "-"}
-    )
+    contract: ClassVar[Contract] = Contract("distilling", "a test", 2024)
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
         return memo
@@ -76,9 +74,7 @@ class Distilling:
 class CollaboratorSelection:
     """A query without a step of its own."""
 
-    contract: ClassVar[Contract] = Contract(
-        "choosing", "a test", 2024, keep={"select": "-"}
-    )
+    contract: ClassVar[Contract] = Contract("choosing", "a test", 2024)
 
 
 def simulation(strategy: Any, kind: type = InProcessChannel, pool: int = 5) -> Any:

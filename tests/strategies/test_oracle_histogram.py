@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import fallow as fl
 from fallow.cli.app import app
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget, Memo
@@ -136,12 +137,13 @@ def test_rows_without_a_score_have_no_class_and_come_last() -> None:
 class Curious:
     """A strategy that reads hidden labels and does not say so."""
 
-    contract = Contract("Curious", "-", 0, keep={"select": "number of selected examples"})
+    contract = Contract("Curious", "-", 0)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select)
         return memo
 
+    @client.keep("number of selected examples", takes={})
     def select(self, view: View) -> SelectedExamples:
         return SelectedExamples(view.hidden.argsort())
 

@@ -365,8 +365,8 @@ def test_an_unknown_value_is_refused() -> None:
 
 def test_without_it_no_function_is_allowed_that_reads_unlabeled_examples() -> None:
     own = {"bins", "unlabeled_totals", "soft_labels", "held_out", "class_counts"}
-    assert not own & ClosedForm().contract.sum.keys()
-    assert own <= ClosedForm(unlabeled="auto").contract.sum.keys()
+    assert not own & declared(ClosedForm()).keys()
+    assert own <= declared(ClosedForm(unlabeled="auto")).keys()
     assert own <= {*ClosedForm(unlabeled="auto").contract.waits}
 
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.methods import TunableEncoder
 from fallow.core.missing import filled
-from fallow.core.refusal import Refusal
 from fallow.core.types import State
+from fallow.core.values import SenderFacts
 from fallow.data import Dataset
 from fallow.encoders import Fourier
 from fallow.encoders.fourier import GAMMAS
@@ -247,15 +248,20 @@ def build_view(run: ExperimentRun) -> SiteView:
     return SiteView(site, 0)
 
 
-def test_a_site_refuses_a_candidate_that_is_none_and_paths_that_are_none() -> None:
+def test_a_site_declares_the_candidates_and_the_paths_that_it_takes() -> None:
     run = begin_run(EXPERIMENT, draw_waves(3.0))
     state = fit_state(run)
-    view = build_view(run)
-    tuning = Tuning(Fourier(features=40, gamma="auto"))
-    assert tuning.products(view, 4, **state)["rows"] == 15.0
-    with pytest.raises(Refusal, match="requests candidate 5 of the encoder, which has 5"):
-        tuning.products(view, 5, **state)
-    with pytest.raises(Refusal, match="was not fitted to"):
-        tuning.products(view, 0, center=state["center"], spread=state["spread"])
-    with pytest.raises(Refusal, match="one path of solutions for each candidate"):
-        tuning.left_out(view, path_e=torch.ones(5, 40), **state)
+    tuning = Tuning(Fourier(features=40, gamma="auto"), (1,))
+    assert tuning.products(build_view(run), 4, **state)["rows"] == 15.0
+    functions = declared(tuning)
+    takes = functions["products"].takes
+    assert takes is not None
+    known = SenderFacts({"outputs": 2})
+    assert find_wrong_argument(takes, {"candidate": 4, **state}, known) is None
+    why = find_wrong_argument(takes, {"candidate": 5, **state}, known)
+    assert why == "candidate is 5, and it is a whole number of at most 4"
+    takes = functions["left_out"].takes
+    assert takes is not None
+    assert find_wrong_argument(takes, {"path_e": torch.ones(5, 40)}, known) is None
+    for wrong in (torch.ones(4, 40), torch.ones(5, 41), -torch.ones(5, 40)):
+        assert find_wrong_argument(takes, {"path_e": wrong}, known) is not None

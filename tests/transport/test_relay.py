@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
@@ -41,13 +42,13 @@ SIZE = 1000  # numbers in a reply
 class Passing:
     """Every site passes its only row, many times over, plus a number."""
 
-    contract: ClassVar[Contract] = Contract(
-        "passing", "a test", 2024, relay={"model": "-", "row": "-"}
-    )
+    contract: ClassVar[Contract] = Contract("passing", "a test", 2024)
 
+    @client.relay("-")
     def model(self, view: View, plus: float = 0.0) -> Values:
         return {"w": view.rows().flatten().repeat(SIZE) + plus, "labels": 2.0}
 
+    @client.relay("-")
     def row(self, view: View) -> Values:
         return {"w": view.rows().flatten()}
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.methods import lacking_function
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
-from fallow.core.values import Count, Model, Statistics
+from fallow.core.values import Count, LabelCount, Model, Statistics
 from fallow.core.view import View
 from fallow.strategies.base import Budget, Memo, label_counts
 from fallow.training.base import average, contribution
@@ -33,24 +33,22 @@ def _freeze(cls: type[Any]) -> None:
     explain_constructor(cls)
 
 
-def _check_contract(cls: type[Any], declaration: str) -> None:
-    """Raise TypeError for an invalid disclosure declaration.
+def _check_contract(cls: type[Any]) -> None:
+    """Raise TypeError if a class has no disclosure declaration."""
+    if not isinstance(getattr(cls, "contract", None), Contract):
+        name = cls.__name__
+        raise TypeError(
+            f"{name!r} has no disclosure declaration; add contract = fl.Contract(title={name!r})"
+        )
 
-    ``declaration`` is the content of the simplest valid one, for the message.
-    """
-    contract = getattr(cls, "contract", None)
-    name = cls.__name__
-    if not isinstance(contract, Contract):
-        raise TypeError(
-            f"{name!r} does not declare its disclosures; add contract = "
-            f"fl.Contract(title={name!r}, {declaration})"
-        )
-    lacking = lacking_function(cls, contract.disclosures)
-    if lacking is not None:
-        raise TypeError(
-            f"the contract of {name} lists {lacking!r}, and {name} has no such function; "
-            f"write def {lacking!r}(self, view, ...), or remove it from the contract"
-        )
+
+def _declare_select(cls: type[Any]) -> None:
+    """Declare ``select(self, view, n)`` unless the class does; others declare their arguments."""
+    select = vars(cls).get("select")
+    if select is None or hasattr(select, client.MARK):
+        return
+    if len(signature(select).parameters) == len(("self", "view", "n")):
+        SELECT(select)
 
 
 class _Frozen:
@@ -63,7 +61,8 @@ class _Frozen:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-SELECT = "keep={'select': 'number of selected examples'}"
+SELECT = client.keep("number of selected examples", takes={"n": LabelCount()})
+"""Declaration of ``select(view, n)``, for classes that do not declare it themselves."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -73,25 +72,23 @@ class Strategy(_Frozen):
     A subclass has annotated fields, a disclosure declaration ``contract`` and a client function
     ``select``.  It becomes a frozen dataclass automatically.  ``select(view, n)`` runs at each site
     with a `View` of its data.  It returns `SelectedExamples` with exactly ``min(n, view.pool)``
-    distinct positions in the unlabeled pool.  A site runs only the client functions that the
-    declaration lists.
+    distinct positions in the unlabeled pool.
 
     The server side, ``query``, requests each site's share of the budget.  Override it to compute
-    aggregates first.
+    aggregates first.  A site runs declared functions only: ``select(view, n)`` is declared by this
+    class, and all others by a decorator of `fallow.core.client`.
 
     Raises
     ------
     TypeError
-        If the class has no declaration, or the declaration lists a function that it lacks.
+        If the class has no contract or no ``select``.
 
     Examples
     --------
     >>> import fallow as fl, torch
     >>> class Largest(fl.Strategy):
     ...     power: float = 1.0
-    ...     contract = fl.Contract(
-    ...         title="Largest", keep={"select": "number of selected examples"}
-    ...     )
+    ...     contract = fl.Contract(title="Largest")
     ...
     ...     def select(self, view, n):
     ...         size = view.rows().flatten(1).abs().sum(1) ** self.power
@@ -107,11 +104,14 @@ class Strategy(_Frozen):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         _freeze(cls)
-        _check_contract(cls, SELECT)
-        if cls.query is Strategy.query and "select" not in cls.contract.keep:
+        _check_contract(cls)
+        _declare_select(cls)
+        if "contract" in vars(cls):
+            cls.contract.declare_functions(cls)
+        if cls.query is Strategy.query and not hasattr(cls, "select"):
             raise TypeError(
-                f"the contract of {cls.__name__} does not list 'select', which is called "
-                f"by keep; add {SELECT} to it"
+                f"{cls.__name__} has no client function select; write "
+                "def select(self, view, n)"
             )
 
     if TYPE_CHECKING:  # a subclass has it, with its own arguments
@@ -139,9 +139,6 @@ class Strategy(_Frozen):
         return memo
 
 
-_UPLOAD = {"upload": "aggregates of numbers of examples and of weighted models"}
-
-
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Training(_Frozen):
@@ -161,9 +158,7 @@ class Training(_Frozen):
     >>> import fallow as fl
     >>> class Near(fl.Training):
     ...     mu: float = 0.1
-    ...     contract = fl.Contract(
-    ...         title="Near", sum={"upload": "totals of weighted models"}
-    ...     )
+    ...     contract = fl.Contract(title="Near")
     ...
     ...     def step(self, s, w_t, batch, learn):
     ...         near = lambda w: self.mu / 2 * (w - w_t.w).square().sum(-1)
@@ -179,7 +174,7 @@ class Training(_Frozen):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         _freeze(cls)
-        _check_contract(cls, f"sum={_UPLOAD!r}")
+        _check_contract(cls)
 
     def round(self, state: State, ask: Ask) -> State:
         """Train at the sites, then average the models weighted by number of labels.
@@ -195,9 +190,8 @@ class Training(_Frozen):
         return average(ask.sum(self.upload), state)
 
     @client.sum(
-        _UPLOAD["upload"],
+        "aggregates of numbers of examples and of weighted models",
         returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
-        takes={},
     )
     def upload(self, view: View) -> Values:
         """Return the contribution of a site: n_i w_i and n_i.

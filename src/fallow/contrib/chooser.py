@@ -21,7 +21,7 @@ from torch.nn.functional import one_hot
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.build import build
-from fallow.core.client import Operation
+from fallow.core.client import list_relays
 from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
 from fallow.core.methods import Query, SiteFunction, site_function
@@ -135,7 +135,8 @@ class Chooser:
             of_arms = join_declarations(of_arms, client.declared(find_arm(name)))
         if len(self.arms) == 1:
             return of_arms
-        return {**client.declared_by(self), **of_arms}
+        own = {item.name: item for item in client.list_declared_by(self)}
+        return {**own, **of_arms}
 
     # -- server side ------------------------------------------------------------------------
 
@@ -199,7 +200,6 @@ class Chooser:
             "rows": Count(of="labels"),
             "draw": Share(),
         },
-        takes={},
         exact=True,
         reveals_parts="the coordinator sees products of each site's labeled examples; "
         "those of a single example reveal it",
@@ -292,23 +292,14 @@ def find_arm(name: str) -> Query:
 def join_contracts(chooser: Chooser) -> Contract:
     """Return the contract of a chooser.
 
-    Raises ValueError for a strategy that cannot be an arm, and for two arms with different
-    operations of the same name.
+    Raises ValueError for a strategy that cannot be an arm.
     """
     arms = chooser.arms
     contracts = {name: find_arm(name).contract for name in arms}
-    for name, contract in contracts.items():
+    for name in arms:
         why = explain_no_arm(find_arm(name))
         if why:
             raise ValueError(f"{name!r} cannot be an arm of Chooser: {why}")
-        for other, others in contracts.items():
-            for function in contract.disclosures:
-                if function in others.disclosures and others.refusal(
-                    function, kind_of(contract, function)
-                ):
-                    raise ValueError(
-                        f"{name} and {other} call {function!r} in different ways"
-                    )
     if len(arms) == 1:
         (only,) = contracts.values()
         return replace(only, title=f"Chooser: {only.title}", short="", aliases=())
@@ -331,20 +322,25 @@ def join_declarations(
 ) -> dict[str, client.Declaration]:
     """Return the client functions of two arms.
 
-    Functions of one name take the arguments of both.  Replies with different fields are not checked.
+    Functions of one name take the arguments of both.  Raises ValueError if they differ otherwise.
     """
     joined = dict(one)
     for name, item in other.items():
-        before = one.get(name)
-        if before is None or before == item:
-            joined[name] = item
-            continue
+        before = one.get(name, item)
+        takes = {**(before.takes or {}), **(item.takes or {})}
+        is_same = (item.operation, item.returns) == (before.operation, before.returns)
+        if not is_same or not takes.items() >= (before.takes or {}).items():
+            raise ValueError(
+                f"two arms of Chooser reply differently to {name!r}: with {before.discloses}, and "
+                f"with {item.discloses}; leave one out"
+            )
+        shown = dict.fromkeys((before.reveals_parts, item.reveals_parts))
         joined[name] = replace(
-            item,
-            returns=item.returns if item.returns == before.returns else None,
-            takes={**(before.takes or {}), **(item.takes or {})},
+            before,
+            takes=takes,
             times=max(item.times, before.times),
             exact=item.exact or before.exact,
+            reveals_parts="; ".join(filter(None, shown)),
         )
     return joined
 
@@ -354,18 +350,13 @@ def explain_no_arm(arm: Query) -> str:
     contract = arm.contract
     if any(function in OWN for function in contract.disclosures):
         return "its client functions have names that the chooser uses"
-    if isinstance(arm, LocalTraining) or contract.fit.models or contract.relay:
+    if isinstance(arm, LocalTraining) or contract.fit.models or list_relays(arm):
         return "it trains its own models, or sends peer messages"
     if contract.local_source != "last_round":
         return "it needs local models that are trained from scratch"
     if contract.simulator_only or contract.one_pass or contract.budget_of != "site":
         return "it does not select within each site's budget in each cycle"
     return ""
-
-
-def kind_of(contract: Contract, function: str) -> Operation:
-    """Return the operation by which a contract allows a client function."""
-    return next(kind for kind, words in contract.asked.items() if function in words)
 
 
 def takes_numbers(contract: Contract) -> bool:

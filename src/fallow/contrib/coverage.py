@@ -137,7 +137,7 @@ class Coverage:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         clusters = cluster_sites(
-            ask, budget, self.least, bundle=self.bundle, size=self.size, groups=self.groups
+            ask, budget, self.least, bundle=self.bundle, size=self.scale, groups=self.groups
         )
         landmarks = clusters.centers  # (M, D)
         sigma = self.kernel_width(clusters.totals, clusters.labels)
@@ -208,9 +208,8 @@ class Coverage:
             "features": Real("columns"),
             "squares": NonNegative(),
         },
-        takes={},
     )
-    def size(self, view: View) -> Values:
+    def scale(self, view: View) -> Values:
         kept = view.memory["bundle"]
         means = kept["means"]
         weighted = kept["rows"][:, None] * means
@@ -242,7 +241,6 @@ class Coverage:
             "classes": NonNegative("classes"),
             "counts": Count("classes", of="labels", is_together=True),
         },
-        takes={},
         exact=True,
     )
     def outlook(self, view: View) -> Values:

@@ -128,7 +128,6 @@ class Fisher:
             "labeled": Real(Triangle("columns")),
             "rows": Count(of="rows"),
         },
-        takes={},
         exact=True,
     )
     def totals(self, view: View) -> Values:

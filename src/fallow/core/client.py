@@ -15,8 +15,9 @@ the coordinator and the tables of disclosures read nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from numbers import Integral
 from typing import Any, Literal, Protocol, TypeVar, final, get_args, runtime_checkable
 
@@ -45,6 +46,7 @@ from fallow.core.values import (
 
 Operation = Literal["sum", "each", "keep", "relay"]
 """Operations of `Ask`, by which a client function may be called."""
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 Weighting = Literal["", "rows", "labels"]
 """Weight of a site in an aggregate: its registered examples or its largest number of labels; "" for
 the field ``n`` beside a model, or none."""
@@ -60,6 +62,7 @@ ClientCall = Callable[..., Any]
 
 SELECTED = "n"
 """Argument with the number of labels of a client function that declares no arguments."""
+SELF_AND_VIEW = 2  # parameters of a client function without arguments
 MARK = "__client__"
 PARTS = (Model, Statistics)
 STATED = (
@@ -97,7 +100,7 @@ class ClientFunction:
     returns : mapping of kinds, Composite or callable, optional
         Fields of its reply.  None: not declared.
     takes : mapping of kinds or callable, optional
-        Arguments.  None: not declared.
+        Arguments.  None: not declared, or none for a function of the view alone.
     when : callable, optional
         Whether an instance uses it.
     times : int or callable
@@ -140,8 +143,11 @@ class ClientFunction:
         )
 
     def __call__(self, function: Function) -> Function:
-        """Declare a function."""
-        setattr(function, MARK, (*getattr(function, MARK, ()), self))
+        """Declare a function.  One of ``(self, view)`` takes no arguments."""
+        item = self
+        if item.takes is None and len(signature(function).parameters) == SELF_AND_VIEW:
+            item = replace(item, takes={})
+        setattr(function, MARK, (*getattr(function, MARK, ()), item))
         return function
 
 
@@ -177,6 +183,15 @@ class Declaration:
         if self.operation == "sum":
             return "counts"
         return "status"
+
+    @property
+    def lacking(self) -> Literal["takes", "returns"] | None:
+        """Part of the declaration that real sites need and that is missing."""
+        if self.takes is None:
+            return "takes"
+        if self.operation != "keep" and self.returns is None:
+            return "returns"
+        return None
 
     @property
     def models(self) -> dict[str, Kind]:
@@ -239,18 +254,23 @@ def list_marked(cls: type) -> Iterator[tuple[str, ClientFunction]]:
 
 def declared(algorithm: Any) -> dict[str, Declaration]:
     """Return the client functions that an instance uses, by name, with its settings applied."""
+    return {item.name: item for item in list_declared(algorithm)}
+
+
+def list_declared(algorithm: Any) -> list[Declaration]:
+    """Return the client functions that an instance uses, with its settings applied."""
     if isinstance(algorithm, Declaring):
-        return dict(algorithm.declarations())
-    return declared_by(algorithm)
+        return list(algorithm.declarations().values())
+    return list_declared_by(algorithm)
 
 
-def declared_by(algorithm: Any) -> dict[str, Declaration]:
+def list_declared_by(algorithm: Any) -> list[Declaration]:
     """Return the client functions that the class of an instance declares."""
-    functions: dict[str, Declaration] = {}
-    for name, item in list_marked(type(algorithm)):
-        if item.when is None or item.when(algorithm):
-            functions[name] = _resolve(name, item, algorithm)
-    return functions
+    return [
+        _resolve(name, item, algorithm)
+        for name, item in list_marked(type(algorithm))
+        if item.when is None or item.when(algorithm)
+    ]
 
 
 def list_relays(algorithm: Any) -> dict[str, Declaration]:

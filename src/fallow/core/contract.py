@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
-from fallow.core.client import Declaration, Operation, declared, list_marked
+from fallow.core.client import OPERATIONS, Declaration, list_declared, list_marked
 from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.suggestions import explain_constructor, require_known
 
-Words = Mapping[str, str]
 Tag = Literal["alone", "least-squares", "disagreement"]
 """Properties of algorithms: training at every site alone; a closed-form solution instead of steps;
 selection by the disagreement of the local and the global model, random if these are equal."""
@@ -23,12 +22,9 @@ PREDICTING = ("local", "global")
 class Contract:
     """Declaration of an algorithm: its references, requirements and disclosures.
 
-    Client functions that are declared beside their bodies (`fallow.core.client`) are added: those of
-    a class with all settings, and those of an instance with its own.
-
-    ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`.  They map every client
-    function that the server side may call with this operation to a description of its disclosure.
-    A site runs no other function, and each function only by its operation.
+    The client functions are those that the class declares beside their bodies
+    (`fallow.core.client`): for a class those of all settings, for an instance those of its own.  A
+    site runs no other function, and none by another operation than declared.
 
     Parameters
     ----------
@@ -36,14 +32,6 @@ class Contract:
         Name in reports.
     paper, year, authors : str, int, str
         Reference; authors in BibTeX format, "Last, First and Last, First".  Year 0: no paper.
-    sum : mapping
-        Client functions whose replies are aggregated; the server side sees aggregates.
-    each : mapping
-        Client functions whose replies the server side sees for every site.
-    keep : mapping
-        Client functions whose replies stay at the site.
-    relay : mapping
-        Client functions whose replies other sites see.
     needs : sequence of str
         Models whose predictions it reads: "local", "global".
     local_source : {"last_round", "scratch"}
@@ -102,28 +90,27 @@ class Contract:
         Label budget that a query spends.
     tags : tuple of str
         Properties that other components read.
-    functions : mapping
-        Declarations of client functions beside their bodies, by name.  The class adds them.
+    functions : tuple of Declaration
+        Client functions.  The class adds them.
 
     Examples
     --------
-    >>> contract = Contract(
-    ...     "A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"}
-    ... )
-    >>> dict(contract.disclosures)
-    {'share': 'totals', 'select': 'a count'}
-    >>> contract.refusal("select", "each")
-    'the contract of A allows it only by keep'
+    >>> from fallow.core import client
+    >>> class First:
+    ...     contract = Contract("First examples", "-", 2024)
+    ...
+    ...     @client.keep("number of selected examples")
+    ...     def select(self, view, n): ...
+    >>> First().contract.disclosures
+    {'select': 'number of selected examples'}
+    >>> First().contract.refusal("select", "each")
+    'the contract of First examples allows it only by keep'
     """
 
     title: str
     paper: str = "-"
     year: int = 0
     _: KW_ONLY
-    sum: Words = field(default_factory=dict)
-    each: Words = field(default_factory=dict)
-    keep: Words = field(default_factory=dict)
-    relay: Words = field(default_factory=dict)
     needs: Sequence[str] = ()
     local_source: Literal["last_round", "scratch"] = "last_round"
     cohort: int = 1
@@ -154,7 +141,7 @@ class Contract:
     site_lists: tuple[str, ...] = ()
     budget_of: Literal["site", "federation"] = "site"
     tags: tuple[Tag, ...] = ()
-    functions: Mapping[str, Declaration] = field(default_factory=dict, repr=False)
+    functions: tuple[Declaration, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         needs = [self.needs] if isinstance(self.needs, str) else self.needs
@@ -165,9 +152,19 @@ class Contract:
             require_known(model, known_models, what)
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Add the declared client functions of the class, with all settings."""
-        for function, item in list_marked(owner):
-            self._declare(item.of_class(function))
+        """Add the client functions of the class."""
+        self.declare_functions(owner)
+
+    def declare_functions(self, owner: type) -> None:
+        """Set the client functions to those that a class declares with any settings, in place.
+
+        Parameters
+        ----------
+        owner : type
+            Class of the algorithm.
+        """
+        functions = [item.of_class(function) for function, item in list_marked(owner)]
+        object.__setattr__(self, "functions", _in_order(functions))
 
     def __get__(self, instance: object, owner: type) -> Contract:
         """Return the contract of an instance, with the client functions that it uses."""
@@ -186,31 +183,8 @@ class Contract:
         instance : object
             Algorithm, whose fields decide which client functions are called.
         """
-        names = [name for name, _ in list_marked(type(instance))]
-        contract = self.without(*names)
-        for declaration in declared(instance).values():
-            contract._declare(declaration)
-        return replace(contract, **changes)
-
-    def _declare(self, item: Declaration) -> None:
-        """Add a declared client function, in place."""
-        function = item.name
-        known = self.asked[item.operation]
-        words = {**known, function: known.get(function, item.discloses)}
-        object.__setattr__(self, item.operation, words)
-        object.__setattr__(self, "functions", {**self.functions, function: item})
-
-    def limit_calls(self, function: str) -> int:
-        """Return how often one round or query calls a client function; 0: a few times for each site.
-
-        Parameters
-        ----------
-        function : str
-            Name of the client function.
-        """
-        if function in self.functions:
-            return self.functions[function].times
-        return 1
+        functions = _in_order(list_declared(instance))
+        return replace(self, functions=functions, **changes)
 
     @property
     def waits(self) -> tuple[str, ...]:
@@ -218,12 +192,12 @@ class Contract:
 
         They read the labels of the site's last contribution (``privacy.min_new_labels``).
         """
-        return tuple(function for function, item in self.functions.items() if item.exact)
+        return tuple(item.name for item in self.functions if item.exact)
 
     @property
     def parts_show(self) -> str:
         """Information in the contribution of one site, without secure aggregation."""
-        shown = dict.fromkeys(item.reveals_parts for item in self.functions.values())
+        shown = dict.fromkeys(item.reveals_parts for item in self.functions)
         return "; ".join(filter(None, shown))
 
     @property
@@ -236,17 +210,9 @@ class Contract:
         return self.short or self.title
 
     @property
-    def disclosures(self) -> Words:
-        """All client functions, with their disclosures."""
-        functions: dict[str, str] = {}
-        for words in self.asked.values():
-            functions |= words
-        return functions
-
-    @property
-    def asked(self) -> dict[Operation, Words]:
-        """Client functions by operation, with their disclosures."""
-        return {"sum": self.sum, "each": self.each, "keep": self.keep, "relay": self.relay}
+    def disclosures(self) -> dict[str, str]:
+        """Client functions, with their disclosures."""
+        return {item.name: item.discloses for item in self.functions}
 
     def refusal(self, function: str, kind: str) -> str | None:
         """Return why a site rejects this call; None if it is allowed.
@@ -258,39 +224,20 @@ class Contract:
         kind : {"sum", "each", "keep", "relay"}
             Operation that calls it.
         """
-        allowed = [
-            operation for operation, words in self.asked.items() if function in words
-        ]
+        allowed = [item.operation for item in self.functions if item.name == function]
         if kind in allowed:
             return None
         if allowed:
             return f"the contract of {self.title} allows it only by {' and '.join(allowed)}"
         lists = []
-        for how, words in self.asked.items():
-            if words:
-                lists.append(f"{', '.join(words)} by {how}")
+        for operation in OPERATIONS:
+            names = [item.name for item in self.functions if item.operation == operation]
+            if names:
+                lists.append(f"{', '.join(names)} by {operation}")
         listed = "; ".join(lists) or "no client function"
         return f"the contract of {self.title} allows {listed}; nothing else"
 
-    def without(self, *names: str, by: Operation | None = None) -> Contract:
-        """Return the contract without these client functions, or without an operation of them.
 
-        Parameters
-        ----------
-        by : {"sum", "each", "keep", "relay"}, optional
-            Operation to remove.  Default: all.
-        """
-        left: dict[Operation, Words] = {}
-        for how, words in self.asked.items():
-            if by in (None, how):
-                words = {
-                    function: what
-                    for function, what in words.items()
-                    if function not in names
-                }
-            left[how] = words
-        known = {function for words in left.values() for function in words}
-        functions = {
-            function: item for function, item in self.functions.items() if function in known
-        }
-        return replace(self, functions=functions, **left)  # type: ignore[arg-type]
+def _in_order(functions: Iterable[Declaration]) -> tuple[Declaration, ...]:
+    """Return declarations in the order of operations."""
+    return tuple(sorted(functions, key=lambda item: OPERATIONS.index(item.operation)))

@@ -37,6 +37,7 @@ from fallow.core.local import LocalTraining
 from fallow.core.missing import Missing
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State, Values
+from fallow.core.values import Kind
 from fallow.core.view import Release, SelectedExamples, View
 
 Budget = Mapping[SiteId, int]
@@ -285,6 +286,21 @@ class TunableEncoder(Encoder, Protocol):
 
     def sketch(self) -> Encoder:
         """Return the encoder with fewer features, for the comparison of candidates."""
+        ...
+
+    def untuned_kinds(self, shape: tuple[int, ...]) -> Mapping[str, Kind]:
+        """Return the tensors of the result of `fit`.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of one example before encoding.
+        """
+        ...
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates."""
         ...
 
 

@@ -260,13 +260,15 @@ def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
 class Range:
     """Numbers that a site may send.
 
-    low, high: of each number.  of: count that bounds each number, and with ``is_together`` their sum.
-    is_whole: integers only.  is_endless: infinity is allowed.  is_released: with noise, real numbers
-    without an upper bound.  is_order: positions that occur once each.
+    low, high: of each number.  is_positive: above 0 in float32.  of: count that bounds each number,
+    and with ``is_together`` their sum.  is_whole: integers only.  is_endless: infinity is allowed.
+    is_released: with noise, real numbers without an upper bound.  is_order: positions that occur
+    once each.
     """
 
     low: float = -math.inf
     high: float = math.inf
+    is_positive: bool = False
     of: Of = ""
     is_together: bool = False
     is_whole: bool = False
@@ -329,6 +331,8 @@ def _find_outside(
         if rule.low == 0:
             return f"{name} is below 0, which is impossible for a count or a square"
         return f"{name} is {float(numbers.min()):g}, which is below {low:g}"
+    if rule.is_positive and bool((numbers.float() <= 0).any()):
+        return f"{name} is {float(numbers.min()):g}, which is not above 0"
     if bool((numbers > high + room).any()):
         if rule.high == 1 and not known.is_total:
             return f"{name} is above 1, which is impossible for a fraction"
@@ -422,7 +426,7 @@ class Positive(Numbers):
 
     dims: Dims = ()
     title: ClassVar[str] = "positive numbers"
-    range = Range(low=torch.finfo(torch.float32).tiny)
+    range = Range(is_positive=True)
 
 
 @final

@@ -183,7 +183,6 @@ class Annotators:
     @client.each(
         "numbers of rows, labels and test rows, its version and a public key",
         returns=lambda self: Registration(self.schema, self.code),
-        takes={},
     )
     def hello(self, at: LabelingView) -> Values:
         """Register the site with the data that the coordinator needs to start."""
@@ -346,7 +345,6 @@ class Annotators:
     @client.each(
         "numbers of labeling tasks, and of answered, declined, open and conflicting ones",
         returns=Progress(),
-        takes={},
     )
     def progress(self, at: LabelingView) -> Values:
         """Return the labeling progress of this run. Earlier runs are not included."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from fallow import encoders
 from fallow.core.build import find
-from fallow.core.client import declared
+from fallow.core.client import list_declared
 from fallow.core.methods import (
     ContributionDisclosure,
     Encoder,
@@ -258,18 +258,14 @@ def with_secure_sums(config: ExperimentConfig, sites: int) -> ExperimentConfig:
 def _check_declared(agreement: Agreement, methods: Methods) -> None:
     """Raise ValueError for a client function whose arguments or reply could not be checked."""
     for method in methods_by_owner(methods).values():
-        contract = method.contract
-        functions = declared(method)
-        for operation, words in contract.asked.items():
-            for name, what in words.items():
-                if name not in functions:
-                    fields = "takes" if operation in ("keep", "relay") else "returns"
-                    raise ValueError(
-                        f"{agreement.name}: {contract.title} does not declare the "
-                        f"fields of {name!r}, and sites send declared fields only; "
-                        "declare them at the function, such as "
-                        f"@client.{operation}({what!r}, {fields}={{...}})"
-                    )
+        for item in list_declared(method):
+            if item.lacking is not None:
+                raise ValueError(
+                    f"{agreement.name}: {method.contract.title} does not declare the "
+                    f"fields of {item.name!r}, and sites send declared fields only; "
+                    "declare them at the function, such as "
+                    f"@client.{item.operation}({item.discloses!r}, {item.lacking}={{...}})"
+                )
 
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:

@@ -15,11 +15,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fallow.core.client import find_wrong_argument
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
 from fallow.core.types import State
-from fallow.core.values import Kind, SenderFacts
+from fallow.core.values import Kind
 from fallow.core.view import Rows, View
 
 Shape = tuple[int, ...]
@@ -56,17 +55,6 @@ class StateDeclaring(Protocol):
     def state_kinds(self, shape: Shape) -> Mapping[str, Kind]:
         """Return the kind of each part of the state, for examples of that shape."""
         ...
-
-
-def find_wrong_state(encoder: StateDeclaring, shape: Shape, state: State) -> str | None:
-    """Explain why a fitted state is not the one that an encoder declares, or return None."""
-    kinds = encoder.state_kinds(shape)
-    if state.keys() != kinds.keys():
-        return (
-            f"it has {', '.join(sorted(state)) or 'no tensors'} instead of "
-            f"{', '.join(sorted(kinds)) or 'none'}"
-        )
-    return find_wrong_argument(kinds, state, SenderFacts({}))
 
 
 @runtime_checkable

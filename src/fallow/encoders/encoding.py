@@ -16,8 +16,8 @@ from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
 from fallow.core.missing import Missing, total_cells
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId, State, Values
-from fallow.core.values import Fill
+from fallow.core.types import SiteId, State, Value, Values
+from fallow.core.values import Fill, Kind, Real, Text
 from fallow.core.view import View
 from fallow.encoders.base import (
     EMPTY_CELLS,
@@ -26,9 +26,11 @@ from fallow.encoders.base import (
     all_blocks,
     encode_rows,
     encoder_digest,
-    find_wrong_state,
     round_digits,
 )
+
+DIGEST = "encoder_digest"
+"""Argument with the digest of the encoder of the coordinator."""
 
 
 @final
@@ -48,19 +50,18 @@ class Encoding:
 
     def hand_over(self, ask: Ask, state: State) -> None:
         """Send the fitted state to the sites; those with another encoder reject it."""
-        details: Values = {"digest": encoder_digest(self.encoder), **state}
+        details: Values = {DIGEST: encoder_digest(self.encoder), **state}
         ask.keep(self.encode, None, **details)
 
-    @client.keep("nothing")
-    def encode(self, view: View, digest: str, **state: Tensor) -> Values:
+    @client.keep("nothing", takes=lambda self: self._state_kinds())
+    def encode(self, view: View, **arguments: Value) -> Values:
         """Return the state that the site stores."""
-        return dict(state)
+        return {name: value for name, value in arguments.items() if name != DIGEST}
 
     def check(self, site: SiteId, args: Values) -> None:
         """Raise Refusal if the site cannot encode with the received state.
 
-        The state must be the one that the encoder declares.  One example of zeros is encoded, to
-        detect errors before the study depends on it.
+        One example of zeros is encoded, to detect errors before the study depends on it.
         """
         fill = args.get(EMPTY_CELLS)
         lacking = Fill(self.fills).find_wrong_form(
@@ -70,32 +71,29 @@ class Encoding:
             raise Refusal(f"site {site}: {lacking}")
         own = encoder_digest(self.encoder)
         title = self.encoder.contract.title
-        digest = args.get("digest")
+        digest = args.get(DIGEST)
         if digest != own:
             raise Refusal(
                 f"site {site} has another version of {title} than the coordinator, or "
                 "other weights: install the same ones"
             )
         state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
-        why: str | None = None
-        if isinstance(self.encoder, StateDeclaring):
-            fitted = {name: part for name, part in state.items() if name != EMPTY_CELLS}
-            why = find_wrong_state(self.encoder, self.shape, fitted)
-        if why is None:
-            why = self._find_error(state)
-        if why is not None:
-            raise Refusal(
-                f"site {site} cannot encode its examples with the received state of {title}: "
-                f"{why}; the coordinator has to start the study again"
-            )
-
-    def _find_error(self, state: State) -> str | None:
-        """Explain that an example of zeros cannot be encoded, or return None."""
         try:
             encode_rows(self.encoder, torch.zeros((1, *self.shape)), state)
-        except (ValueError, KeyError, RuntimeError):
-            return "an example of zeros has no features"
-        return None
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise Refusal(
+                f"site {site} cannot encode its examples with the received state of {title}: an "
+                "example of zeros has no features; the coordinator has to start the study again"
+            ) from error
+
+    def _state_kinds(self) -> dict[str, Kind]:
+        """Return the digest of the encoder, and the tensors of its fitted state."""
+        kinds: dict[str, Kind] = {DIGEST: Text()}
+        if self.fills:
+            kinds[EMPTY_CELLS] = Real(math.prod(self.shape))
+        if isinstance(self.encoder, StateDeclaring):
+            kinds |= self.encoder.state_kinds(self.shape)
+        return kinds
 
 
 @final

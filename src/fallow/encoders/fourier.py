@@ -168,15 +168,19 @@ class Fourier:
 
     def state_kinds(self, shape: Shape) -> dict[str, Kind]:
         """Return the kinds of the length and of the units of the columns."""
-        d = math.prod(shape)
-        kinds: dict[str, Kind] = {
-            "length": Positive(),
-            "center": Real(d),
-            "spread": NonNegative(d),
-        }
+        kinds = {"length": Positive(), **_units(shape)}
         if self.is_tuned:
-            kinds["gamma"] = Real()
+            kinds["gamma"] = Positive()
         return kinds
+
+    def untuned_kinds(self, shape: Shape) -> dict[str, Kind]:
+        """Return the kinds of the mean squared distance and of the units of the columns."""
+        return {"distance": NonNegative(), **_units(shape)}
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates."""
+        return len(GAMMAS)
 
     # -- all parties
     # -------------------------------------------------------------------------
@@ -193,6 +197,12 @@ class Fourier:
         w = (normal / state["length"]).float()  # (D, d)
         c = (2 * math.pi * phase).float()  # (D,)
         return Waves(w, c, state["center"], state["spread"])
+
+
+def _units(shape: Shape) -> dict[str, Kind]:
+    """Return the kinds of the center and the spread of each column."""
+    d = math.prod(shape)
+    return {"center": Real(d), "spread": NonNegative(d)}
 
 
 @final

@@ -60,7 +60,6 @@ class MinNewLabels:
     @client.sum(
         "aggregates of numbers of labels since the last contribution",
         returns={"labels": Count(of="labels")},
-        takes={},
         when=lambda self: self.counts_all,
     )
     def new_labels(self, view: View) -> Values:

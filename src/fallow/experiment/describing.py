@@ -195,13 +195,11 @@ class Describe:
     @client.each(
         DISCLOSED,
         returns=lambda self: self.first_counts,
-        takes={},
         when=lambda self: not self.secure_sum,
     )
     @client.sum(
         f"aggregates of {DISCLOSED}",
         returns=lambda self: self.first_counts,
-        takes={},
         when=lambda self: self.secure_sum,
     )
     def first(self, view: View) -> Values:

@@ -89,7 +89,7 @@ def with_encoder(
     result["encoder"] = encoder
     result["encoding"] = Encoding(encoder, shape, fills=missing is not None)
     if isinstance(encoder, TunableEncoder) and encoder.is_tuned:
-        result["tuning"] = Tuning(encoder)
+        result["tuning"] = Tuning(encoder, shape)
     return result
 
 

@@ -160,7 +160,6 @@ class AHFAL:
     @client.sum(
         "aggregates of label shares per class and of their squares",
         returns=share_fields,
-        takes={},
         release=True,
         exact=True,
     )

@@ -86,7 +86,6 @@ class Entropy:
     @client.sum(
         "aggregates of numbers of examples and of weighted models, for the average only",
         returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
-        takes={},
         when=lambda self: self.model == "average",
     )
     def upload(self, view: View) -> Values:

@@ -381,7 +381,6 @@ class FALE:
     @client.sum(
         "aggregates of numbers of examples and of each column",
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
-        takes={},
     )
     def totals(self, view: View) -> Values:
         x, _ = self.features(view)
@@ -477,7 +476,6 @@ class FALE:
     @client.sum(
         "aggregates of leverage scores",
         returns={"mass": NonNegative(), "reachable": Count(of="rows")},
-        takes={},
     )
     def mass(self, view: View) -> Values:
         tau = self.tau(view)

@@ -75,7 +75,6 @@ class OracleHistogram:
     @client.sum(
         "simulation only: aggregates of the true classes of all examples",
         returns={"counts": Count("classes", of="rows", is_together=True, is_released=True)},
-        takes={},
         release=True,
     )
     def histogram(self, view: View) -> Release:

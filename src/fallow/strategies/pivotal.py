@@ -373,7 +373,6 @@ class Pivotal:
     @client.sum(
         "aggregates of numbers of examples and of each column",
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
-        takes={},
     )
     def totals(self, view: View) -> Values:
         x, _ = features(view)
@@ -416,7 +415,7 @@ class Pivotal:
             order = order_by_neighbors(x.flatten(1), unit[: len(mean)], self.split)
         return {"score": score, "order": good.nonzero().squeeze(1)[order]}
 
-    @client.sum("aggregates of leverage scores", returns={"mass": NonNegative()}, takes={})
+    @client.sum("aggregates of leverage scores", returns={"mass": NonNegative()})
     def mass(self, view: View) -> Values:
         return {"mass": view.memory["score"]["score"].nansum()}
 
@@ -469,7 +468,6 @@ class Pivotal:
             "places": Share("seats"),
             "numbers": Share("seats"),
         },
-        takes={},
         when=is_of_federation,
     )
     def left(self, view: View) -> Values:

@@ -180,7 +180,6 @@ class Typical:
     @client.sum(
         "aggregates of numbers of examples and labels",
         returns={"rows": Count(of="rows"), "labels": Count(of="labels")},
-        takes={},
     )
     def size(self, view: View) -> Values:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}

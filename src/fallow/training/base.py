@@ -35,7 +35,6 @@ def model_fields(training: object) -> dict[str, Kind]:
 uploads = client.sum(
     "aggregates of numbers of examples and of weighted models",
     returns=model_fields,
-    takes={},
 )
 """Declaration of a client function that returns the result of `contribution`."""
 

@@ -526,7 +526,6 @@ class ClosedForm:
     @client.sum(
         "aggregates of numbers of labels of each class",
         returns={"counts": Count("classes", of="labels", is_together=True)},
-        takes={},
         when=lambda self: (
             self.delta is None and (self.balance == "class" or self.learns_unlabeled)
         ),
@@ -743,7 +742,6 @@ class ClosedForm:
     @client.sum(
         "aggregates of products of labeled examples and labels, with noise",
         returns={"rows": Count(of="labels"), "noisy": Real("noisy")},
-        takes={},
         when=lambda self: self.delta is not None,
         release=True,
     )

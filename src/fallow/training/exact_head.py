@@ -124,7 +124,6 @@ class ExactHead:
     @client.sum(
         "aggregates of numbers of examples and of each feature of the body",
         returns={"rows": Count(of="rows"), "columns": Real("features")},
-        takes={},
     )
     def columns(self, view: View) -> Values:
         n_rows = 0

@@ -161,7 +161,6 @@ class MaskedSolve:
     @client.sum(
         "aggregates of labeled columns",
         returns={"weight": NonNegative(), "columns": Real("inputs")},
-        takes={},
         exact=True,
         weighted_by="labels",
     )

@@ -166,7 +166,6 @@ class Robust(StepTraining):
     @client.each(
         "each site's model and its number of examples",
         returns=model_fields,
-        takes={},
     )
     def upload(self, view: View) -> Values:
         own = view.memory["local"]

@@ -133,7 +133,6 @@ class Scaling:
     @client.sum(
         "aggregates of numbers of examples and of each column",
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
-        takes={},
         when=lambda self: self.of_rows and not self.of_cells,
         weighted_by="rows",
     )
@@ -144,7 +143,6 @@ class Scaling:
     @client.sum(
         "aggregates of numbers of examples, of each column and of its non-empty cells",
         returns=Cells(),
-        takes={},
         when=lambda self: self.of_cells,
         weighted_by="rows",
     )
@@ -172,7 +170,6 @@ class Scaling:
     @client.sum(
         "aggregates of numbers of labels and of labeled targets",
         returns={"rows": Count(of="labels"), "targets": Real()},
-        takes={},
         when=lambda self: self.of_numbers,
         exact=True,
         weighted_by="labels",

@@ -148,7 +148,6 @@ class ServerSolve:
     @client.sum(
         "aggregates of labeled columns",
         returns={"weight": NonNegative(), "columns": Real("inputs")},
-        takes={},
         exact=True,
         weighted_by="labels",
     )

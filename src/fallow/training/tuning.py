@@ -16,26 +16,25 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
-from fallow.core.client import find_wrong_argument
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.methods import TunableEncoder
-from fallow.core.refusal import Refusal
 from fallow.core.types import State, Values
-from fallow.core.values import NonNegative, SenderFacts
+from fallow.core.values import Kind, NonNegative, Real, Whole
 from fallow.core.view import View
 from fallow.training.parts.closed_form import (
     FEW,
     Labeled,
     labeled_rows,
     losses_of,
-    path_kinds,
     read_totals,
     totals_of,
 )
 from fallow.training.parts.ridge import PENALTIES, Path, decompose
 
 MOST = 8  # maximum number of candidates, one exchange each
+PATH = "path_"
+"""Prefix of arguments with solutions."""
 
 
 @final
@@ -47,6 +46,8 @@ class Tuning:
     ----------
     encoder : Encoder
         Encoder whose candidates are compared, with a small number of features.
+    shape : tuple of int
+        Shape of one example before encoding.
 
     Notes
     -----
@@ -55,6 +56,7 @@ class Tuning:
     """
 
     encoder: TunableEncoder
+    shape: tuple[int, ...]
 
     contract: ClassVar[Contract] = Contract(
         title="Selection of the encoder's field",
@@ -82,7 +84,7 @@ class Tuning:
 
         stacked: dict[str, Tensor] = {}
         for name in Path._fields:
-            stacked[f"path_{name}"] = torch.stack([getattr(path, name) for path in paths])
+            stacked[f"{PATH}{name}"] = torch.stack([getattr(path, name) for path in paths])
         lost = sum_of_all(ask, self.left_out, None, **stacked, **state)
         least = lost["squared"].min(dim=1).values  # (candidates,), over penalties
         return candidates[int(least.argmin())]
@@ -93,6 +95,7 @@ class Tuning:
         "aggregates of products of labeled examples and labels, for each candidate of "
         "the encoder",
         returns=Products("sketch", is_weighted=False),
+        takes=lambda self: self._candidate_kinds(),
         exact=True,
         times=MOST,
         reveals_parts="the coordinator sees the products of each site's labeled "
@@ -101,53 +104,44 @@ class Tuning:
     )
     def products(self, view: View, candidate: int, **state: Tensor) -> Values:
         """Return products of the labeled examples for one candidate of the encoder."""
-        candidates = self._candidates(state)
-        if not 0 <= candidate < len(candidates):
-            raise Refusal(
-                f"an instruction requests candidate {candidate} of the encoder, which has "
-                f"{len(candidates)}, numbered from 0"
-            )
-        return totals_of(self._encode(view, candidates[candidate]))
+        return totals_of(self._encode(view, self.encoder.candidates(state)[candidate]))
 
     @client.sum(
         "aggregates of leave-one-out losses, for each candidate of the encoder",
-        returns={"squared": NonNegative(("candidates", len(PENALTIES)))},
+        returns=lambda self: {
+            "squared": NonNegative((self.encoder.n_candidates, len(PENALTIES)))
+        },
+        takes=lambda self: self._path_kinds(),
         exact=True,
     )
     def left_out(self, view: View, **arguments: Tensor) -> Values:
         """Return leave-one-out losses: ``squared`` (candidates, penalties)."""
-        state: State = {}
-        stacked: dict[str, Tensor] = {}
-        for name, value in arguments.items():
-            if name.startswith("path_"):
-                stacked[name.removeprefix("path_")] = value
-            else:
-                state[name] = value
-        candidates = self._candidates(state)
-        why: str | None = "a part is missing"
-        if stacked.keys() == set(Path._fields):
-            known = SenderFacts({"candidates": len(candidates)})
-            why = find_wrong_argument(path_kinds("candidates"), stacked, known)
-        if why is not None:
-            raise Refusal(
-                f"an instruction must contain one path of solutions for each candidate: {why}"
-            )
         squared = []
-        for index, candidate in enumerate(candidates):
-            path = Path(**{name: value[index] for name, value in stacked.items()})
+        for index, candidate in enumerate(self.encoder.candidates(arguments)):
+            path = Path(*(arguments[f"{PATH}{name}"][index] for name in Path._fields))
             rows = self._encode(view, candidate)
             lost = losses_of(rows, path, PENALTIES, is_class=view.classes > 0)
             squared.append(lost["squared"])
         return {"squared": torch.stack([torch.as_tensor(item) for item in squared])}
 
-    def _candidates(self, state: State) -> list[State]:
-        """Return the candidates of the encoder; Refusal if it cannot read its state."""
-        try:
-            return self.encoder.candidates(state)
-        except (KeyError, ValueError, RuntimeError) as error:
-            raise Refusal(
-                "an instruction contains a state that the encoder was not fitted to"
-            ) from error
+    def _candidate_kinds(self) -> dict[str, Kind]:
+        """Return the arguments for the products of one candidate."""
+        number = Whole(upto=(self.encoder.n_candidates - 1,))
+        return {"candidate": number, **self.encoder.untuned_kinds(self.shape)}
+
+    def _path_kinds(self) -> dict[str, Kind]:
+        """Return the arguments with the solutions of all candidates."""
+        n = self.encoder.n_candidates
+        size = self.encoder.sketch().width(self.shape)
+        kinds: dict[str, Kind] = {
+            f"{PATH}e": NonNegative((n, size)),
+            f"{PATH}u": Real((n, size, size)),
+            f"{PATH}ub": Real((n, size, "outputs")),
+            f"{PATH}mass": NonNegative(n),
+            f"{PATH}z": Real((n, size)),
+            f"{PATH}y": Real((n, "outputs")),
+        }
+        return {**kinds, **self.encoder.untuned_kinds(self.shape)}
 
     def _encode(self, view: View, candidate: State) -> Labeled:
         """Encode the labeled examples with a small number of features of a candidate, (n, D')."""

@@ -39,15 +39,13 @@ class Clustering:
     wanted: int = 4
     least: int = 3
 
-    contract: ClassVar[Contract] = Contract(
-        "Clustering",
-        keep={"bundle": "number of tensors kept"},
-    )
+    contract: ClassVar[Contract] = Contract("Clustering")
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         ask.keep(self.bundle)
         return {"centers": find_centers(ask, self.groups, self.wanted)}
 
+    @client.keep("number of tensors kept")
     def bundle(self, view: View) -> Values:
         return tie_bundles(view, self.least)
 

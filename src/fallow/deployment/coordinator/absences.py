@@ -188,7 +188,8 @@ def _check_place(
     needs_all = owner.everyone
     if position.phase == "train":
         owner = contracts["training"]
-        needs_all = owner.everyone or bool(owner.relay)
+        is_relaying = any(item.operation == "relay" for item in owner.functions)
+        needs_all = owner.everyone or is_relaying
     if needs_all:
         raise ValueError(
             f"{owner.title} needs every site in every round, so no reply can be left out"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fallow.core.client import GROUPS, UNDECLARED, Group, declared
+from fallow.core.client import GROUPS, Group
 from fallow.core.methods import methods_by_owner
 from fallow.core.wording import count_noun, join_some
 from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
@@ -85,20 +85,14 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
     for owner, part in PARTS.items():
         if owner not in methods:
             continue
-        contract = methods[owner].contract
-        declarations = declared(methods[owner])
-        for operation, functions in contract.asked.items():
-            for function, what in functions.items():
-                if what == NOTHING:
-                    continue
-                group = UNDECLARED[operation]
-                if function in declarations:
-                    group = declarations[function].group
-                if is_exact and least > 1 and function in contract.waits:
-                    what = f"{what}; updated after {least} new labels"
-                disclosures.append(
-                    Disclosed(part, function, what, seen_by[operation], group)
-                )
+        for item in methods[owner].contract.functions:
+            what = item.discloses
+            if what == NOTHING:
+                continue
+            if is_exact and least > 1 and item.exact:
+                what = f"{what}; updated after {least} new labels"
+            seen = seen_by[item.operation]
+            disclosures.append(Disclosed(part, item.name, what, seen, item.group))
     return disclosures
 
 

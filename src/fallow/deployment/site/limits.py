@@ -14,7 +14,12 @@ from typing import final
 
 from torch import Tensor
 
-from fallow.core.client import declared, find_wrong_argument, list_label_counts
+from fallow.core.client import (
+    Declaration,
+    declared,
+    find_wrong_argument,
+    list_label_counts,
+)
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.fit_declarations import LOCAL
@@ -170,12 +175,13 @@ class SiteLimits:
         """Check that a client function is requested as often as its declaration permits."""
         last = request.steps[-1]
         function = last.function or last.kind
-        contract = self._contract(request.owner)
-        limit = self._limit_calls(contract, function)
+        functions = self._contract(request.owner).functions
+        limits = {item.name: self._limit_calls(item) for item in functions}
+        limit = limits.get(function, 1)
         if last.kind == "fit":  # further requests go to other sites
             limit = FITS
         elif last.function == KEYS and last.kind == "each":
-            limit = sum(self._limit_calls(contract, total) for total in contract.sum)
+            limit = sum(limits[item.name] for item in functions if item.operation == "sum")
         times = self.ledger.instructions.times(run, position.key.step_name, function)
         if times >= limit:
             raise Refusal(
@@ -184,14 +190,13 @@ class SiteLimits:
                 f"most {limit} times"
             )
 
-    def _limit_calls(self, contract: Contract, function: str) -> int:
+    def _limit_calls(self, item: Declaration) -> int:
         """Return how often one step may request a client function.
 
         A masked sum is repeated if a site does not reply.
         """
-        limit = contract.limit_calls(function) or 4 * self.sites + 8
-        is_masked = self.agreement.config.privacy.secure_sum and function in contract.sum
-        if is_masked:
+        limit = item.times or 4 * self.sites + 8
+        if self.agreement.config.privacy.secure_sum and item.operation == "sum":
             limit *= self.sites
         return limit
 

@@ -162,7 +162,6 @@ class ClosedFormHeads:
     @client.sum(
         TOTALS,
         returns=lambda self: Products(is_weighted=self.weighted),
-        takes={},
         exact=True,
         reveals_parts=PARTS_SHOW,
     )

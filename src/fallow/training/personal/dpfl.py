@@ -435,7 +435,6 @@ class DPFL(StepTraining):
     @client.relay(
         "nothing; the site's model is sent to the sites that evaluate or average it",
         returns={"w": Model(), "labels": Count(of="labels")},
-        takes={},
         times=0,
     )
     def model(self, view: View) -> Values:
@@ -495,7 +494,6 @@ class DPFL(StepTraining):
             "guarded": Flag(),
             "can_judge": Flag(),
         },
-        takes={},
         times=0,
     )
     def choices(self, view: View) -> Values:
@@ -515,7 +513,6 @@ class DPFL(StepTraining):
     @client.each(
         "the reward of the site's average with one more model",
         returns={"rewards": Real("candidates")},
-        takes={},
         times=0,
     )
     def weigh(self, view: View) -> Values:

@@ -140,7 +140,6 @@ class FedRep(StepTraining):
     @client.sum(
         "aggregates of numbers of examples and of weighted bodies",
         returns={"n": Count(of="labels"), "body": Model("body"), "stats": Statistics()},
-        takes={},
     )
     def upload(self, view: View) -> Values:
         n = float(len(view.labels))

@@ -27,7 +27,7 @@ from fallow.training.base import uploads
 from fallow.training.personal.base import average, contribution, model
 
 tells_choice = client.keep(
-    "number of sites that selected a model by their validation examples", takes={}
+    "number of sites that selected a model by their validation examples"
 )
 """Declaration of a client function that returns the result of `best`."""
 
@@ -174,7 +174,7 @@ class FedProxFT(StepTraining):
     def chosen(self, view: View) -> Values:
         return best(view)
 
-    @client.keep("number of sites that tuned", takes={}, when=lambda self: self.tune_prox)
+    @client.keep("number of sites that tuned", when=lambda self: self.tune_prox)
     def tuned(self, view: View) -> Values:
         return dict(view.memory["local"])
 

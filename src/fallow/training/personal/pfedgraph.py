@@ -153,7 +153,6 @@ class PFedGraph(StepTraining):
     @client.each(
         "each site's model and its number of examples",
         returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
-        takes={},
     )
     def upload(self, view: View) -> Values:
         return {"n": float(len(view.labels)), **model(view.memory["local"])}

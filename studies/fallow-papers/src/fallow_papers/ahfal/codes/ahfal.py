@@ -114,7 +114,6 @@ class RatioAHFAL:
             "square": Share("classes"),
             "count": Count("classes", of="labels", is_together=True, is_released=True),
         },
-        takes={},
         release=True,
         exact=True,
     )
