@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fallow.core.local import LocalTraining
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
-from fallow.engine import Job, Stacked, can_stack, row_loss
+from fallow.engine import Job, can_stack
 from fallow.models.networks import MLP, DigitsCNN, LeNet, Linear, ResNet8
 from fallow.training import KCFU, Evidential, FedAvg, FedProx
 from tests.engine.jobs import (
@@ -275,10 +275,3 @@ def test_it_takes_models_whose_parameters_are_all_linear(
     model: nn.Module, expected: bool
 ) -> None:
     assert can_stack(model) is expected
-
-
-def test_any_other_model_is_refused() -> None:
-    model = DigitsCNN((1, 8, 8), 3)
-    executor = Stacked(model, Layout.of(model), row_loss("classification"))
-    with pytest.raises(ValueError, match=r"DigitsCNN has weights outside nn\.Linear"):
-        executor.fit(FedAvg(), CONFIG, 0, jobs(linear))
