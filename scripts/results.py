@@ -8,7 +8,7 @@ A section is a heading of docs/results.md or studies/*.md with commands below it
 its minutes on two idle cores. Its commands run in a clone of the last commit, build/results/checkout,
 so that they change neither pages nor records here: `git -C build/results/checkout diff` shows what
 they wrote. build/results/PAGE-SECTION.md has the commit, the published cells that the output does
-not contain, the tables of the new studies, and the output.
+not contain (nor the reports of the new studies), the tables of these studies, and the output.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ def run_section(section: Section, commit: str, data: Path) -> str:
     minutes = (time.monotonic() - start) / 60
     new = sorted(set(CHECKOUT.glob("runs/**/study.json")) - before)
     tables = "\n".join(describe_study(file.parent) for file in new)
-    total, missing = find_missing(section.rows, done.stdout + tables)
+    reports = [file.with_name("report.html") for file in new]
+    pages = [file.read_text(encoding="utf-8") for file in reports if file.exists()]
+    shown = re.sub(r"<[^>]*>", " ", " ".join(pages))
+    total, missing = find_missing(section.rows, " ".join((done.stdout, tables, shown)))
     summary = f"{section.name}: {total - len(missing)} of {total} published cells, {minutes:.1f} min"
     if done.returncode != 0:
         summary += f", stopped with exit code {done.returncode}"
