@@ -64,9 +64,9 @@ def test_a_query_asks_all_that_its_contract_lists_and_nothing_in_another_way(
 ) -> None:
     federation = simulation(tables(), strategy)
     federation.query(3)
-    asked = strategy.contract.asked.items()
+    functions = strategy.contract.functions
     assert set(federation.shown.entries) == {
-        (how, function) for how, functions in asked for function in functions
+        (item.operation, item.name) for item in functions
     }
 
 

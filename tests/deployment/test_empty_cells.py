@@ -437,7 +437,7 @@ def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     settings = ("strategy=entropy", "encoder=fourier:features=8")
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
     value: Values = {
-        "digest": encoder_digest(Fourier(features=8)),
+        "encoder_digest": encoder_digest(Fourier(features=8)),
         "length": round_digits(torch.tensor(2.5).sqrt()),  # of five standardized columns
         "center": torch.zeros(5),
         "spread": torch.ones(5),

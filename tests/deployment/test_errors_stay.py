@@ -162,8 +162,9 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     if owner == "annotators":
         monkeypatch.setattr(leader.host, "_annotators", method)
     seen = 0
-    for kind, functions in method.contract.asked.items():
-        for function in functions:
+    for item in method.contract.functions:
+        kind = item.operation
+        for function in (item.name,):
             if (owner, function) == ("annotators", "progress"):
                 continue  # tested separately below
             fails = raising(ERRORS["value"])
