@@ -102,6 +102,7 @@ def test_a_test_that_is_skipped_catches_nothing(tmp_path: Path) -> None:
     assert mutants(tree(tmp_path, NOTICED, test=skipped))[0] == 1
 
 
+@pytest.mark.long
 def test_a_fault_of_the_same_length_is_not_hidden_by_bytecode(tmp_path: Path) -> None:
     """Check a fault of equal length, since bytecode caches use size and second only."""
     more = [{**NOTICED, "name": f"times {n}", "new": f"{n} * x"} for n in (3, 4, 5)]

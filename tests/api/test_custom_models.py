@@ -106,6 +106,7 @@ SHORT: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", FIVE_USERS.values(), ids=FIVE_USERS)
 def test_a_custom_model_works_at_the_first_attempt(
     model: Any, digits: fl.Federation

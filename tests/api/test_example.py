@@ -50,6 +50,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.mark.long
 def test_a_run_of_the_example(elsewhere: Path) -> None:
     names: dict[str, object] = {}
     exec(RUN, names)

@@ -152,6 +152,7 @@ LONG = (
 """Strategies with the most computation, whose parts other strategies have too."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy_name", mark_long(classes_of("strategy"), LONG))
 def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str) -> None:
     strategy = classes_of("strategy")[strategy_name]()
@@ -186,6 +187,7 @@ EQUAL: dict[str, Callable[[Case], Case]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy_name", classes_of("strategy"))
 def test_equal_examples_are_told_apart_by_the_seed(strategy_name: str) -> None:
     strategy = classes_of("strategy")[strategy_name]()

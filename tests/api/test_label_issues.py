@@ -91,6 +91,7 @@ def test_targets_are_compared_with_models_fitted_again() -> None:
         assert issues["suggested"][row] == pytest.approx(float(expected[0]), rel=1e-8)
 
 
+@pytest.mark.long
 def test_with_unlabeled_examples_the_model_of_the_labels_alone_predicts() -> None:
     federation = fl.Federation(DIGITS, sites=2)
     settings = {**SETTINGS, "initial": 100, "rows": 400}

@@ -292,6 +292,7 @@ def test_numbers_are_predicted_in_the_units_of_the_data() -> None:
     assert "mse" in repr(run)
 
 
+@pytest.mark.long
 def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(120, 3, generator=draw)

@@ -128,6 +128,7 @@ def test_validation_rows_are_read_as_in_a_run(strategy: Any, digits: fl.Dataset)
     assert outcome.picks_of_arrays(strategy) == outcome.picks_of_run()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ON_NUMBERS, ids=str)
 def test_numbers_to_predict_give_the_picks_of_a_run(
     strategy: Any, numbers: fl.Dataset
@@ -140,6 +141,7 @@ def test_every_strategy_is_compared() -> None:
     assert {type(s) for s in ON_NUMBERS} >= set(FOR_NUMBERS)
 
 
+@pytest.mark.long
 @every
 def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> None:
     tables_ = tables()
@@ -195,6 +197,7 @@ def trained(digits: fl.Dataset) -> Begun:
     return begun(digits, fl.Random())
 
 
+@pytest.mark.long
 @every
 def test_outputs_and_features_stand_in_for_a_module(strategy: Any, trained: Begun) -> None:
     state = trained

@@ -51,6 +51,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
     details = json.loads((measured / "one.json").read_text())
     (lines,) = details["tables"].values()

@@ -85,6 +85,7 @@ def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path
     assert "<svg" in (folder / "study" / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_resumed_study_does_nothing_twice_and_takes_more(
     fallow: Command, folder: Path
 ) -> None:
@@ -200,6 +201,7 @@ def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
     assert fallow("predict", "study", "new.npz").out.startswith("Wrote 3 predictions")
 
 
+@pytest.mark.long
 def test_reports_and_exports_are_made_from_folders(fallow: Command, folder: Path) -> None:
     for out, seed in (("a", "0"), ("b", "5")):
         assert fallow("run", "tiny.toml", "--seed", seed, "--out", out).code == 0

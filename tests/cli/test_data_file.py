@@ -92,6 +92,7 @@ def test_a_data_file_runs_what_python_runs(
     assert read_records("shell") == read_records("python")
 
 
+@pytest.mark.long
 def test_one_run_of_a_data_file_is_that_of_python(fallow: Command, folder: Path) -> None:
     assert fallow("run", "blobs.npz", "--set", "cycles=1", "--out", "shell").code == 0
     fl.run("blobs.npz", cycles=1, out="python")

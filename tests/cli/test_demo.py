@@ -62,6 +62,7 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     assert "Learning curves" in Path(match[1]).read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_fast_demo_compares_the_same_strategies(fallow: Command, tmp_path: Path) -> None:
     out = tmp_path / "study"
     output = fallow("demo", "--fast", "--seeds", "1", "--jobs", "1", "--out", str(out))

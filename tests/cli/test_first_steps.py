@@ -64,6 +64,7 @@ def test_a_folder_of_a_thousand_files_gives_a_few_hints(tmp_path: Path) -> None:
     assert len(commands(tmp_path)) == first_steps.FEW
 
 
+@pytest.mark.long
 def test_a_new_folder_runs_as_it_is(fallow: Command, folder: Path) -> None:
     output = fallow("new", "begin")
     assert output.code == 0, output.err

@@ -45,6 +45,7 @@ def read_run(out: str) -> tuple[str, list[dict[str, Any]]]:
     return digest, [{name: record[name] for name in fields} for record in records]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("budget", "allocation"),
     mark_long(

@@ -42,6 +42,7 @@ def test_every_strategy_is_for_classes_or_for_numbers() -> None:
     assert set(NUMBERS) >= {"BAIT", "ACSFW"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", sorted(set(CLASSES) - REFUSED.keys()))
 def test_it_chooses_rows_by_a_head_in_closed_form(
     simulation: fl.Federation, strategy: str

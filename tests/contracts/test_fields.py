@@ -314,6 +314,7 @@ def usual() -> dict[tuple[str, str], str]:
     return {}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(("package", "name", "field"), mark_long(FIELDS, LONG))
 def test_a_field_changes_the_run_or_is_refused(

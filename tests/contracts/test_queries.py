@@ -87,6 +87,7 @@ def test_the_misspelling_test_finds_the_fields() -> None:
 # -- selection -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [1, 12, 40])
 @of_all
 def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
@@ -137,6 +138,7 @@ def test_rows_that_are_all_equal_are_still_different_picks(strategy: Any) -> Non
     assert all(len(set(rows)) == 5 for rows in selected.values())
 
 
+@pytest.mark.long
 @of_all
 def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(
     strategy: Any,
@@ -148,6 +150,7 @@ def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(
     )
 
 
+@pytest.mark.long
 @of_all
 def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
     sites = tables()
@@ -156,6 +159,7 @@ def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
     ).selected(5)
 
 
+@pytest.mark.long
 @of_all
 def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
     sites = tables(labels=60)  # every site has several classes, so no scores are tied
@@ -166,6 +170,7 @@ def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
     assert differ is strategy.contract.draws
 
 
+@pytest.mark.long
 @each_of("strategy", [s for s in STRATEGIES if not s.contract.draws])
 @pytest.mark.parametrize("seed", [0, 2])  # in 1, two examples are equally typical
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
@@ -187,6 +192,7 @@ def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
     ).selected(5)
 
 
+@pytest.mark.long
 @of_all
 def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
     if isinstance(strategy, Random):
@@ -250,6 +256,7 @@ def _contents(federation: Simulation) -> dict[str, torch.Tensor]:
     return contents
 
 
+@pytest.mark.long
 @of_all
 def test_no_hidden_label_is_read(strategy: Any) -> None:
     sites = tables()

@@ -213,6 +213,7 @@ def note_training(name: str) -> Noted:
     return noted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_query_sends_what_it_declares(name: str) -> None:
     assert note_query(name).faults == []
@@ -223,6 +224,7 @@ def test_statistics_of_labels_in_a_query_wait(name: str) -> None:
     assert note_query(name).reads <= EXEMPT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRAINING)
 def test_training_sends_what_it_declares(name: str) -> None:
     assert note_training(name).faults == []

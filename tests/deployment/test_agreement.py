@@ -40,6 +40,7 @@ def written(path: Path, old: str, new: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_what_is_written_is_read_again_for_every_recipe() -> None:
     for config in load_configs().values():
         schema = NUMBERS if config.name.startswith("fale") else TABLE

@@ -340,6 +340,7 @@ def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert torch.allclose(value.norm(), other["state"][part].norm(), rtol=1e-9), part
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_real_sites_pick_and_learn_what_the_simulation_does(
     name: str, tmp_path: Path

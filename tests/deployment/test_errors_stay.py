@@ -153,6 +153,7 @@ PLACES = {
 """Point of a run at which an algorithm or a question about annotators is sent."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("owner", "name"), METHODS)
 def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     owner: str, name: str, leader: Leader, monkeypatch: pytest.MonkeyPatch

@@ -195,6 +195,7 @@ def read_lines(file: Path) -> list[dict[str, str]]:
 ENCODED = {**TRAINED, "encoder": Spec("fourier", {"features": 32})}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     mark_long(

@@ -84,6 +84,7 @@ def check(tmp_path: Path, every: int) -> None:
         assert describe_end(site) == expected, deadly
 
 
+@pytest.mark.long
 def test_a_site_that_dies_ends_as_one_that_never_did(tmp_path: Path) -> None:
     check(tmp_path, every=7)
 

@@ -168,6 +168,7 @@ def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) 
     simulation.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "training", mark_long(["apfl", "fedrep", "pfedgraph"], ["fedrep", "pfedgraph"])
 )

@@ -187,6 +187,7 @@ def run_study(simulation: Federation, hostile: list[Changes]) -> None:
     ] == simulation.agreement.config.cycles
 
 
+@pytest.mark.long
 def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

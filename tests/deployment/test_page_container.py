@@ -85,7 +85,6 @@ def test_a_browser_of_the_machine_labels_at_the_published_port(tmp_path: Path) -
         ledger.close()
 
 
-@pytest.mark.long
 @pytest.mark.processes
 def test_an_engine_reaches_the_page_and_its_address_alone_opens_nothing(
     tmp_path: Path,
@@ -104,7 +103,6 @@ def test_an_engine_reaches_the_page_and_its_address_alone_opens_nothing(
             assert entered.status_code < 400
 
 
-@pytest.mark.long
 @pytest.mark.processes
 def test_outside_of_a_container_the_page_listens_on_one_address(tmp_path: Path) -> None:
     port = find_free_port()

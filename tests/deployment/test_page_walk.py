@@ -59,6 +59,7 @@ def queue_of(kind: str, folder: Path) -> LabelQueue:
     return result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", mark_long(["table", "numbers", "images"], ["numbers", "images"])
 )

@@ -120,6 +120,7 @@ def find_traces(simulation: Federation, wire: Wire) -> list[str]:
     return wire.find_traces(rows_of(simulation.sites[PLANTED], ledger), labels_of(ledger))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
     simulation, wire = run_study(tmp_path, STUDIES[name])
@@ -142,6 +143,7 @@ def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     simulation.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["rows", "columns", "labels"])
 def test_what_a_method_should_not_send_is_found(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -186,6 +186,7 @@ def run_until(
     return notify
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", mark_long(["met", "labels", "round", "query"], ["met", "query"])
 )

@@ -135,6 +135,7 @@ def choose_points(config: ExperimentConfig, points: int) -> Iterable[int]:
     return [points * (2 * part + 1) // (2 * kills) for part in range(kills)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "config",
     mark_long([EXPERIMENT, PERSONAL, STOPPED], [PERSONAL, STOPPED]),

@@ -274,6 +274,7 @@ def check_same(result: Left, expected: Left, schedule: int) -> None:
         assert torch.equal(result.model[name], expected.model[name]), schedule
 
 
+@pytest.mark.long
 def test_every_schedule_ends_where_an_undisturbed_run_ends(
     weather: Weather, request: Any
 ) -> None:
@@ -311,6 +312,7 @@ class Shy:
         return shy
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [(0, 2)], ids=str)
 def test_what_a_site_did_too_late_is_as_if_it_had_never_been_asked(
     tmp_path: Path, rounds: tuple[int, ...]

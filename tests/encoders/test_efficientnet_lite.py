@@ -113,6 +113,7 @@ def test_a_run_on_photographs_uses_it() -> None:
     assert run.predict(x[:4]).tolist() == ["0", "1", "0", "1"]
 
 
+@pytest.mark.long
 @has_weights
 def test_the_exported_network_gives_the_features_of_the_encoder() -> None:
     x = torch.rand(3, 3, 40, 36, generator=torch.Generator().manual_seed(2))

@@ -208,6 +208,7 @@ def test_trying_whether_a_model_draws_leaves_it_as_it_was() -> None:
 COMES_BACK = "Cannot copy out of meta tensor"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", MODELS)
 def test_no_tensor_of_a_step_stays_behind_on_the_processor(
     make: Callable[[], nn.Module],

@@ -63,6 +63,7 @@ CASES = [
 ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("training_config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize(
     ("make", "method"), CASES, ids=lambda it: getattr(it, "__name__", str(it))
@@ -73,6 +74,7 @@ def test_it_is_the_loop(
     assert_same_history(make, method, training_config, jobs(make, weighted=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mix", [None, 2.0])
 @pytest.mark.parametrize("training_config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ def undisturbed(
     return setup, load_outcome(setup, CELL)
 
 
+@pytest.mark.long
 def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
     undisturbed: tuple[Setup, Left], config: ExperimentConfig, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
         shutil.rmtree(again.out)
 
 
+@pytest.mark.long
 def test_a_run_killed_twice_ends_as_if_nothing_had_happened(
     undisturbed: tuple[Setup, Left], config: ExperimentConfig, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_strategy_works_behind_noise_unless_its_contract_says_no(strategy: Any
             count_asked(strategy, Privacy(epsilon=1.0))
 
 
+@pytest.mark.long
 @every
 def test_a_strategy_picks_the_same_behind_masks_unless_its_contract_says_no(
     strategy: Any,

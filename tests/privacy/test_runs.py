@@ -129,6 +129,7 @@ def read_spent(setup: Setup) -> list[Any]:
     return rows
 
 
+@pytest.mark.long
 def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ AGAIN = {Typical: 3, Coverage: 7, Fisher: 4, Prices: 6, TypicalUnsure: 3}
 """How often strategies that ask sites several times look at features: they keep none in between."""
 
 
+@pytest.mark.long
 @every
 def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any) -> None:
     """Check that one pass gives outputs and features.

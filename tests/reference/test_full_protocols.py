@@ -63,6 +63,7 @@ def bytes_of(
     return total // (exchanges * SITES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FULL)
 def test_a_round_and_a_query_of_the_full_protocol_run(name: str) -> None:
     first, last = records(name)

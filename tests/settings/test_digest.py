@@ -130,6 +130,7 @@ def test_a_study_that_names_code_of_others_is_refused_without_importing_it(
     assert "code_of_others" not in sys.modules
 
 
+@pytest.mark.long
 def test_a_digest_does_not_depend_on_where_python_keeps_things() -> None:
     import subprocess
 

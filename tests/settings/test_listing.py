@@ -115,6 +115,7 @@ def test_the_comment_beside_a_field_is_its_meaning() -> None:
     assert comments_of(AHFAL)["tau"].startswith("τ")
 
 
+@pytest.mark.long
 def test_the_page_of_the_documents_is_current() -> None:
     script = Path(__file__).parents[2] / "scripts" / "settings_page.py"
     done = subprocess.run([sys.executable, str(script), "--check"], check=False)

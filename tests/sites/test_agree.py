@@ -144,6 +144,7 @@ REMEMBER = ("AHFAL", "FairFAL", "Pivotal")
 """Strategies that are run for two cycles, of which the second depends on the first."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("training", "strategy"),
     mark_long(PAIRS, [("FedAvg", strategy) for strategy in LONG]),
@@ -193,6 +194,7 @@ def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
             assert_close(a[part].double(), b[part].double(), rtol=0, atol=SINGLE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "model"),
     [
@@ -255,6 +257,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> None:
     config = replace(TINY, strategy=Spec("ahfal"), **settings)
@@ -284,6 +287,7 @@ IMAGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     mark_long(IMAGES.values(), [IMAGES["pictures that are augmented"]]),

@@ -96,6 +96,7 @@ LONG = (
 """Features beside which another kind is harder."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("features", mark_long(FEATURES, LONG))
 def test_any_features_are_chosen_from_or_refused_in_a_sentence(features: str) -> None:
     sites = changed(FEATURES[features])

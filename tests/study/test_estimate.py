@@ -175,6 +175,7 @@ def test_a_study_whose_rows_are_encoded_is_estimated(tmp_path: Path) -> None:
     assert expected.bytes == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restart", ["fresh", "continue"])
 @pytest.mark.parametrize("training", ["dpfl", "dpfl:budget=2", "dpfl:graph=full"])
 def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(

@@ -92,6 +92,7 @@ LONG = (
 """Cases of which another one has the model, and another one the encoder."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", mark_long(CASES, LONG))
 def test_the_files_say_what_the_run_says(name: str, tmp_path: Path) -> None:
     run, x = CASES[name]()

@@ -102,6 +102,7 @@ def run_config(
     return simulation, event_log, ExperimentRun(simulation, event_log).go()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("training", TRAINERS)
 @pytest.mark.parametrize("executor", ["loop", "stacked"])
 def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_and_scored(

@@ -15,6 +15,7 @@ QUICK = replace(TINY, strategy=Spec("margin"), cycles=1)
 each_method = pytest.mark.parametrize("name", OURS)
 
 
+@pytest.mark.long
 @each_method
 def test_loop_stacked_and_bytes_agree(name: str) -> None:
     config = replace(QUICK, training=Spec(name))
@@ -23,6 +24,7 @@ def test_loop_stacked_and_bytes_agree(name: str) -> None:
     check(ending(config, runtime="bytes"), plain, atol=0)
 
 
+@pytest.mark.long
 @each_method
 def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) -> None:
     config = replace(

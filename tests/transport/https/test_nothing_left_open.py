@@ -43,6 +43,7 @@ def test_a_site_that_is_stopped_amid_a_handshake(tmp_path: Path) -> None:
     gc.collect()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_tls", mark_long([False, True], [False]))
 def test_a_coordinator_that_is_called_as_it_ends(has_tls: bool, tmp_path: Path) -> None:
     tls = None
