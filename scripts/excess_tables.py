@@ -5,7 +5,7 @@
 
 RUNS is the folder in which the page's commands leave ``few-TABLE``, one selection of 300 labels,
 ``many-TABLE``, of 1,000, 2,000 and 3,000, and ``ten-TABLE``, of 300, 600, ..., 3,000.  Excess is the
-error above that of the fit with all labels of the same seed, in per cent of it.  A table of which a
+error above that of the fit with all labels of the same seed, in percent of it.  A table of which a
 run is missing is left out, and named.
 """
 

@@ -131,7 +131,7 @@ class Found:
     near: list[bool] = field(default_factory=list)
 
     def row(self) -> str:
-        """The cells of a table, in per cent and points."""
+        """The cells of a table, in percent and points."""
         n = len(self.inside)
         error = 1.96 * math.sqrt(
             max(fmean(self.inside) * (1 - fmean(self.inside)), 1e-9) / n
@@ -235,7 +235,7 @@ class EvaluationSets:
             self.off_by_run.append(fmean(off))
 
     def row(self) -> str:
-        """The cells of a table, in per cent and points."""
+        """The cells of a table, in percent and points."""
         return (
             f"{len(self.off_by_run)} | {len(self.off)} | {100 * fmean(self.inside):.1f} | "
             f"{100 * fmean(self.width):.0f} | {mean_and_error(self.off)} | "

@@ -31,7 +31,7 @@ def check_arguments(
 ) -> None:
     """Raise ValueError for an unknown experiment configuration or query strategy.
 
-    ``pairs`` are the settings of ``--set``, of which words in place of numbers are rejected.
+    ``pairs`` are the settings of ``--set``; words in place of numbers are rejected.
 
     >>> check_arguments("demo", ["entrpy@rounds=3"])
     Traceback (most recent call last):

@@ -29,7 +29,7 @@ def _in_points(difference: float, interval: Interval, unit: str = "") -> str:
 
 
 def task_table(title: str, lines: Sequence[TaskLine], reference: str) -> Table:
-    """Return the results of the strategies on a task, with accuracies in per cent."""
+    """Return the results of the strategies on a task, with accuracies in percent."""
     rows = []
     for line in lines:
         area = f"{100 * line.area:.2f}"

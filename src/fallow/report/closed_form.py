@@ -55,7 +55,7 @@ def closed_form(study: StudyRecords, key: str) -> Blocks:
 
 
 def left_out_score(record: Record) -> float | None:
-    """Return the leave-one-out score of a classifier: accuracy in per cent, or mean squared
+    """Return the leave-one-out score of a classifier: accuracy in percent, or mean squared
     error.
 
     Return None if there are too few examples to leave one out.

@@ -1,6 +1,6 @@
 """Final table of a study: final scores, tests against the reference, and published results.
 
-A table is created from records. Accuracies are in per cent and their differences in points;
+A table is created from records. Accuracies are in percent and their differences in points;
 errors stay in their own unit.
 """
 
@@ -253,7 +253,7 @@ def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
 
 
 def _labels_saved(study: StudyRecords, strategy: str) -> float | None:
-    """Return labels saved relative to random on the mean curves, in per cent; None without
+    """Return labels saved relative to random on the mean curves, in percent; None without
     random.
     """
     if is_bound(strategy) or strategy == "random" or "random" not in study.strategies:

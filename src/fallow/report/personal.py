@@ -1,7 +1,7 @@
 """Report sections on personalized models: accuracy of sites, comparison with local training, and
 bytes received.
 
-Scores are in per cent. Sites with flipped labels are excluded.
+Scores are in percent. Sites with flipped labels are excluded.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def rows_by_seed(study: StudyRecords, strategy: str) -> dict[int, Record]:
 
 
 def site_scores(study: StudyRecords, strategy: str) -> dict[int, BySite]:
-    """Return seed -> site -> accuracy in per cent, without sites that have no test example."""
+    """Return seed -> site -> accuracy in percent, without sites that have no test example."""
     result: dict[int, BySite] = {}
     for seed, row in rows_by_seed(study, strategy).items():
         scores = (row["per_site"] or {}).items()
@@ -128,7 +128,7 @@ def rounds(study: StudyRecords, key: str) -> Blocks:
 
 
 def over_rounds(study: StudyRecords, strategy: str) -> dict[int, list[float]]:
-    """Return round of the last cycle -> accuracy of each seed in per cent, if rounds were
+    """Return round of the last cycle -> accuracy of each seed in percent, if rounds were
     scored.
     """
     result: dict[int, list[float]] = {}
@@ -153,11 +153,11 @@ class SiteOutcome:
     accuracy : list of float
         Mean over sites, one for each seed.
     variance : float
-        Variance between sites, per cent².
+        Variance between sites, percent².
     lowest : float
         Accuracy of the worst site.
     below_local : float or None
-        Share of sites, in per cent, for which local training is better, paired by seed and site.
+        Share of sites, in percent, for which local training is better, paired by seed and site.
     received, largest : float
         Bytes of a run, as mean over sites and at the site that received the most.
     models : float or None
@@ -241,7 +241,7 @@ def bytes_received(row: Record) -> dict[str, float]:
 
 
 def share_below_local(study: StudyRecords, strategy: str) -> float | None:
-    """Return the share of sites, in per cent, whose score is lower than with local
+    """Return the share of sites, in percent, whose score is lower than with local
     training.
 
     Return None without local training, and for local training itself.

@@ -203,7 +203,7 @@ Excesses = Mapping[tuple[int, int], Mapping[int, float]]
 """(Index of a study, cycle) -> seed -> excess."""
 EXCESS = (
     "the error in excess of the fit with all labels under the same seed and training, in "
-    "per cent of the latter"
+    "percent of the latter"
 )
 
 

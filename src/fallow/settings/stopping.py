@@ -16,7 +16,7 @@ PARTS = (
     ("labels? brings? less than", "'labels bring less than'"),
     (NUMBER, "a number of points, such as 0.3"),
     ("points? with", "'points with'"),
-    (NUMBER, "a number of per cent, such as 90"),
+    (NUMBER, "a number of percent, such as 90"),
     ("% confidence", "'% confidence'"),
 )
 """Parts of the sentence in order, with their descriptions."""

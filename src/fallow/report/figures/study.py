@@ -91,7 +91,7 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
 def learning_curves(study: StudyRecords) -> Figure | None:
     """Plot score against labels, mean ± sd over seeds, with upper bounds as dashed lines.
 
-    Labels are a share in per cent, and a number for errors.
+    Labels are a share in percent, and a number for errors.
     """
     figure, (axes,) = new_figure(3.7)
     look = looks(study)
@@ -321,7 +321,7 @@ def draw_forecast(
         "points": [point.error for point in forecast.points],
     }
     title = "Test error (MSE)"
-    if forecast.higher_is_better:  # accuracies in per cent
+    if forecast.higher_is_better:  # accuracies in percent
         title = "Accuracy, %"
         for name, errors in shown.items():
             shown[name] = [100 * (1 - error) for error in errors]

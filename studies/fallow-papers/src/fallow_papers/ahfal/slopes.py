@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Line:
-    """The least-squares line of one family: accuracy in per cent against CV_c."""
+    """The least-squares line of one family: accuracy in percent against CV_c."""
 
     strategies: tuple[str, ...]
     slope: float
