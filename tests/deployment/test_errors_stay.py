@@ -164,21 +164,20 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
         monkeypatch.setattr(leader.host, "_annotators", method)
     seen = 0
     for item in method.contract.functions:
-        kind = item.operation
-        for function in (item.name,):
-            if (owner, function) == ("annotators", "progress"):
-                continue  # tested separately below
-            fails = raising(ERRORS["value"])
-            monkeypatch.setattr(type(method), function, fails, raising=False)
-            seen += 1
-            instruction = leader.instruction(
-                build_request(leader, owner, kind, function, seen)
-            )
-            assert_silent(leader, instruction, f"{type(method).__name__}.{function}")
-            monkeypatch.undo()
-            monkeypatch.setitem(leader.host._made.methods, owner, method)
-            if owner == "annotators":
-                monkeypatch.setattr(leader.host, "_annotators", method)
+        function = item.name
+        if (owner, function) == ("annotators", "progress"):
+            continue  # tested separately below
+        fails = raising(ERRORS["value"])
+        monkeypatch.setattr(type(method), function, fails, raising=False)
+        seen += 1
+        instruction = leader.instruction(
+            build_request(leader, owner, item.operation, function, seen)
+        )
+        assert_silent(leader, instruction, f"{type(method).__name__}.{function}")
+        monkeypatch.undo()
+        monkeypatch.setitem(leader.host._made.methods, owner, method)
+        if owner == "annotators":
+            monkeypatch.setattr(leader.host, "_annotators", method)
     if seen:
         log = (leader.site.path / LOG).read_text()
         assert all(canary in log for canary in CANARIES)
