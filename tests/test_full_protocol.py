@@ -33,6 +33,7 @@ def test_it_waits_for_all_parts_of_the_data(
     assert not out.exists()
 
 
+@pytest.mark.long
 def test_a_rehearsal_writes_records_and_a_table_and_goes_on_from_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def run(installed: Path, folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -80,6 +80,7 @@ def test_a_study_has_its_runs_with_their_models(study: fl.Study, rows: fl.Datase
         study.run(fl.BADGE())
 
 
+@pytest.mark.long
 def test_a_kept_study_is_found_again(study: fl.Study) -> None:
     assert study.folder is not None
     again = fl.read_study(study.folder)

@@ -40,6 +40,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_giving_them_is_the_same_run(way: str) -> None:
     simulation = fl.Federation("digits", sites=3)

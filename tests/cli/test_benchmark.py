@@ -64,6 +64,7 @@ def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_newcomer_is_added_to_what_was_measured_before(
     fallow: Command, data_dir: Path, measured: Path
 ) -> None:

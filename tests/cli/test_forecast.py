@@ -43,6 +43,7 @@ def study(folder: Path, evaluated: Path) -> Path:
     return shutil.copytree(evaluated, folder / "study")
 
 
+@pytest.mark.long
 def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     fallow: Command, study: Path
 ) -> None:

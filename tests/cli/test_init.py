@@ -13,6 +13,7 @@ from tests.cli.conftest import Command
 OWN = ("--data", "patients.csv", "--label", "sick")
 
 
+@pytest.mark.long
 def test_the_file_names_the_data_as_it_sees_them_and_runs_from_anywhere(
     fallow: Command, folder: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_the_line_goes_when_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert screen.getvalue() == ""
 
 
+@pytest.mark.long
 def test_a_dry_run_says_what_it_waits_for(
     fallow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

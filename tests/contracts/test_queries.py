@@ -225,6 +225,7 @@ def spoilt(table: Table, rows: int) -> Table:
 # -- unchanged state -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @of_all
 def test_models_data_labels_and_global_random_state_stay_as_they_were(
     strategy: Any,

@@ -162,6 +162,7 @@ def test_the_test_persons_of_har_are_the_official_nine() -> None:
     ]
 
 
+@pytest.mark.long
 @needs_files
 def test_the_writers_of_mnist_are_its_natural_sites() -> None:
     d = load("mnist")

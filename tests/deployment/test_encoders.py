@@ -107,6 +107,7 @@ def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -
     simulation.close()
 
 
+@pytest.mark.long
 def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> None:
     simulation = federation(tmp_path, PICTURES, photos())
     assert simulation.program().go()

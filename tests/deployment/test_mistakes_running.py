@@ -147,6 +147,7 @@ def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) 
     assert Path("open.csv").read_bytes() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("when", "size"),
     mark_long(

@@ -101,6 +101,7 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
         ]  # and is not asked again
 
 
+@pytest.mark.long
 def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, labeled={"basel": 5})
     assert simulation.program().go()

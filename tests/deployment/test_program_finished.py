@@ -32,6 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return simulation
 
 
+@pytest.mark.long
 def test_a_finished_study_is_a_study_like_any_other(
     finished: Federation, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ def test_what_only_shows_a_run_and_cannot_be_written_is_named_and_ends_none(
     assert event == "page" or len(simulation.list_events(event)) == 1
 
 
+@pytest.mark.long
 def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     pages = dict[str, str]()

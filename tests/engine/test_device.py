@@ -119,6 +119,7 @@ METHODS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_of_training_makes_the_models_of_the_loop(name: str) -> None:
     method = METHODS[name]()

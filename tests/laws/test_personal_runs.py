@@ -98,6 +98,7 @@ def test_dpfl_with_a_budget_of_one_is_local_training(executor: Any) -> None:
     assert not alone.state["graph"].any()
 
 
+@pytest.mark.long
 @each_executor
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_dpfl_in_which_everyone_averages_everyone_is_fedavg_after_every_round(

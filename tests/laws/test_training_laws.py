@@ -148,6 +148,7 @@ each_method = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @each_method
 @pytest.mark.parametrize(("make", "executor"), [(mlp, Loop), (mlp, Stacked), (norm, Loop)])
 def test_the_order_of_sites_does_not_matter(

@@ -97,6 +97,7 @@ def test_a_step_on_eight_rows_moves_every_parameter_and_the_statistics() -> None
     assert bool((done.sent["stats"] != start["stats"]).float().mean() > 0.9)
 
 
+@pytest.mark.long
 def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None:
     config = ExperimentConfig(
         "tiny",

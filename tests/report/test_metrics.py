@@ -33,6 +33,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
     )
 
 
+@pytest.mark.long
 def test_tables_and_tests_are_of_the_metric(study: fl.Study) -> None:
     for name in NAMES:
         table = study.with_metric(name).table("all").set_index("strategy")
@@ -60,6 +61,7 @@ def test_a_metric_that_was_not_recorded_is_refused(study: fl.Study) -> None:
         replace(study.study_records, study=manifest, metric="auroc")
 
 
+@pytest.mark.long
 def test_the_report_has_the_metrics_and_a_reliability_diagram(
     study: fl.Study, tmp_path: Path
 ) -> None:

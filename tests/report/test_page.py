@@ -121,6 +121,7 @@ def test_a_malicious_name_is_text(make_study: Callable[..., Path]) -> None:
     assert "img" not in page.tags
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("study", "present", "absent"),
     [
@@ -197,6 +198,7 @@ def test_a_running_study_is_called_preliminary(study_dir: Path) -> None:
     assert "Not complete: ahfal seed 5." in text
 
 
+@pytest.mark.long
 def test_several_studies_share_a_page_and_no_id(
     make_study: Callable[..., Path], study_dir: Path, tmp_path: Path
 ) -> None:
@@ -286,6 +288,7 @@ def test_no_name_stands_below_the_figure() -> None:
     assert space_out([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "noted",
     mark_long(

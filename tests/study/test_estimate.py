@@ -77,6 +77,7 @@ def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
     assert both.rows == 2 * alone + (alone - 24 * setup.config.rounds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "training",
     mark_long(
@@ -110,6 +111,7 @@ def count_rows_together_and_alone(tmp_path: Path, setting: str) -> tuple[int, in
     return both, alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "setting",
     [

@@ -47,6 +47,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_process_ignores_ctrl_c_and_does_not_outlive_its_parent(tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(PARENT)
     ended = subprocess.run(

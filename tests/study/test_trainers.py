@@ -10,6 +10,7 @@ import fallow as fl
 from fallow.study.trainers import describe_power
 
 
+@pytest.mark.long
 def test_a_run_and_a_study_begin_with_what_trains(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -45,6 +45,7 @@ ROUNDS = 5
 EXACT = ("full", "static", "resampled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields",
     [

@@ -27,6 +27,7 @@ OWN = replace(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_every_site_has_a_score_of_its_own_and_remembers_its_best_model(name: str) -> None:
     event_log = EventLog()
