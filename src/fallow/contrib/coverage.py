@@ -36,12 +36,12 @@ from fallow.strategies.parts import (
     CENTERS,
     CLUSTERS,
     DIGITS,
+    FEW_CLUSTERS,
     LEAST,
     NO_BID,
     OFTEN,
     add_digit,
     bids_of,
-    check_clusters,
     cluster_sites,
     first_best,
     margins,
@@ -263,7 +263,7 @@ class Coverage:
         "aggregates of uncertainty near each landmark",
         returns={"masses": NonNegative("clusters")},
         takes={
-            "landmarks": Real(("clusters", "columns")),
+            "landmarks": Real((FEW_CLUSTERS, "columns")),
             "sure": NonNegative(),
             "weights": NonNegative("classes"),
         },
@@ -273,7 +273,7 @@ class Coverage:
         return {"masses": add_near(read_shared_features(view), u, landmarks)}
 
     @stores(
-        landmarks=Real(("clusters", "columns")),
+        landmarks=Real((FEW_CLUSTERS, "columns")),
         sure=NonNegative(),
         weights=NonNegative("classes"),
         n=LabelCount(),
@@ -289,7 +289,7 @@ class Coverage:
     @client.sum(
         "aggregates of bids for each landmark",
         returns={"bids": Indicator(("clusters", BASE))},
-        takes={"prefix": Real("clusters"), "digit": Whole(upto=(DIGITS - 1,))},
+        takes={"prefix": Real(FEW_CLUSTERS), "digit": Whole(upto=(DIGITS - 1,))},
         times=DIGITS,
     )
     def bids(self, view: View, prefix: Tensor, digit: int) -> Values:
@@ -298,12 +298,11 @@ class Coverage:
     @client.sum(
         "aggregates of the coverage of each landmark, by level",
         returns={"reach": Indicator(("clusters", LEVELS))},
-        takes={"landmarks": Real(("clusters", "columns")), "sigma": NonNegative()},
+        takes={"landmarks": Real((FEW_CLUSTERS, "columns")), "sigma": NonNegative()},
         times=SUB_ROUNDS,
     )
     def reach(self, view: View, landmarks: Tensor, sigma: float) -> Values:
         """Return a 1 at the site's level of coverage of each landmark, (M, LEVELS)."""
-        check_clusters(len(landmarks))
         x = read_shared_features(view, "labeled")
         x = x[x.isfinite().all(1)]
         if "cover" in view.memory:
@@ -321,7 +320,7 @@ class Coverage:
     @client.keep(
         "number of tensors kept",
         takes={
-            "landmarks": Real(("clusters", "columns")),
+            "landmarks": Real((FEW_CLUSTERS, "columns")),
             "sigma": NonNegative(),
             "covered": Real("clusters"),
             "masses": NonNegative("clusters"),
@@ -341,7 +340,6 @@ class Coverage:
         many: int,
     ) -> Values:
         """Return ``many`` selected examples, earlier parts first, and features (examples, D)."""
-        check_clusters(len(landmarks))
         x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:

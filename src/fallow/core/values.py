@@ -40,7 +40,16 @@ class Triangle:
     size: str
 
 
-Dim = str | int | Triangle
+@final
+@dataclass(frozen=True)
+class AtMost:
+    """Dimension that differs between exchanges, up to a limit, such as a number of clusters."""
+
+    size: str
+    limit: int
+
+
+Dim = str | int | Triangle | AtMost
 Dims = Dim | tuple[Dim, ...]
 """One dimension, several, or ``()`` for a single number."""
 
@@ -173,6 +182,8 @@ def shape_of(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
         if isinstance(dim, Triangle):
             k = sizes.get(dim.size, UNKNOWN)
             shape.append(k * (k + 1) // 2)
+        elif isinstance(dim, AtMost):
+            shape.append(sizes.get(dim.size, UNKNOWN))
         elif isinstance(dim, str):
             shape.append(sizes.get(dim, UNKNOWN))
         else:
@@ -187,7 +198,7 @@ def knows_shape(dims: Dims, sizes: Mapping[str, int]) -> bool:
     (True, False)
     """
     for dim in as_tuple(dims):
-        name = dim.size if isinstance(dim, Triangle) else dim
+        name = dim.size if isinstance(dim, Triangle | AtMost) else dim
         if isinstance(name, str) and name not in sizes:
             return False
     return True
@@ -208,6 +219,8 @@ def has_shape(shape: tuple[int, ...], dims: Dims, sizes: dict[str, int]) -> bool
             is_same = size == dim
         elif isinstance(dim, str):
             is_same = sizes.setdefault(dim, size) == size
+        elif isinstance(dim, AtMost):
+            is_same = size <= dim.limit and sizes.setdefault(dim.size, size) == size
         else:
             k = (math.isqrt(8 * size + 1) - 1) // 2
             k = sizes.setdefault(dim.size, k)
@@ -227,11 +240,21 @@ def describe_dims(dims: Dims) -> str:
     for dim in as_tuple(dims):
         if isinstance(dim, Triangle):
             names.append(f"{dim.size} ({dim.size} + 1) / 2")
+        elif isinstance(dim, AtMost):
+            names.append(f"at most {dim.limit} {dim.size}")
         else:
             names.append(str(dim))
     if not names:
         return ""
     return f" ({', '.join(names)})"
+
+
+def _find_above_limit(name: str, shape: tuple[int, ...], dims: Dims) -> str | None:
+    """Explain which dimension exceeds its limit, or return None."""
+    for size, dim in zip(shape, as_tuple(dims), strict=False):
+        if isinstance(dim, AtMost) and size > dim.limit:
+            return f"{name} has {size} {dim.size}, and a query has at most {dim.limit}"
+    return None
 
 
 def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
@@ -298,6 +321,8 @@ class Numbers(Kind):
         before = dict(sizes)
         if has_shape(shape, self.dims, sizes):
             return None
+        if why := _find_above_limit(name, shape, self.dims):
+            return why
         described: object = describe_dims(self.dims).strip() or "()"
         if knows_shape(self.dims, before):
             described = shape_of(self.dims, before)

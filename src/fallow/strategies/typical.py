@@ -19,7 +19,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Values
-from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
+from fallow.core.values import AtMost, Count, Indicator, LabelCount, Real, Whole
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
@@ -34,13 +34,13 @@ from fallow.strategies.parts import (
     CLUSTERS,
     CROWD,
     DIGITS,
+    FEW_CLUSTERS,
     LEAST,
     NO_BID,
     OFTEN,
     add_digit,
     bids_of,
     check_labels,
-    check_turns,
     cluster_sites,
     count_nearest,
     cover,
@@ -54,6 +54,7 @@ from fallow.strategies.parts import (
 )
 
 TURNS = 3  # turns in which sites bid for clusters
+FEW_TURNS = AtMost("turns", TURNS)
 
 
 @explain_constructor
@@ -204,7 +205,7 @@ class Typical:
             "labels": Count("clusters", of="labels", is_together=True),
             "holders": Indicator("clusters"),
         },
-        takes={"centers": Real(("clusters", "columns"))},
+        takes={"centers": Real((FEW_CLUSTERS, "columns"))},
     )
     def counts(self, view: View, centers: Tensor) -> Values:
         """Count examples and labels nearest to each center, and whether there are any: (K,)."""
@@ -213,7 +214,7 @@ class Typical:
         holders = (rows > 0).double()
         return {"rows": rows, "labels": labels, "holders": holders}
 
-    @stores(centers=Real(("clusters", "columns")), n=LabelCount())
+    @stores(centers=Real((FEW_CLUSTERS, "columns")), n=LabelCount())
     def group(self, view: View, centers: Tensor, n: int) -> Values:
         """Assign the examples of the pool to clusters.
 
@@ -245,8 +246,8 @@ class Typical:
         "aggregates of bids for each cluster, by typicality",
         returns={"bids": Indicator(("clusters", BASE))},
         takes={
-            "winners": Real(("turns", "clusters")),
-            "prefix": Real("clusters"),
+            "winners": Real((FEW_TURNS, FEW_CLUSTERS)),
+            "prefix": Real(FEW_CLUSTERS),
             "digit": Whole(upto=(DIGITS - 1,)),
         },
         times=DIGITS * TURNS,
@@ -266,7 +267,7 @@ class Typical:
     @client.sum(
         "aggregates of new labels in each cluster",
         returns={"taken": Indicator("clusters")},
-        takes={"winners": Real(("turns", "clusters"))},
+        takes={"winners": Real((FEW_TURNS, FEW_CLUSTERS))},
         times=TURNS,
     )
     def taken(self, view: View, winners: Tensor) -> Values:
@@ -275,7 +276,7 @@ class Typical:
             counts[self.find_won(view, winners)] = 1
         return {"taken": counts}
 
-    @selects(winners=Real(("turns", "clusters")), covered=Real("clusters"))
+    @selects(winners=Real((FEW_TURNS, FEW_CLUSTERS)), covered=Real("clusters"))
     def select(
         self, view: View, n: int, winners: Tensor, covered: Tensor
     ) -> SelectedExamples:
@@ -314,7 +315,6 @@ class Typical:
 
         In each turn, these are the first clusters without a higher bid, up to the label budget.
         """
-        check_turns(winners, TURNS)
         kept = view.memory["group"]
         room = int(kept["n"])
         own = self.make_bids(view, winners.shape[1])

@@ -20,7 +20,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import Limits, PositiveInt
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
-from fallow.core.values import Count, Flag, LabelCount, NonNegative, Real, Whole
+from fallow.core.values import AtMost, Count, Flag, LabelCount, NonNegative, Real, Whole
 from fallow.core.view import SelectedExamples, View
 from fallow.strategies.base import (
     Budget,
@@ -35,12 +35,11 @@ from fallow.strategies.parts import (
     CLUSTERS,
     CROWD,
     DIGITS,
+    FEW_CLUSTERS,
     LEAST,
     NO_BID,
     OFTEN,
     bids_of,
-    check_clusters,
-    check_turns,
     cluster_sites,
     count_nearest,
     margins,
@@ -55,6 +54,7 @@ from fallow.strategies.parts import (
 )
 
 TURNS = 3  # exchanges in which sites receive the minimum score of rows
+FEW_TURNS = AtMost("turns", TURNS)
 LITTLE = 1e-6  # weight of a row of which the model is certain
 
 
@@ -214,7 +214,7 @@ class TypicalUnsure:
             "masses": NonNegative("clusters"),
             "labels": Count("clusters", of="labels", is_together=True),
         },
-        takes={"centers": Real(("clusters", "columns")), "is_trained": Flag()},
+        takes={"centers": Real((FEW_CLUSTERS, "columns")), "is_trained": Flag()},
     )
     def counts(self, view: View, centers: Tensor, is_trained: bool) -> Values:
         """Count examples, Σ u and labels nearest to each center: (K,)."""
@@ -231,7 +231,7 @@ class TypicalUnsure:
         }
 
     @stores(
-        centers=Real(("clusters", "columns")),
+        centers=Real((FEW_CLUSTERS, "columns")),
         is_trained=Flag(),
         masses=NonNegative("clusters"),
         labels=NonNegative("clusters"),
@@ -280,8 +280,8 @@ class TypicalUnsure:
         "aggregates of numbers of examples of each cluster, by level",
         returns={"rows": Count(("clusters", BASE), of="rows", is_together=True)},
         takes={
-            "bars": Real(("turns", "clusters")),
-            "prefix": Real("clusters"),
+            "bars": Real((FEW_TURNS, FEW_CLUSTERS)),
+            "prefix": Real(FEW_CLUSTERS),
             "digit": Whole(upto=(DIGITS - 1,)),
         },
         times=DIGITS * TURNS,
@@ -291,7 +291,6 @@ class TypicalUnsure:
 
         A site without remaining label budget has none.
         """
-        check_clusters(len(prefix))
         counts = torch.zeros(len(prefix), BASE)
         if "group" not in view.memory:  # it has no label budget
             return {"rows": counts}
@@ -307,7 +306,7 @@ class TypicalUnsure:
     @client.sum(
         "aggregates of new labels in each cluster",
         returns={"taken": Count("clusters", of="rows", is_together=True)},
-        takes={"bars": Real(("turns", "clusters"))},
+        takes={"bars": Real((FEW_TURNS, FEW_CLUSTERS))},
         times=TURNS,
     )
     def taken(self, view: View, bars: Tensor) -> Values:
@@ -318,7 +317,7 @@ class TypicalUnsure:
             counts = torch.bincount(at, minlength=bars.shape[1]).double()
         return {"taken": counts}
 
-    @selects(bars=Real(("turns", "clusters")), covered=Real("clusters"))
+    @selects(bars=Real((FEW_TURNS, FEW_CLUSTERS)), covered=Real("clusters"))
     def select(self, view: View, n: int, bars: Tensor, covered: Tensor) -> SelectedExamples:
         """Return examples that reach the level of their cluster, then other uncertain ones.
 
@@ -339,7 +338,6 @@ class TypicalUnsure:
         In each turn, these are the ones that reach the level of their cluster, up to the label
         budget.
         """
-        check_turns(bars, TURNS)
         room = int(kept["n"])
         cluster = kept["cluster"]
         is_free = kept["level"] >= 0

@@ -24,7 +24,6 @@ from fallow.strategies.parts.bundles import (
     count_nearest,
     find_centers,
     nearest_center,
-    next_digits,
     split_rows,
     tie_bundles,
     total_bundles,
@@ -175,35 +174,40 @@ def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> Non
         assert not torch.allclose(mean, row, atol=1e-3)
 
 
+def find_wrong(method: object, function: str, **args: object) -> str | None:
+    """Return why a site does not accept arguments of a client function, or None."""
+    takes = declared(method)[function].takes
+    assert takes is not None
+    return find_wrong_argument(takes, args, SenderFacts({"columns": 4}))
+
+
 def test_more_centers_than_any_query_finds_are_refused() -> None:
     """Check the limit; with many centers, a coordinator could locate examples."""
-    x = rows_of(5)
-    places = torch.linspace(-3, 3, 10_000, dtype=torch.float64)
-    side_by_side = torch.zeros(10_000, 4, dtype=torch.float64)
-    side_by_side[:, 0] = places
-    for ask in (count_nearest, nearest_center):
-        with pytest.raises(ValueError, match="a query has at most 625"):
-            ask(x, side_by_side)
-    with pytest.raises(ValueError, match="a query has at most 625"):
-        total_bundles({"means": x, "rows": torch.ones(5)}, side_by_side)
+    centers = torch.zeros(626, 4, dtype=torch.float64)
+    for method in (Typical(), TypicalUnsure(), Coverage()):
+        assert find_wrong(method, "groups", centers=centers[:625], planes=None) is None
+        why = find_wrong(method, "groups", centers=centers, planes=None)
+        assert why == "centers has 626 centers, and a query has at most 625"
+    for method in (Typical(), TypicalUnsure()):
+        why = find_wrong(method, "counts", centers=centers, is_trained=True)
+        if isinstance(method, Typical):
+            why = find_wrong(method, "counts", centers=centers)
+        assert why == "centers has 626 clusters, and a query has at most 625"
 
 
 def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
     """Check the limits on turns and clusters, which would cost a site time and memory."""
-    kept = {
-        "cluster": torch.zeros(3, dtype=torch.int64),
-        "level": torch.zeros(3, dtype=torch.int64),
-        "masses": torch.ones(1),
-        "labels": torch.zeros(1),
-        "n": torch.tensor(1),
-    }
-    many = torch.zeros(10_000, 1, dtype=torch.int64)
-    with pytest.raises(ValueError, match="at most 3 turns"):
-        TypicalUnsure().find_taken(kept, many)
-    with pytest.raises(ValueError, match="a query has at most 625"):
-        TypicalUnsure().find_taken(kept, many.T)
-    with pytest.raises(ValueError, match="a query has at most 625"):
-        next_digits(many.flatten(), many.flatten(), 0)
+    many = torch.zeros(10_000, 1, dtype=torch.float64)
+    for method, name, levels in (
+        (Typical(), "bids", "winners"),
+        (TypicalUnsure(), "levels", "bars"),
+    ):
+        for value, sentence in (
+            (many, f"{levels} has 10000 turns, and a query has at most 3"),
+            (many.T, f"{levels} has 10000 clusters, and a query has at most 625"),
+        ):
+            sent = {levels: value, "prefix": many[:, 0], "digit": 1}
+            assert find_wrong(method, name, **sent) == sentence
     for method, name in ((Typical(), "bids"), (TypicalUnsure(), "levels")):
         takes = declared(method)[name].takes
         assert takes is not None
@@ -214,10 +218,10 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
 
 
 def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
-    federation = simulation(tables(), Coverage())
     landmarks = torch.zeros(626, 4, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match="a query has at most 625"):
-        federation.ask().sum(Coverage().reach, landmarks=landmarks, sigma=1.0)
+    assert find_wrong(Coverage(), "reach", landmarks=landmarks[:625], sigma=1.0) is None
+    why = find_wrong(Coverage(), "reach", landmarks=landmarks, sigma=1.0)
+    assert why == "landmarks has 626 clusters, and a query has at most 625"
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -19,7 +19,7 @@ from fallow.core.client import ClientCall
 from fallow.core.products import to_device
 from fallow.core.streams import stream
 from fallow.core.types import Value, Values
-from fallow.core.values import Kind, NonNegative, Optional, Real
+from fallow.core.values import AtMost, Kind, NonNegative, Optional, Real
 from fallow.core.view import Rows, View
 from fallow.strategies.base import Budget
 from fallow.strategies.parts.kcenter import CHUNK
@@ -253,6 +253,11 @@ def _find_gap(along: Tensor, least: int) -> int:
     return low + int(gaps.argmax())
 
 
+FEW_CLUSTERS = AtMost("clusters", MOST_ASKED)
+"""Number of clusters in an argument: smaller cells, at positions chosen by the sender, would disclose
+single examples."""
+SOUGHT = AtMost("centers", MOST_ASKED)
+"""Number of clusters in the search for centers, whose replies may have two parts of each."""
 CLUSTERS: Mapping[str, Kind] = {
     "rows": NonNegative("clusters", of="rows", is_together=True),
     "features": Real(("clusters", "columns")),
@@ -260,8 +265,8 @@ CLUSTERS: Mapping[str, Kind] = {
 }
 """Fields of `total_bundles`.  A bundle of a sample stands for a fraction of an example more."""
 CENTERS: Mapping[str, Kind] = {
-    "centers": Optional(Real(("centers", "columns"))),
-    "planes": Optional(Real(("centers", "columns"))),
+    "centers": Optional(Real((SOUGHT, "columns"))),
+    "planes": Optional(Real((SOUGHT, "columns"))),
 }
 """Arguments with centers of clusters, and with planes that divide these."""
 
@@ -298,31 +303,10 @@ def total_bundles(
     }
 
 
-def check_clusters(clusters: int) -> None:
-    """Raise ValueError for more clusters than `find_centers` uses.
-
-    Smaller cells, at positions chosen by the sender, would disclose single examples.
-    """
-    if clusters > MOST_ASKED:
-        raise ValueError(
-            f"{clusters} centers of clusters were received, and a query has at most "
-            f"{MOST_ASKED}"
-        )
-
-
 def check_labels(labels: float) -> None:
     """Raise ValueError for more labels in clusters than a site can store."""
     if labels > MOST_LABELS:
         raise ValueError(f"{labels:g} labels in clusters were received")
-
-
-def check_turns(turns: Tensor, limit: int) -> None:
-    """Raise ValueError for levels of more turns or clusters than a query has.  (turns, K)"""
-    if turns.ndim != 2 or len(turns) > limit:
-        raise ValueError(
-            f"levels have the shape {tuple(turns.shape)}, and at most {limit} turns"
-        )
-    check_clusters(turns.shape[1])
 
 
 def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
@@ -331,7 +315,6 @@ def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
     >>> nearest_center(torch.tensor([[0.9], [0.2]]), torch.tensor([[0.0], [1.0]]))
     tensor([1, 0])
     """
-    check_clusters(len(centers))
     middle = centers.mean(0)  # a shift changes no distance and reduces rounding
     short = to_device((centers - middle).to(x.dtype))
     half = short.square().sum(1) / 2
@@ -380,7 +363,6 @@ def next_digits(bids: Tensor, prefix: Tensor, digit: int) -> Tensor:
     >>> digits.nonzero().tolist()  # 130 is 1, 2 in base 128, and 5 is 0, 5
     [[0, 2]]
     """
-    check_clusters(len(prefix))
     counts = torch.zeros(len(prefix), BASE, dtype=torch.float32)
     rest = DIGITS - digit - 1
     begins_so = (bids >= 0) & (bids // BASE ** (rest + 1) == prefix)
