@@ -281,6 +281,7 @@ def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
     edited(Path("north/site.toml"), old, new)
     for words in (STATUS, START, LABEL):
         refused(command(*words), message)
+    assert new in Path("north/site.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,7 @@ def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(command: Said) -
     message = "'sout' is not a site of this study; its sites are north, south; did you mean 'south'"
     refused(command(*REVOKE, "sout"), message)
     refused(command(*REVOKE, "south"), "south is not admitted, so it has no key to revoke")
+    assert CoordinatorFolder.open("study").revoked == frozenset()
 
 
 def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: Said) -> None:
@@ -298,3 +299,4 @@ def test_a_damaged_list_of_revoked_keys_is_said(command: Said) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     write_json(Path("study", REVOKED), ["south"])
     refused(command(*REVOKE, "south"), f"{REVOKED} is missing or damaged", code=1)
+    assert json.loads(Path("study", REVOKED).read_bytes()) == ["south"]
