@@ -80,7 +80,7 @@ soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the t
 mutants: $(DEV_STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten
 	$(PY) scripts/mutants.py $(MUTANTS)
 
-coverage: $(DEV_STAMP)  ## what tests/core reaches of src/fallow/core, with a floor; COVERED names another room
+coverage: $(DEV_STAMP)  ## what tests/core reaches of src/fallow/core, with a floor; COVERED names another package
 	$(PY) -m coverage run -m pytest -q tests/$(COVERED)
 	$(PY) -m coverage report --include 'src/fallow/$(COVERED)/*'
 
