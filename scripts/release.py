@@ -170,7 +170,8 @@ def find_pythons(*, here: bool) -> Iterator[str]:
         return
     for version in VERSIONS:
         python = shutil.which(f"python{version}")
-        command = [f"python{version}", "-m", "venv", "--help"]
+        # Debian's Python has a venv that lacks ensurepip, unless python3-venv is installed
+        command = [f"python{version}", "-c", "import ensurepip, venv"]
         if (
             python
             and subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -205,6 +205,18 @@ def test_what_an_installation_takes_is_counted_without_pytorch(tmp_path: Path) -
     assert release["measure_install"](tmp_path, "fallow") == (1.0, 2.0)  # numbers and below
 
 
+def test_a_python_without_ensurepip_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's Python without the package python3-venv: it prints help, and makes no venv."""
+    python = tmp_path / "python3.13"
+    python.write_text('#!/bin/sh\ncase "$*" in *--help) ;; *) exit 1;; esac\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
+    assert str(python) not in list(release["find_pythons"](here=False))
+
+
 CONDA_NAMES = {
     "matplotlib": "matplotlib-base",
     "torch": "pytorch",
