@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from fallow.cli.app import build_command
 from fallow.deployment.declared import list_declared
@@ -53,6 +54,21 @@ def test_help_of_options_has_no_final_period_and_standard_terms(path: str) -> No
             continue
         assert not text.endswith("."), option.name
         assert PRIVATE.search(text) is None, option.name
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_is_shown_in_full_and_the_terminal_wraps_it(path: str) -> None:
+    parameters = [getattr(option, "help", None) or "" for option in COMMANDS[path].params]
+    for text in (COMMANDS[path].help, *parameters):
+        assert Text.from_markup(text).plain == text, "brackets are read as markup"
+    for paragraph in COMMANDS[path].help.split("\n\n"):
+        lines = paragraph.split("\n")
+        assert all(line.endswith("\\") for line in lines[:-1]), paragraph
+
+
+@pytest.mark.parametrize("path", ["fallow coordinate init", "fallow site init"])
+def test_an_example_of_a_command_keeps_its_lines(path: str) -> None:
+    assert re.search(rf"\n\n{path} .* \\\n--", COMMANDS[path].help)
 
 
 def list_help(path: str) -> dict[str, str]:

@@ -89,6 +89,8 @@ LACKS_MEMORY = (
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
 )  # both typer and click suggest a command
+CONTINUED = "\\\n"
+"""End of a line in an example of a command, whose lines stay as they are."""
 SEVERAL = re.compile(r"\. \(Did you mean one of: ([^)?]+)\?\)")
 """Suggestions of several names by click."""
 
@@ -123,7 +125,19 @@ def frame(
 @cache
 def build_command() -> Any:  # a command of click, which typer contains
     """Return the command line, cached because reading all signatures takes 30 milliseconds."""
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    _join_lines(command)
+    return command
+
+
+def _join_lines(command: Any) -> None:
+    """Let the terminal wrap all paragraphs of help: typer keeps line breaks after the first."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(
+        text if CONTINUED in text else " ".join(text.split()) for text in paragraphs
+    )
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_lines(subcommand)
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ BehindProxy = Annotated[
     bool,
     typer.Option(
         "--behind-proxy",
-        help="Take the annotator's name from the login of a reverse proxy ([page] in site.toml)",
+        help="Take the annotator's name from the login of a reverse proxy (table page of site.toml)",
     ),
 ]
 InContainer = Annotated[
