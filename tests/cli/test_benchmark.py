@@ -65,6 +65,17 @@ def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
 
 
 @pytest.mark.long
+def test_failed_runs_are_counted_among_all_runs(fallow: Command) -> None:
+    Path("broken.py").write_text(MINE.replace("return", "raise RuntimeError(n)  #"))
+    words = ("--task", "digits", "--rivals", "random", "--seeds", "1", "--jobs", "1")
+    ended = fallow("benchmark", *words, "--method", "broken:First", "--out", "out")
+    assert ended.code == 1
+    expected = "1 of 2 runs failed; the first was broken:First with seed 0"
+    assert expected in ended.says()
+    assert set(pd.read_csv("out/scores.csv")["strategy"]) == {"random"}
+
+
+@pytest.mark.long
 def test_a_newcomer_is_added_to_what_was_measured_before(
     fallow: Command, data_dir: Path, measured: Path
 ) -> None:

@@ -30,7 +30,6 @@ from fallow.report.sentences import summary
 from fallow.report.tables import FRAME, frame_cells, to_latex
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import BOUND
-from fallow.storage.errors import StorageError
 from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.callbacks import Callback
 from fallow.study.cite import cite_study
@@ -38,7 +37,7 @@ from fallow.study.forecast import By, Forecast, forecast_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study
-from fallow.study.study_run import Failure, Setup, StudyRun
+from fallow.study.study_run import Failure, Setup, StudyRun, build_error
 from fallow.study.trainers import describe_power
 
 if TYPE_CHECKING:
@@ -208,16 +207,10 @@ def _seeds(seeds: Any) -> list[int]:
 def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
     if not failures:
         return
-    first = failures[0]
-    output = (
-        f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with seed "
-        f"{first.cell.seed}: {first.reason}"
-    )
+    error = build_error(failures, len(cells))
     if len(failures) == len(cells):
-        error = StorageError(output)
-        error.add_note(first.trace)
         raise error
-    warnings.warn(output, RuntimeWarning, stacklevel=3)
+    warnings.warn(str(error), RuntimeWarning, stacklevel=3)
 
 
 @final

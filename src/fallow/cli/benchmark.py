@@ -18,7 +18,6 @@ from fallow.cli import options as opt
 from fallow.cli.arguments import check_strategies
 from fallow.cli.terminal import print_lines, show_table
 from fallow.core.optional import check_full_install
-from fallow.storage.errors import StorageError
 from fallow.study.folder import check_study
 
 if TYPE_CHECKING:
@@ -88,6 +87,7 @@ def benchmark(
     from fallow.cli.paths import use_current_folder
     from fallow.configs.few_labels import EXPERIMENTAL, OURS, RIVALS
     from fallow.study.benchmark import read_score_file
+    from fallow.study.study_run import build_error
 
     use_current_folder()
     if constants:
@@ -110,20 +110,18 @@ def benchmark(
     console = opt.console(quiet=quiet or as_json)
     studies: list[tuple[ExperimentConfig, Path]] = []
     failures: list[Failure] = []
+    runs = 0
     for item in tasks:
         strategies = _find_missing(item, [*others, *wanted], known, order.seeds)
         folder = order.out / item.name.rpartition("/")[2]
         if strategies:
             failures += _run_task(console, item, strategies, folder, order)
+            runs += len(strategies) * len(order.seeds)
             studies.append((item, folder))
     scores = _join_scores(studies, known, tasks, order.seeds)
     _show(console, tasks, scores, [*others, *wanted], wanted, order.out, as_json=as_json)
     if failures:
-        first = failures[0]
-        raise StorageError(
-            f"{len(failures)} runs failed; the first was {first.cell.strategy} with seed "
-            f"{first.cell.seed}: {first.reason}"
-        )
+        raise build_error(failures, runs)
 
 
 def _show_constants(names: Sequence[str], *, as_json: bool) -> None:

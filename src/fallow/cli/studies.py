@@ -18,12 +18,11 @@ from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
 from fallow.cli.terminal import print_lines
 from fallow.core.optional import check_full_install
-from fallow.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from fallow.settings.config import ExperimentConfig
     from fallow.study.preparation import Suited
-    from fallow.study.study_run import Failure, Setup, StudyRun
+    from fallow.study.study_run import Setup
 
 
 @opt.shows("fallow.cli.objects:StudyResult")
@@ -249,6 +248,7 @@ def _study(
         prepare_study,
     )
     from fallow.study.study import list_runs, run_study
+    from fallow.study.study_run import build_error
     from fallow.study.trainers import describe_power
 
     console = opt.console(quiet=options.quiet or options.as_json)
@@ -312,7 +312,8 @@ def _study(
                     failures = run_on_cluster(setup, cells, options.cluster, notify)
             page = _show(console, setup.out, options.as_json)
             callbacks.end(page)
-    _say_failures(failures, cells)
+    if failures:
+        raise build_error(failures, len(cells))  # its traceback is shown by --debug
 
 
 def _print_notes(console: Console, name: str, notes: Sequence[str]) -> None:
@@ -321,18 +322,6 @@ def _print_notes(console: Console, name: str, notes: Sequence[str]) -> None:
     for note in notes:
         output = note if note.startswith(file) else f"{name}: {note}"
         console.print(output, markup=False, soft_wrap=True)
-
-
-def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
-    """Raise Failed if a run failed."""
-    if failures:
-        first = failures[0]
-        error = StorageError(
-            f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with "
-            f"seed {first.cell.seed}: {first.reason}"
-        )
-        error.add_note(first.trace)  # shown by --debug
-        raise error
 
 
 def _folder(config: ExperimentConfig, out: Path | None, resume: bool) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from fallow.core.names import Classes
 from fallow.data.dataset import Dataset
 from fallow.experiment.simulation import Runtime
 from fallow.settings.config import ExperimentConfig
+from fallow.storage.errors import StorageError
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,17 @@ class Failure:
     cell: StudyRun
     reason: str
     trace: str = ""
+
+
+def build_error(failures: Sequence[Failure], runs: int) -> StorageError:
+    """Return the error for failed runs out of ``runs``; its note is the first traceback."""
+    first = failures[0]
+    error = StorageError(
+        f"{len(failures)} of {runs} runs failed; the first was {first.cell.strategy} with seed "
+        f"{first.cell.seed}: {first.reason}"
+    )
+    error.add_note(first.trace)
+    return error
 
 
 @dataclass(frozen=True)
