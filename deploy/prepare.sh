@@ -12,13 +12,13 @@ port=${address##*:}
 transport=${TRANSPORT:-https}
 for program in fallow python; do
     command -v "$program" >/dev/null || {
-        echo "there is no $program on the path: after 'make setup' say PATH=\$PWD/.venv/bin:\$PATH" >&2
+        echo "there is no $program on the path: after 'make setup', set PATH=\$PWD/.venv/bin:\$PATH" >&2
         exit 2
     }
 done
 # what is written last: that the second site was admitted
 if grep -qs '"south"' "$parties/coordinator/study/sites.json"; then
-    echo "$parties/coordinator/study is there: this is prepared already"
+    echo "$parties/coordinator/study is there: the trial is already prepared"
     exit 0
 fi
 for party in coordinator north south; do
@@ -32,8 +32,8 @@ done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Made-up people: each site has its own, without the column that says so.  The last rows are for tests;
-# of the others nobody knows the outcome until people label them.
+# Fictitious patients: each site has its own, without the column of sites.  The last ones are test
+# examples; the others have no label until annotators label them.
 fallow new "$scratch/begin" --quiet
 table=$scratch/begin/rows.csv
 rows() { awk -F, -v OFS=, -v site="$1" -v from="$2" -v to="$3" -v known="$4" '

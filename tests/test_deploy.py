@@ -182,13 +182,13 @@ def test_a_preparation_that_was_cut_short_is_not_taken_for_done(tmp_path: Path) 
     (study / "sites.json").write_text('{"north": {}, "south": {}}')
     done = prepare(tmp_path, here)
     assert done.returncode == 0
-    assert "this is prepared already" in done.stdout
+    assert "the trial is already prepared" in done.stdout
 
 
 def test_the_preparation_says_where_fallow_is_to_be_found(tmp_path: Path) -> None:
     done = prepare(tmp_path, str(tmp_path))
     assert done.returncode == 2
-    assert "there is no fallow on the path: after 'make setup' say PATH=" in done.stderr
+    assert "there is no fallow on the path: after 'make setup', set PATH=" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -113,8 +113,8 @@ study.table()
 
 # %%
 # If the accuracy is near that of the most frequent class, the network is not trained: increase
-# ``rounds``, ``epochs`` or the learning rate ``lr`` before you compare strategies. The table says
-# so.
+# ``rounds``, ``epochs`` or the learning rate ``lr`` before you compare strategies. A note below the
+# table warns about this.
 #
 # Use a pretrained network
 # ------------------------
@@ -131,8 +131,8 @@ run
 
 # %%
 # Networks of ``timm`` are names: ``encoder="timm:resnet18"`` after
-# ``pip install 'fallow-encoders[timm]'``. The weights must be on the machine,
-# because a study downloads nothing.
+# ``pip install './integrations/fallow-encoders[timm]'`` in a clone. The weights must be on the
+# machine, because a study downloads nothing.
 #
 # Predict and save
 # ----------------

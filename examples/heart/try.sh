@@ -4,10 +4,10 @@
 #
 #     sh examples/heart/try.sh [FOLDER] [--people]
 #
-# A script answers as people would; with --people nobody does, and the commands that open the
-# labeling pages are printed. It takes a few minutes; after a Ctrl-C the same command goes on.
-# FALLOW_DATA names the folder of heart_disease.npz; without it the sites share a data set that
-# comes with scikit-learn.
+# A script labels the examples; with --people, the commands that open the labeling pages are
+# printed instead. It takes a few minutes; after a Ctrl-C the same command resumes.
+# FALLOW_DATA names the folder of heart_disease.npz; without it the sites share a dataset of
+# scikit-learn.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
