@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.deployment.browser import NEEDS, chromium
-from tests.deployment.label_queues import DOSE, HEART, ask, close, make_queue, running
+from tests.deployment.label_queues import (
+    DOSE,
+    HEART,
+    ask,
+    close,
+    make_queue,
+    running,
+    table_rows,
+)
 
 WIDTHS = [1200, 360]
 pytestmark = NEEDS
@@ -154,3 +163,26 @@ def test_an_open_page_hears_of_the_end_of_a_cycle_and_of_new_samples(
         page.get_by_role("heading", name="Example patient-5").wait_for()
         page.context.close()
     assert not queue.ledger.history(3)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_and_texts_without_a_space_need_no_horizontal_scrolling(
+    chromium: Any, tmp_path: Path, width: int
+) -> None:
+    word = "x" * 120
+    schema = replace(HEART, classes=(f"healthy-{word}", f"ill-{word}"))
+    rows = table_rows(tuple(f"{word}-{row}" for row in range(12)))
+    texts = replace(
+        rows, describe=lambda row: (("note", word, ""), ("code", word[:80], ""))
+    )
+    queue = make_queue(tmp_path, schema, texts, asked=(3, 1, 4), answers=2)
+    queue.ledger.answer(3, 0.0, "Ann")
+    queue.ledger.answer(3, 1.0, "Bob")
+    queue.ledger.answer(4, 1.0, "Ann")
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
+        for path in ("/", "/sample/4", "/conflicts", "/mine", "/withdraw/1"):
+            page.goto(f"http://{access.hosts[0]}{path}")
+            assert fits(page), path
+        assert wrong == []
+        page.context.close()
