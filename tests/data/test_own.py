@@ -335,3 +335,51 @@ def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labeled(
         from_arrays(np.eye(2), ["maybee", "no"], classes=agreed)
     with pytest.raises(ValueError, match="iris has its own classes"):
         open_dataset("iris", classes=agreed)
+
+
+# -- labels --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "NaN", "?", "-1"])
+def test_among_whole_numbers_a_missing_label_is_unlabeled_in_any_spelling(
+    tmp_path: Path, missing: str
+) -> None:
+    rows = [f"{i},{(4, 7, missing)[i % 3]}" for i in range(30)]
+    d = from_table(table(tmp_path, *rows, header="x,y"), "y")
+    assert d.classes == ("4", "7") and int((~d.is_labeled).sum()) == 10
+
+
+def test_among_targets_a_missing_one_is_unlabeled_and_minus_one_is_a_number(
+    tmp_path: Path,
+) -> None:
+    rows = [f"{i},{(i / 7, -1, 'NA')[i % 3]}" for i in range(30)]
+    d = from_table(table(tmp_path, *rows, header="x,y"), "y")
+    assert d.task == "regression" and int((~d.is_labeled).sum()) == 10
+    assert -1.0 in torch.cat([d.y, d.y_test]).tolist()
+
+
+def test_minus_one_is_a_class_only_if_it_is_listed() -> None:
+    x = np.arange(12.0)[:, None]
+    y = np.array([-1, 1] * 6)
+    with pytest.raises(ValueError, match=r"only the class '1' \(-1 is unlabeled, unless"):
+        from_arrays(x, y)
+    d = from_arrays(x, y, classes=("-1", "1"))
+    assert torch.cat([d.y, d.y_test]).bincount().tolist() == [6, 6]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.str_])
+def test_huge_whole_numbers_are_different_classes(kind: type) -> None:
+    names = ("3", "9007199254740992", "9007199254740993")
+    y: np.ndarray[Any, Any] = np.array([int(name) for name in names] * 5).astype(kind)
+    assert from_arrays(np.arange(15.0)[:, None], y).classes == names
+
+
+def test_an_unknown_task_and_sites_of_no_test_rows_are_refused() -> None:
+    x = np.arange(12.0)[:, None]
+    y = ["a", "b"] * 6
+    with pytest.raises(ValueError, match="task is 'class'; give one of 'auto', 'class"):
+        from_arrays(x, y, task="class")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has the sites of test examples, and no test"):
+        from_arrays(x, y, groups_test=["north"])
+    with pytest.raises(ValueError, match="has more than one column 'age'"):
+        from_arrays(np.eye(12)[:, :2], y, columns=["age", "age"])

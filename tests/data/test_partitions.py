@@ -258,3 +258,17 @@ def test_partitioners_are_frozen_and_say_which_way_alpha_points() -> None:
         if "alpha" in {field.name for field in dataclasses.fields(rule)}:
             text = " ".join((rule.__doc__ or "").split()).lower()
             assert "smaller alpha = more skew" in text, name
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (({"a": 2},), "a class ID is not a whole number"),
+        (({0: 2.5},), "give whole numbers of examples"),
+        (({0: -1},), "give whole numbers of examples"),
+        (({0: 0},), "site 0 has no example"),
+    ],
+)
+def test_counts_that_are_no_counts_are_refused(table: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Counts(table)

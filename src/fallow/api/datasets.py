@@ -192,6 +192,9 @@ def _features(data: Any) -> Any:
     """Convert an array of objects, such as a column of mixed types, to numbers."""
     if hasattr(data, "to_numpy"):
         data = data.to_numpy()
+    if isinstance(data, list | tuple):
+        with explain_errors("x is not an array: "):
+            data = np.asarray(data)
     if isinstance(data, np.ndarray) and data.dtype == object:
         with explain_errors(
             "x contains values that are not numbers (",

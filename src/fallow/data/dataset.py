@@ -353,6 +353,9 @@ def _check_shapes(d: Dataset) -> None:
             f"{d.name}: {len(d.columns)} column names for features of shape "
             f"{tuple(d.x.shape[1:])}; give one name per feature, or none"
         )
+    if len(set(d.columns)) != len(d.columns):
+        double = next(name for name in d.columns if d.columns.count(name) > 1)
+        raise ValueError(f"{d.name} has more than one column {double!r}; rename one")
     if d.ids is not None and len(d.ids) != len(d.x):
         raise ValueError(
             f"{d.name}: {len(d.ids)} row names for {len(d.x)} rows; give one per row"

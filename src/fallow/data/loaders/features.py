@@ -207,14 +207,14 @@ def _encode_features(
     for index, feature in enumerate(columns):
         if feature in hashed:
             continue
-        column, is_level, level = feature.rpartition("=")
         if feature in marked:
             cells_marked = _find_column(cells, marked[feature], name)
             features[:, index] = _find_empty(cells_marked)
-        elif feature in cells or not is_level:
+        elif feature in cells or "=" not in feature:
             cells_of_feature = _find_column(cells, feature, name)
             features[:, index] = _encode_numbers(cells_of_feature, feature, name)
         else:
+            column, level = _split_level(feature, cells)
             levels_of.setdefault(column, {})[level] = index
     for column, levels in levels_of.items():
         texts = _find_column(cells, column, name).texts or ()
@@ -226,6 +226,17 @@ def _encode_features(
         first = len(columns) - (len(written) - number) * BUCKETS
         hash_texts(plain, features[:, first : first + BUCKETS])
     return features
+
+
+def _split_level(feature: str, cells: Mapping[str, ColumnCells]) -> tuple[str, str]:
+    """Return the column and the level of a feature ``column=level``.
+
+    Both may contain "=", as in ``age=>=65``. The longest column of the table decides.
+    """
+    ends = [at for at, letter in enumerate(feature) if letter == "="]
+    known = [at for at in ends if feature[:at] in cells]
+    at = known[-1] if known else ends[0]
+    return feature[:at], feature[at + 1 :]
 
 
 def _find_column(cells: Mapping[str, ColumnCells], column: str, name: str) -> ColumnCells:

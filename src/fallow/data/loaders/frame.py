@@ -103,12 +103,11 @@ def from_frame(
     if test is not None:
         test_name = f"the test frame of {name}"
         frames[test_name] = _check_frame(test, test_name)
-    known = frames[name].columns
-    sources = []
-    for what, frame in frames.items():
-        # other columns of the test frame are ignored
-        used = frame.select([column for column in frame.columns if column in known])
-        sources.append(Source(what, partial(cells_of_frame, used, what)))
+    known = set(map(str, frames[name].columns))
+    sources = [
+        Source(what, partial(cells_of_frame, frame, what, known=known))
+        for what, frame in frames.items()
+    ]
     table, _, sites = read_table(sources, wanted)
     labels = [_read_labels(frame, wanted.label) for frame in frames.values()]
     y = np.concatenate(labels)
@@ -150,7 +149,8 @@ def _read_labels(frame: nw.DataFrame[Any], label: str) -> npt.NDArray[Any]:
         texts = cells_of_series(values, as_texts=True).texts
         return np.array(texts, dtype=np.str_)
     if values.dtype.is_integer() and not values.is_null().any():
-        whole: npt.NDArray[np.int64] = values.cast(nw.Int64).to_numpy()
+        kind = nw.UInt64 if values.dtype.is_unsigned_integer() else nw.Int64
+        whole: npt.NDArray[np.int64] = values.cast(kind).to_numpy()
         return whole
     numbers: npt.NDArray[np.float64] = values.cast(nw.Float64).to_numpy()
     return numbers

@@ -87,6 +87,10 @@ def from_arrays(
         raise ValueError(
             f"{name}: a test set needs both x_test and y_test; give both or neither"
         )
+    if x_test is None and groups_test is not None:
+        raise ValueError(
+            f"{name} has the sites of test examples, and no test examples; give x_test and y_test"
+        )
     coded, known = encode_labels(_to_array(y), task, name, tuple(classes))
     features = _to_array(x)
     is_last = has_channels_last(features.shape, name, channels)

@@ -10,7 +10,7 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -389,17 +389,29 @@ def _estimate_bytes(metadata: FileMetaData) -> int:
 
 
 def is_frame(value: object) -> bool:
-    """Return whether a value is a table in memory: of pandas, polars or Arrow, among others."""
+    """Return whether a value is a table in memory: of pandas, polars or Arrow, among others.
+
+    Raises ValueError for a table in which two columns have the same name.
+    """
     if not hasattr(value, "columns"):  # before narwhals is imported
         return False
     import narwhals.stable.v2 as nw
 
-    native = nw.from_native(value, eager_only=True, pass_through=True)
+    try:
+        native = nw.from_native(value, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        _check_names(list(map(str, value.columns)), "the DataFrame")
+        raise
     return isinstance(native, nw.DataFrame)
 
 
-def cells_of_frame(df: IntoDataFrame, name: str, is_text: IsText = no_text) -> ReadTable:
-    """Return the columns of a frame by their names as text.
+def cells_of_frame(
+    df: IntoDataFrame,
+    name: str,
+    is_text: IsText = no_text,
+    known: Collection[str] | None = None,
+) -> ReadTable:
+    """Return the columns of a frame by their names as text; only those that are ``known``.
 
     Raises ValueError for equal names, and for a column that cannot be read.
     """
@@ -410,6 +422,8 @@ def cells_of_frame(df: IntoDataFrame, name: str, is_text: IsText = no_text) -> R
     _check_names(names, name)
     columns: dict[str, ColumnCells] = {}
     for index, column in enumerate(names):
+        if known is not None and column not in known:
+            continue
         with explain_errors(
             f"{name}: column {column!r} cannot be read: ",
             after="; omit it",

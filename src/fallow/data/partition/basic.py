@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_constructor
 from fallow.data.partition.base import (
     IntArray,
@@ -118,15 +120,20 @@ class Counts:
     table: tuple[Mapping[int, int], ...]  # one {class id: number of examples} per site
 
     def __post_init__(self) -> None:
-        # class ids of an experiment configuration in a file are strings
-        table = tuple({int(c): n for c, n in wanted.items()} for wanted in self.table)
-        object.__setattr__(self, "table", table)
-        for site, wanted in enumerate(table):
-            if sum(wanted.values()) < 1 or min(wanted.values()) < 0:
+        for site, wanted in enumerate(self.table):
+            if not all(isinstance(n, Integral) and n >= 0 for n in wanted.values()):
                 raise ValueError(
-                    f"Counts: site {site} has {dict(wanted)}; give it at least one "
-                    "example, and no negative number"
+                    f"Counts: site {site} has {dict(wanted)}; give whole numbers of "
+                    "examples, 0 or more"
                 )
+            if sum(wanted.values()) < 1:
+                raise ValueError(
+                    f"Counts: site {site} has no example; give it at least one"
+                )
+        # class ids of an experiment configuration in a file are strings
+        with explain_errors("Counts: a class ID is not a whole number: "):
+            table = tuple({int(c): n for c, n in wanted.items()} for wanted in self.table)
+        object.__setattr__(self, "table", table)
 
     def split(
         self,
