@@ -49,6 +49,17 @@ def test_errors_fall_and_are_no_points() -> None:
     assert reach == "To reach 0.2: 200 more labels [200, 200]."
 
 
+def test_the_bounds_of_a_change_of_an_error_ascend() -> None:
+    errors = [0.6, 0.42, 0.33, 0.27, 0.24, 0.22]
+    records = [run_of(errors, name="mse")]
+    forecast = forecast_runs("random", records, higher_is_better=False)
+    sentence = forecast.sentences(200)[0].replace("−", "-")
+    low, high = map(float, sentence.partition("[")[2].partition("]")[0].split(","))
+    gain = forecast.gain(200)
+    assert gain is not None and low < high
+    assert (low, high) == pytest.approx((-gain.high, -gain.low), rel=0.01)
+
+
 def test_what_is_reached_already_or_never() -> None:
     assert certain().sentences(1, 0.6)[1] == "60 % is already reached."
     assert certain().sentences(1, 0.95)[1] == "To reach 95 %: not within 5,000 labels."

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from fallow.core.names import OWN
+from fallow.data.loaders.features import read_features
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import Scale
@@ -148,6 +149,25 @@ def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -
             float(row[column]) for row in predictions[:2]
         ]
     assert parquet.iloc[2, 1:].isna().all()
+
+
+def test_rows_without_names_are_numbered_in_parquet_too(
+    trained: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "new.csv"
+    rows.write_text("age,kind,ward\n75,b,7\n30,a,7\n")
+    written = predict_file(trained, rows, out=tmp_path / "new.parquet").path
+    assert pd.read_parquet(written)["row"].tolist() == ["0", "1"]
+
+
+def test_a_level_may_contain_an_equals_sign() -> None:
+    frame = pd.DataFrame({"a=b": [1.5, 2.5, 9.5], "age": ["<65", ">=65", "x=y"]})
+    columns = ["a=b", "age=<65", "age=>=65", "age=x=y"]
+    assert read_features(frame, columns).tolist() == [
+        [1.5, 1, 0, 0],
+        [2.5, 0, 1, 0],
+        [9.5, 0, 0, 1],
+    ]
 
 
 def test_no_file_is_written_that_is_not_what_its_ending_says(

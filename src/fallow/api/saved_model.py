@@ -80,8 +80,8 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
 
     Parameters
     ----------
-    about : RowsAbout
-        Description of the examples; it may contain the values that replace empty cells (see
+    example_spec : ExampleSpec
+        Description of the examples; it may contain the indicator columns of empty cells (see
         `read_features`).
     rows : DataFrame or array-like
         Examples.

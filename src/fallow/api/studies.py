@@ -96,7 +96,7 @@ def compare(
     ------
     ValueError
         If a setting is unknown or invalid.  All settings are checked before training starts.
-    Failed
+    StorageError
         If all runs fail.  If some fail, a warning reports the first, and ``Study.failures``
         lists all.
 
@@ -181,7 +181,7 @@ def compare(
 def _list_strategies(strategies: object) -> list[object]:
     """Return a list of strategies, also for a single one."""
     result = [strategies]
-    if isinstance(strategies, Iterable) and not isinstance(strategies, str):
+    if isinstance(strategies, Iterable) and not isinstance(strategies, str | Mapping):
         result = list(strategies)
     if not result:
         raise ValueError(
@@ -413,7 +413,7 @@ class Study:
         """
         from fallow.api.objects import ParsedObjects
 
-        cell = StudyRun(ParsedObjects().text(strategy), int(seed))
+        cell = StudyRun(ParsedObjects().text(strategy), read_seed(seed))
         path = cell.folder(self.setup.out)
         if not (path / "model.safetensors").exists():
             study = self.study_records.study

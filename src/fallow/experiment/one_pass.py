@@ -23,6 +23,11 @@ def is_one_pass(config: ExperimentConfig) -> bool:
             f"{config.strategy} needs a model, and under protocol=one_pass nothing is "
             "trained before examples are selected; use protocol=cycles"
         )
+    if config.cycles == 0 and wanted:
+        raise ValueError(
+            f"{config.strategy} selects the budget of each cycle from scratch, and cycles "
+            "is 0; set cycles=1 or more, or protocol=cycles"
+        )
     if config.evaluation_fraction and wanted:
         raise ValueError(
             f"{config.strategy} selects each budget from scratch, so there is no model "

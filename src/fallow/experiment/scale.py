@@ -51,8 +51,8 @@ def is_standardized(config: ExperimentConfig, dataset: Dataset) -> bool:
         return config.standardize != "none"
     if dataset.x.ndim != 2 or config.standardize != "auto":
         return dataset.x.ndim == 2 and config.standardize == "federated"
-    is_own = bool(dataset.columns) and not is_named(config.data)
-    return is_own or dataset.task == "regression"
+    is_own = dataset.reading is not None or not is_named(config.data)
+    return (is_own and bool(dataset.columns)) or dataset.task == "regression"
 
 
 def find_variance(targets: State) -> float:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -39,9 +39,6 @@ from fallow.study.statistics import (
     mean_sd,
     t_interval,
 )
-
-if TYPE_CHECKING:
-    pass
 
 MARGIN = 0.003
 """Margin of 0.3 points of accuracy: a smaller loss counts as not worse."""
@@ -168,6 +165,7 @@ def read_scores(studies: Sequence[tuple[ExperimentConfig, Path]]) -> pd.DataFram
                 score = scores.get(cycle, {}).get(cell.seed)
                 if score is None or not last.get("labeled"):
                     continue
+                balanced = last.get("balanced_accuracy")
                 recalls = [one for one in last.get("per_class") or () if one is not None]
                 row = {
                     "task": task.name,
@@ -177,7 +175,7 @@ def read_scores(studies: Sequence[tuple[ExperimentConfig, Path]]) -> pd.DataFram
                     "cycle": cycle,
                     "labels": int(last["labeled"]),
                     "accuracy": score,
-                    "balanced_accuracy": last.get("balanced_accuracy") or math.nan,
+                    "balanced_accuracy": math.nan if balanced is None else balanced,
                     "worst_class": min(recalls, default=math.nan),
                     "bytes_up": int(last.get("bytes_up") or 0),
                 }

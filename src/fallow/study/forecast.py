@@ -77,7 +77,7 @@ class Forecast:
     ----------
     by : str
         Source of the scores.
-    points : sequence of Point
+    points : tuple of CurvePoint
         Scores to which the curve is fitted.
     curve : Curve or None
         Fitted curve; None with too few scores.
@@ -165,7 +165,10 @@ class Forecast:
         )
 
     def _describe_gain(self, gain: Gain) -> str:
-        ends = f"[{self._points(gain.low)}, {self._points(gain.high)}]"
+        bounds = [gain.low, gain.high]
+        if not self.higher_is_better:
+            bounds.reverse()  # an error changes by minus the gain
+        ends = f"[{', '.join(map(self._points, bounds))}]"
         many = f"Another {gain.more:,.0f} labels"
         if not gain.is_told:
             return (

@@ -248,12 +248,12 @@ def _write_parquet(
     writer = import_optional("pyarrow.parquet", "pyarrow", "Parquet")
     table: dict[str, Any] = {}  # columns of pyarrow
     for at, name in enumerate(names):
-        # an empty cell lacks a prediction; a class may be called "NA"
-        cells = [line[at] or None for line in lines]
+        # an empty cell lacks a prediction; a class may be called "NA", and a row 0
+        cells = [str(line[at]) or None for line in lines]
         if at == 0 or (has_classes and name == "prediction"):
             table[name] = arrow.array(cells, arrow.string())
         else:
-            numbers = [None if cell is None else float(str(cell)) for cell in cells]
+            numbers = [None if cell is None else float(cell) for cell in cells]
             table[name] = arrow.array(numbers, arrow.float64())
     file = BytesIO()
     writer.write_table(arrow.table(table), file)
