@@ -75,7 +75,7 @@ def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) ->
 def _task(
     base: ExperimentConfig, *, classes: int, sites: int, per_class: int = A_CLASS[-1]
 ) -> ExperimentConfig:
-    """Return the task with FedAvg. most: labels per class that its examples allow."""
+    """Return the task with FedAvg. per_class: labels per class that its examples allow."""
     a_class = [labels for labels in A_CLASS if labels <= per_class]
     until = [0, *labels_a_site(classes, sites, a_class)]
     bought = tuple(after - before for before, after in pairwise(until))

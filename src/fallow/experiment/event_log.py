@@ -76,7 +76,7 @@ class EventLog:
         self._file.create(TABLES)
 
     def _refuse_what_runs(self) -> None:
-        """Raise Failed if the file has views or triggers.
+        """Raise StorageError if the file has views or triggers.
 
         No event log has any. They would run on every access, and the file may be from
         another person.

@@ -1,7 +1,4 @@
-"""Integrations: scikit-activeml and notebooks.
-
-Each requires an optional package.  An error names the extra that installs it.
-"""
+"""Integrations that require an optional package; an error names the extra that installs it."""
 
 from fallow.integrations.scikit_activeml import FromScikitActiveML
 

@@ -161,7 +161,7 @@ def write_report(
     ------
     ValueError
         If a folder contains no study, or a study has no such metric.
-    Failed
+    StorageError
         If the page cannot be written.
     """
     known = paper_results_of(papers)

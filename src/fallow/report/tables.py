@@ -45,7 +45,7 @@ NUMBERS: Mapping[str, NumberColumn] = {
     "area": NumberColumn("mean area under the learning curve", "area.mean", "area"),
     "area sd": NumberColumn("standard deviation of the area", "area.sd"),
     "labels saved %": NumberColumn(
-        "labels saved against the reference, in percent", "saved", "saved"
+        "labels saved against random sampling, in percent", "saved", "saved"
     ),
     "difference": NumberColumn(
         "mean difference from the reference", "comparison.difference", "difference"

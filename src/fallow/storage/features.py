@@ -366,7 +366,7 @@ class _Keeping:
 
 
 def check_own(path: Path) -> None:
-    """Raise Failed for a link or a file of another owner, who could determine the features.
+    """Raise StorageError for a link or a file of another owner, who could determine the features.
 
     Missing files are created later.
     """

@@ -155,7 +155,7 @@ def _lock(file: int, path: Path, wait: bool) -> None:
 
 
 def write_json(path: Path, tree: Any) -> None:
-    """Write a JSON value, indented; raise Failed if the disk is full or read-only."""
+    """Write a JSON value, indented; raise StorageError if the disk is full or read-only."""
     write_whole(path, (json.dumps(tree, indent=1) + "\n").encode())
 
 
@@ -173,7 +173,7 @@ def save_tree(path: Path, tree: Any, mode: int = 0o666) -> str:
 
 
 def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
-    """Read a checkpoint; raise Failed if it differs from the written one.
+    """Read a checkpoint; raise StorageError if it differs from the written one.
 
     ``folder``: folder of the run, named in the message about a damaged file.
     """
@@ -248,7 +248,7 @@ def checksum(content: bytes) -> bytes:
 
 @contextmanager
 def alone(lock: Path, otherwise: str) -> Iterator[None]:
-    """Acquire a lock; raise Failed with the message ``otherwise`` if another process has it."""
+    """Acquire a lock; raise StorageError with the message ``otherwise`` if another process has it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(only_one(lock, wait=False))

@@ -62,7 +62,7 @@ def label(
         Published names.
     training : str
         Training algorithm of the study.
-    known : Known
+    known : PaperResults
         Names in papers.
     brief : bool
         Whether to omit the settings of the paper.

@@ -328,7 +328,7 @@ def keep_facts(folder: Path, dataset: Dataset) -> DataFacts | None:
 def check_same(path: Path, config: ExperimentConfig, resume: bool) -> StartedRuns:
     """Return the runs of the study at ``path`` if ``config`` may resume it.
 
-    Raises ValueError if ``resume`` is off or settings differ, and Failed for a damaged file.
+    Raises ValueError if ``resume`` is off or settings differ, and StorageError for a damaged file.
     """
     if not resume:
         raise ValueError(

@@ -191,4 +191,4 @@ class TransportFactory:
 
     @staticmethod
     def check_site(keys: Path) -> None:
-        """Raise Failed if the transport lacks a file in a site's folder of keys."""
+        """Raise StorageError if the transport lacks a file in a site's folder of keys."""

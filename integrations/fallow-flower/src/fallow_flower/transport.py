@@ -76,7 +76,7 @@ class Flower(TransportFactory):
 
     @staticmethod
     def check_site(keys: Path) -> None:
-        """Raise Failed without the key of the SuperNode."""
+        """Raise StorageError without the key of the SuperNode."""
         file = keys / NODE
         if not file.is_file():
             raise StorageError(

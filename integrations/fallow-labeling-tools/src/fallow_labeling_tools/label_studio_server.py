@@ -304,8 +304,8 @@ class LabelStudio(LabelingTool):
         """Import annotations as if entered on the labeling page, and add new labeling tasks.
 
         Labels are checked as by `import_labels`: rejected ones are reported and left out, and all
-        others are imported in one transaction. Raises ValueError and Failed as `LabelStudioServer`
-        does.
+        others are imported in one transaction. Raises ValueError and StorageError as
+        `LabelStudioServer` does.
         """
         settings = read_server_settings(folder.path / SERVER)
         agreement = folder.agreement

@@ -102,7 +102,7 @@ def name_party(role: str, party: str) -> str:
 def read_audit_log(folder: Path) -> tuple[AuditLog, bytes]:
     """Return the audit log of a party's folder and the signing key.
 
-    Raises ValueError for any other folder, and Failed if a line of its ledger was changed.
+    Raises ValueError for any other folder, and StorageError if a line of its ledger was changed.
     """
     if find_kind(folder) == SETTINGS:
         site = SiteFolder.open(folder)

@@ -87,8 +87,8 @@ class PublicKey:
 def write_audit(folder: Path, out: Path) -> WrittenAudit:
     """Write the audit log of a party's folder into the folder ``out``.
 
-    Raises ValueError if ``folder`` or ``out`` is not suitable, and Failed if the ledger was changed
-    or ``out`` is not writable.
+    Raises ValueError if ``folder`` or ``out`` is not suitable, and StorageError if the ledger was
+    changed or ``out`` is not writable.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder")

@@ -21,7 +21,7 @@ def listen(port: int, host: str = HOME) -> socket.socket:
     """Return a listening socket on the loopback interface, or on ``host`` if it is set.
 
     Requests queue in the socket until a server accepts them. ``port=0`` chooses a free port. Raises
-    Failed if the port is in use.
+    StorageError if the port is in use.
     """
     family = socket.AF_INET
     if ":" in host:

@@ -43,7 +43,7 @@ class Instructions:
         self._tables = tables
 
     def check_owner(self, site: SiteId, classes: int) -> None:
-        """Raise Failed if the ledger belongs to another site or has another number of classes."""
+        """Raise StorageError if the ledger belongs to another site or has another number of classes."""
         self._check_fact(
             "site", site, way_out="a folder belongs to one site; create another one"
         )
@@ -52,12 +52,12 @@ class Instructions:
         )
 
     def check_rows(self, rows: int) -> None:
-        """Raise Failed if the number of rows of the site has changed."""
+        """Raise StorageError if the number of rows of the site has changed."""
         way_out = "the ledger stores labels by row number; restore the old data file"
         self._check_fact("number of rows", str(rows), way_out=way_out)
 
     def _check_fact(self, name: str, value: str, *, way_out: str) -> None:
-        """Store a permanent fact, or raise Failed if another value is stored."""
+        """Store a permanent fact, or raise StorageError if another value is stored."""
         sql = "INSERT OR IGNORE INTO metadata (name, value) VALUES (?, ?)"
         self._tables.write(sql, name, value)
         fact = self._tables.read("SELECT value FROM metadata WHERE name = ?", name)[0][0]

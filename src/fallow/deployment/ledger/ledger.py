@@ -144,7 +144,7 @@ class Ledger:
         self._tables.backup()
 
     def check_in_place(self) -> None:
-        """Raise Failed if the file was replaced by another one since it was opened."""
+        """Raise StorageError if the file was replaced by another one since it was opened."""
         self._tables.check_in_place()
 
     def close(self) -> None:

@@ -247,7 +247,7 @@ class Tables:
             )
 
     def check(self, tables: Sequence[str] = LABEL_TABLES) -> None:
-        """Raise Failed if a line of these tables was changed."""
+        """Raise StorageError if a line of these tables was changed."""
         for table in tables:
             columns = ", ".join(MARKED[table])
             sql = (

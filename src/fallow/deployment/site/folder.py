@@ -257,7 +257,7 @@ class SiteFolder:
         return read_keys(self.path / "keys")
 
     def check_machine(self) -> None:
-        """Raise Failed for a missing file, and ValueError for a missing package, of a running site."""
+        """Raise StorageError for a missing file, and ValueError for a missing package."""
         _ = self.keys, self.authority
         self.agreement.transport_factory.check_site(self.path / "keys")
         if self.agreement.config.privacy.epsilon is not None:
@@ -328,7 +328,7 @@ ChooseLimit = Callable[[ProposedLimit], int]
 
 
 def check_not_lost(ledger: Path) -> None:
-    """Raise Failed if a new ledger with full budgets would replace a lost one.
+    """Raise StorageError if a new ledger with full budgets would replace a lost one.
 
     A ledger is lost if its file is missing beside its backup, or if it has no tables.
     """

@@ -108,8 +108,8 @@ class Peers:
     def hold(self, shown: Mapping[SiteId, bytes]) -> None:
         """Check and store the identity keys of other sites.
 
-        Raises Refusal for a key that differs from the stored one, and Failed if the file is damaged
-        or cannot be written.
+        Raises Refusal for a key that differs from the stored one, and StorageError if the file is
+        damaged or cannot be written.
         """
         known = self._read()
         fresh: dict[SiteId, str] = {}

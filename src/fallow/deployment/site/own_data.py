@@ -22,7 +22,7 @@ LACKING = "a feature is missing or infinite"
 def describe_own_data(folder: SiteFolder) -> DataFacts:
     """Summarize the rows of a site: sizes, classes, columns, empty cells and duplicates.
 
-    Labels are those in its files, without later ones. Raises ValueError or Failed if the files
+    Labels are those in its files, without later ones. Raises ValueError or StorageError if the files
     cannot be read or have changed.
     """
     rows = folder.measured_rows

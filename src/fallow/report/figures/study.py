@@ -295,7 +295,7 @@ def partition_map(study: StudyRecords) -> Figure | None:
     return figure
 
 
-PLACES = 60
+CURVE_POINTS = 60
 """Number of points at which a curve is drawn."""
 COLOR = "#0b5a94"
 
@@ -312,7 +312,7 @@ def draw_forecast(
     if curve is None:
         return None
     figure, (axes,) = new_figure(3.4)
-    labels = np.linspace(forecast.points[0].labels, forecast.labels + more, PLACES)
+    labels = np.linspace(forecast.points[0].labels, forecast.labels + more, CURVE_POINTS)
     bands = [curve.error(label) for label in labels]
     shown = {
         "middle": [band.middle for band in bands],
@@ -359,7 +359,7 @@ def label_balance(study: StudyRecords) -> Figure | None:
                 if cycle in share_of:
                     lines.setdefault(strategy, {})[100 * share_of[cycle]] = values
         drawn |= set(draw_lines(axes, study, lines, " % labeled"))
-        axes.set_xlabel("Labeled rows, %")
+        axes.set_xlabel("Labeled examples, %")
     if not drawn:
         return None
     panels[0].set_title("Share of the rarer classes, %")
