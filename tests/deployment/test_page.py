@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from fallow.deployment.labeling_page.label_queue import Outdated
 from fallow.deployment.labeling_page.texts import list_reasons
+from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.site.rows import ReadableRow
 from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
@@ -225,6 +229,33 @@ def test_undoing_a_correction_twice_by_a_double_click_keeps_what_was_said_first(
     assert [answer.value for answer in question.answers] == [1.0]
 
 
+def test_two_requests_to_undo_at_the_same_time_undo_one_label(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, asked=(3,))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, 0.0, "Ann")
+    outcomes: list[str] = []
+
+    def undo() -> None:
+        ledger = Ledger(queue.ledger.path, "cleveland", 2, None)
+        try:
+            outcomes.append(replace(queue, ledger=ledger).take_back(3, "Ann", "2").state)
+        except Outdated:
+            outcomes.append("outdated")
+        finally:
+            ledger.close()
+
+    requests = [Thread(target=undo), Thread(target=undo)]
+    with queue.ledger.transaction():  # both wait for the end of this transaction
+        for request in requests:
+            request.start()
+        time.sleep(0.5)
+    for request in requests:
+        request.join()
+    assert sorted(outcomes) == ["answered", "outdated"]
+    (task,) = queue.ledger.tasks()
+    assert [answer.value for answer in task.answers] == [1.0]
+
+
 def test_undo_does_not_reach_into_training(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, asked=(3,))
     browser = enter(queue)
@@ -233,6 +264,32 @@ def test_undo_does_not_reach_into_training(tmp_path: Path) -> None:
     close(queue.ledger)
     assert "your labels are already used in training" in browser.send("/undo")
     assert queue.ledger.history(3)[-1].kind == "answer"
+
+
+@pytest.mark.parametrize("number", ["2", "0000000009", "-1", "１", "1.0", ""])
+def test_a_class_that_the_study_lacks_is_no_label_however_it_is_written(
+    number: str, tmp_path: Path
+) -> None:
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
+    browser.get()
+    form = {**browser.hidden("/answer"), "value": number}
+    assert "is not a class of this study: nothing was saved" in browser.post(
+        "/answer", form
+    )
+    assert queue.ledger.history(3) == []
+
+
+@pytest.mark.parametrize("number", ["1e39", "-3.5e38", "nan", "inf", "1_0"])
+def test_a_number_that_models_cannot_compute_with_is_no_label(
+    number: str, tmp_path: Path
+) -> None:
+    queue = make_queue(tmp_path, DOSE)
+    browser = enter(queue)
+    browser.get()
+    form = {**browser.hidden("/answer"), "value": number}
+    assert "is not a finite number" in browser.post("/answer", form)
+    assert queue.ledger.history(3) == []
 
 
 def test_a_double_click_counts_once(tmp_path: Path) -> None:

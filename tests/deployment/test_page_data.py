@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fallow.data.facts import DataFacts
+from fallow.data.facts import ColumnFacts, DataFacts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from tests.deployment.label_queues import FACTS, enter, make_queue
@@ -44,6 +44,20 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
     assert "<b>rows</b>.csv" in pages[0]  # shown as text; markup would be removed here
     assert "One class has a single label." in pages[0]
     assert "0 of 3 done, 3 days left" in pages[0]  # the progress of labeling
+
+
+def test_a_column_that_was_left_out_is_shown_with_the_reason(tmp_path: Path) -> None:
+    column: ColumnFacts = {
+        "name": "visit",
+        "kind": "left out",
+        "values": [],
+        "missing": 0,
+        "missing_at": {},
+        "reason": "dates are <i>no</i> features",
+    }
+    facts: DataFacts = {**FACTS, "columns": [column]}
+    visitor = enter(replace(make_queue(tmp_path), describe_data=lambda: facts))
+    assert "visit left out: dates are <i>no</i> features" in visitor.get("/data")
 
 
 def test_a_queue_that_knows_nothing_of_files_shows_no_such_page(tmp_path: Path) -> None:

@@ -411,3 +411,10 @@ def test_arrays_that_are_not_finite_are_refused_or_left_out(tmp_path: Path) -> N
         ("2",),
         (("x0", "1", ""), ("x1", "2", ""), ("x2", "3", "")),
     )
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e39", "-3.5e38"])
+def test_a_number_that_models_cannot_compute_with_is_no_label(text: str) -> None:
+    schema = Schema("arrays", "regression", shape=(2,))
+    with pytest.raises(ValueError, match="is not a finite number"):
+        schema.value(text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,3 +173,23 @@ def test_the_labeling_page_shows_a_long_text_whole(tmp_path: Path) -> None:
     page = browser.shown.text
     assert '<div tabindex="0" role="region" aria-label="note">fever &amp; cough' in page
     assert page.count("fever &amp; cough") == 200
+
+
+def test_a_file_with_hundreds_of_columns_of_text_is_refused_before_they_are_named() -> None:
+    columns = [{"name": f"note {number}", "text": True} for number in range(300)]
+    settings = {"kind": "table", "task": "regression", "columns": columns}
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="300 columns of free text, more than 200"):
+            schema_from(settings)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_columns_that_may_be_empty_are_read_in_seconds() -> None:
+    columns = [{"name": f"c{number}", "may_be_empty": True} for number in range(30_000)]
+    began = time.process_time()
+    schema = schema_from({"kind": "table", "task": "regression", "columns": columns})
+    assert schema.shape == (60_000,)
+    assert time.process_time() - began < 15  # 50 if every name is compared with all others

@@ -51,10 +51,11 @@ def name_marks(
     >>> name_marks(("age", "dose", "dose_missing"), ("age", "dose"))
     (('age_missing', 'age'), ('dose_missing_', 'dose'))
     """
+    used = set(features)
     marks: list[tuple[str, str]] = []
     for column in columns:
         name = f"{column}_missing"
-        while name in features:
+        while name in used:
             name += "_"
         marks.append((name, column))
     return tuple(marks)

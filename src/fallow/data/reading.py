@@ -34,7 +34,7 @@ class ColumnRead:
     """Import of one column of a table.
 
     kind: "number", "category" or "left out".  values: levels of a category.  missing: empty cells,
-    by site in ``missing_at``.  why: reason for omitting it.
+    by site in ``missing_at``.  reason: why it was omitted.
     """
 
     name: str

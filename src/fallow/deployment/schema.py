@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, ValidationError, with_config
 
+from fallow.core.kinds import show_value
 from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
@@ -36,6 +37,9 @@ DataKind = Literal["table", "images", "arrays"]
 LIMITS_OF_COLUMN = ("low", "high")
 """Settings of a column that are not part of the agreement."""
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
+MOST_TEXT_COLUMNS = 200  # a short line in study.toml makes thousands of features
+LARGEST = torch.finfo(torch.float32).max
+"""Largest absolute value of a feature or a label, which models compute in float32."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,8 @@ class Column:
             )
         if len(set(self.values)) < len(self.values) or "" in self.values:
             raise ValueError(
-                f"column {self.name!r} has the values {list(self.values)}; give each text once, "
-                "and none that is empty"
+                f"column {self.name!r} has the values {show_value(list(self.values))}; give each "
+                "text once, and none that is empty"
             )
         for name, limit in (("low", self.low), ("high", self.high)):
             if limit is not None and math.isnan(limit):
@@ -139,7 +143,8 @@ class Schema:
         is_class = self.task == "classification"
         if is_class and len(set(self.classes)) < max(2, len(self.classes)):
             raise ValueError(
-                f"schema.classes is {list(self.classes)}; name two classes or more, each once"
+                f"schema.classes is {show_value(list(self.classes))}; name two classes or "
+                "more, each once"
             )
         if not is_class and self.classes:
             raise ValueError(
@@ -154,8 +159,14 @@ class Schema:
             )
         if (self.kind == "table") != bool(self.columns):
             raise ValueError(
-                f"schema.columns is {names} but schema.kind is {self.kind!r}; give "
+                f"schema.columns is {show_value(names)} but schema.kind is {self.kind!r}; give "
                 "columns for a table, and only for a table"
+            )
+        n_texts = sum(column.text for column in self.columns)
+        if n_texts > MOST_TEXT_COLUMNS:
+            raise ValueError(
+                f"schema.columns has {n_texts} columns of free text, more than "
+                f"{MOST_TEXT_COLUMNS}; join or leave out some"
             )
         if self.kind == "table" and not self.shape:
             object.__setattr__(self, "shape", (len(self.features),))
@@ -284,7 +295,7 @@ class Schema:
                 raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
             return float(self.classes.index(known))
         number = number_in(text)
-        if number is None or not math.isfinite(number):
+        if number is None or not abs(number) <= LARGEST:
             what = "a finite number"
             if self.unit:
                 what += f" (in {self.unit})"

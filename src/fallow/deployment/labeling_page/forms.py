@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
@@ -10,7 +9,7 @@ from fastapi import Request
 
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
-from fallow.deployment.schema import Schema
+from fallow.deployment.schema import LARGEST, Schema
 
 FIELDS = 20  # largest number of fields in a form
 LONGEST = 65536  # largest size of a form in bytes
@@ -78,11 +77,12 @@ def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
     text = field(form, "value")
     if not schema.classes:
         return number_of(text)
-    if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
+    number = whole_number(text)
+    if number is None or number >= len(schema.classes):
         raise Mistake(
             "'%(value)s' is not a class of this study: nothing was saved", value=text
         )
-    return float(text)
+    return float(number)
 
 
 def obstacle_of(form: Mapping[str, str]) -> str:
@@ -161,7 +161,7 @@ def number_of(text: str) -> float:
         raise Mistake(
             "'%(value)s' is not a number: type one such as 12.5", value=text.strip()
         ) from None
-    if "_" in plain or not math.isfinite(value):
+    if "_" in plain or not abs(value) <= LARGEST:
         raise Mistake(
             "'%(value)s' is not a finite number: type one such as 12.5", value=text.strip()
         )

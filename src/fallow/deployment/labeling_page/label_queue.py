@@ -242,9 +242,11 @@ class LabelQueue:
         ``answer`` is the length of the row's history on the page, so that a second click has no
         effect.
         """
-        if str(len(self.ledger.history(row))) != answer:
-            raise Outdated("The labels of this example have changed. Nothing was undone.")
         with self.ledger.transaction():
+            if str(len(self.ledger.history(row))) != answer:
+                raise Outdated(
+                    "The labels of this example have changed. Nothing was undone."
+                )
             undone = self.ledger.take_back(annotator)
             if undone is None:
                 raise Outdated(

@@ -22,7 +22,7 @@ from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
 from fallow.data.loaders.table_files import TABLES, number_in
 from fallow.data.reading import ColumnRead, find_existing
-from fallow.deployment.schema import Column, Schema
+from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
     Originals,
     check_inside,
@@ -37,7 +37,6 @@ MOST_VIEWS = 4
 """Largest number of images of a row, shown side by side."""
 MOST_FAULTS = 20
 """Largest number of notes about images that cannot be displayed."""
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
