@@ -124,6 +124,16 @@ def test_a_site_notes_its_proxy_and_its_own_certificate(tmp_path: Path) -> None:
     assert settings.own_key == str(own.key)
 
 
+def test_the_password_of_a_proxy_is_not_shown(tmp_path: Path) -> None:
+    run(*init(tmp_path))
+    for proxy in (
+        "ann:secret@proxy:1",
+        "socks5://ann:secret@proxy:1",
+        "http://ann:secret@proxy",
+    ):
+        assert "secret" not in refuse(*join(tmp_path, "--proxy", proxy))
+
+
 def test_a_coordinator_with_a_certificate_of_its_own_pins_its_authority(
     tmp_path: Path,
 ) -> None:

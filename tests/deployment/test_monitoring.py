@@ -9,13 +9,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fallow.deployment.coordinator.live import utc
 from fallow.deployment.coordinator.program import LOCK, alone
-from fallow.deployment.monitoring import SILENT, create_app, metrics_text, watch
+from fallow.deployment.monitoring import SILENT, Health, create_app, metrics_text, watch
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import only_server
 from fallow.deployment.site.status import collect_progress
@@ -169,6 +171,29 @@ def test_it_answers_by_its_own_address_alone(site: Path) -> None:
     other = client.get("/metrics", headers={"host": "evil.example:9464"})
     assert other.status_code == 421
     assert "fallow_healthy" not in other.text
+
+
+@dataclass
+class CountedFolder:
+    checks: int = 0
+
+    def check(self) -> Health:
+        self.checks += 1
+        return Health(True, "it runs")
+
+    def collect(self) -> list[Any]:
+        return []
+
+
+def test_a_website_under_another_name_starts_no_check() -> None:
+    pytest.importorskip("httpx")
+    testing = pytest.importorskip("starlette.testclient")
+    watched = CountedFolder()
+    app = create_app(watched, 9464)
+    assert testing.TestClient(app, "http://evil.example").get("/healthz").status_code == 421
+    assert watched.checks == 0
+    assert testing.TestClient(app, "http://127.0.0.1:9464").get("/healthz").is_success
+    assert watched.checks == 1
 
 
 def test_a_folder_of_nobody_is_one_sentence(fallow: Said, tmp_path: Path) -> None:

@@ -274,11 +274,14 @@ def create_app(watched: WatchedFolder, port: int) -> Starlette:
         return PlainTextResponse(f"This is {HOME}:{port}, not {host!r}.", status_code=421)
 
     def healthz(request: Request) -> Response:
+        refusal = refuse(request)
+        if refusal is not None:
+            return refusal
         health = watched.check()
         code = 200
         if not health.is_well:
             code = 503
-        return refuse(request) or PlainTextResponse(f"{health.reason}\n", status_code=code)
+        return PlainTextResponse(f"{health.reason}\n", status_code=code)
 
     def metrics(request: Request) -> Response:
         return refuse(request) or Response(

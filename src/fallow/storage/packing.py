@@ -95,7 +95,7 @@ def unpack_received(blob: bytes) -> Any:  # the caller knows the type
 
 
 def _check_empty(name: str, tensor: Tensor) -> None:
-    """Raise ValueError for an empty tensor with a dimension above `MOST_SIDE`."""
+    """Raise ValueError for an empty tensor with a dimension above `MOST_EMPTY`."""
     if not tensor.numel() and max(tensor.shape) > MOST_EMPTY:
         raise ValueError(f"tensor {name} is empty and has the shape {tuple(tensor.shape)}")
 

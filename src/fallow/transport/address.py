@@ -78,10 +78,10 @@ def check_proxy(proxy: str) -> str:
     scheme, _, rest = proxy.partition("://")
     if scheme not in ("http", "https") or not rest:
         raise ValueError(
-            f"proxy is {proxy!r}; give its address with the scheme, such as "
+            f"proxy is {proxy.rpartition('@')[2]!r}; give its address with the scheme, such as "
             "http://proxy.example:3128"
         )
-    # a user name and a password may precede the host
+    # a user name and a password may precede the host, and must not be shown
     check_address(rest.rpartition("@")[2].rstrip("/"), "proxy")
     return proxy
 

@@ -5,10 +5,12 @@ Each attack runs during an honest exchange, which must end as if there were no a
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import socket
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,9 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from fallow.privacy.signing import new_signing_key
+from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.transport.https import app, connections
+from fallow.transport.https.mailbox import Mailbox
 from fallow.transport.https.signed import POLL, REPLY, sum_of
 from tests.transport.https.served import (
     SOON,
@@ -33,6 +36,7 @@ from tests.transport.https.served import (
 
 SHORT = 400  # bytes of an error response, including its header
 MESSAGE = b"an order to anna"
+SIZE = 2**16  # bytes of a body
 
 
 @pytest.fixture
@@ -511,3 +515,53 @@ def test_a_hostile_site_is_no_obstacle_to_another_one(simulation: Served) -> Non
             instruction=sum_of(MESSAGE),
         )
         assert status(simulation.request(REPLY, signed, body)) == 410
+
+
+def test_a_body_in_tiny_pieces_takes_little_more_memory_than_its_size() -> None:
+    secret = new_signing_key()
+    mailbox = Mailbox()
+    mailbox.send({"anna": MESSAGE})
+    server = app.Application(
+        mailbox, STUDY, {"anna": verify_key(secret)}, lambda site: SIZE
+    )
+    fields = sign(
+        secret,
+        "anna",
+        server.challenge,
+        path=REPLY,
+        instruction=sum_of(MESSAGE),
+        body=bytes(SIZE),
+    )
+    headers = [(name.encode(), value.encode()) for name, value in fields]
+    headers.append((b"content-length", str(SIZE).encode()))
+    connection = connections.Gate(
+        connections.Connections(connections.make_config(server), None)
+    )
+    scope: app.Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": REPLY,
+        "raw_path": REPLY.encode(),
+        "query_string": b"",
+        "headers": headers,
+        "state": {connections.GATE: connection},
+    }
+    pieces = iter(range(SIZE - 1, -1, -1))
+    statuses: list[object] = []
+
+    async def receive() -> app.Received:
+        piece = bytes(bytearray(1))  # equal pieces of one byte would be one object
+        return {"type": "http.request", "body": piece, "more_body": next(pieces) > 0}
+
+    async def send(message: Mapping[str, object]) -> None:
+        statuses.append(message.get("status"))
+
+    tracemalloc.start()
+    try:
+        asyncio.run(server(scope, receive, send))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert statuses[0] == 204
+    assert mailbox.receive(0.0) == [("anna", bytes(SIZE))]
+    assert peak < 4 * SIZE

@@ -117,11 +117,10 @@ class LedgerBackups:
 
     def look(self) -> None:
         """Back up the ledger if the backup is missing or too old."""
-        copy = self.ledger.copy
-        if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
-            with suppress(
-                StorageError, OSError
-            ):  # the ledger itself is safe, and the backup is retried
+        # the ledger itself is safe, and the backup is retried
+        with suppress(StorageError, OSError):
+            copy = self.ledger.copy
+            if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
                 self.ledger.backup()
 
 

@@ -141,7 +141,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "copy_age": age,
             "put_back": ledger.store.describe_restored_ledger(),
             "epsilon": ledger.store.sum_spent(),
-            "epsilon_limit": folder.settings.epsilon,
+            "epsilon_limit": folder.epsilon,
             "delta": ledger.store.sum_spent_delta(),
             "delta_limit": folder.delta,
             "sent": ledger.instructions.traffic(),

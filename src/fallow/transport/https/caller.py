@@ -104,12 +104,12 @@ class Caller:
     async def poll(self, at_work: str) -> bytes:
         """Return the next message that differs from the current one, or b"" if there is none.
 
-        Raises NotTaken.
+        Raises RequestFailed.
         """
         return await self._request(POLL, at_work, b"")
 
     async def bring(self, instruction: str, reply: bytes) -> None:
-        """Send the reply to a message. Raises NotTaken."""
+        """Send the reply to a message. Raises RequestFailed."""
         await self._request(REPLY, instruction, reply)
 
     async def _request(self, path: str, instruction: str, body: bytes) -> bytes:
@@ -119,7 +119,7 @@ class Caller:
         """
         for _ in range(TRIES):
             try:
-                status, reply, is_notifications = await self._request_once(
+                status, reply, is_renewed = await self._request_once(
                     path, instruction, body
                 )
             except httpx.HTTPError as error:
@@ -128,7 +128,7 @@ class Caller:
                 return reply
             if path == REPLY and status == 410:
                 return b""  # the reply is no longer pending
-            if not is_notifications:
+            if not is_renewed:
                 break
         raise RequestFailed(self._describe_refusal(status, reply))
 
@@ -164,10 +164,10 @@ class Caller:
             await opened.aclose()
             raise
         self._client.cookies.clear()
-        is_notifications = False
+        is_renewed = False
         if response.status_code in (401, 409):
-            is_notifications = self._learn(response)
-        return response.status_code, reply, is_notifications
+            is_renewed = self._learn(response)
+        return response.status_code, reply, is_renewed
 
     def _learn(self, response: httpx.Response) -> bool:
         """Store the challenge and count of a response. Returns False without a challenge.
@@ -252,7 +252,7 @@ class CancelledConnections(AsyncExitStack):
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return the raw body of a response. Raises NotTaken if it is too large or encoded."""
+    """Return the raw body of a response. Raises RequestFailed if it is too large or encoded."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise RequestFailed("the coordinator's response is encoded, which is not supported")
     length = response.headers.get("content-length", "0")

@@ -152,7 +152,7 @@ class Gate(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=HANDSHAKE,
             )
-        except (OSError, ssl.SSLError):  # no TLS, too slow, or no certificate of a site
+        except OSError:  # no TLS, too slow, or no certificate of a site
             secured = None
         if secured is None or secured.is_closing():
             bare.abort()

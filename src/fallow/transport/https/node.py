@@ -185,7 +185,7 @@ class Conversation:
 async def _call(handle: Handle, message: bytes) -> bytes:
     """Return the reply to a message, computed in a daemon thread.
 
-    Raises NotTaken if there is none.
+    Raises RequestFailed if there is none.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes | None] = loop.create_future()
