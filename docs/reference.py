@@ -131,7 +131,7 @@ def algorithms_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-HEADS = ("name", "what it does", "paper", "noise", "masks")
+HEADS = ("name", "what it does", "paper", "noise", "secure aggregation")
 
 
 def _describe(name: str, summary: str, contract: Contract) -> list[str]:

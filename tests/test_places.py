@@ -68,12 +68,12 @@ KINDS = (
         ("strategies/lcmd.py",),
     ),
     Kind(
-        "training method",
+        "training algorithm",
         "Robust",
         ("training/robust.py",),
     ),
     Kind(
-        "personalized training method",
+        "personalized training algorithm",
         "KNNPer",
         ("training/personal/knnper.py",),
     ),

@@ -182,7 +182,7 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
     table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
     rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
     assert describe_rows(rows, tests)[-1] == (
-        "test examples: 1 of them equal a training example in every feature, so scores are too high"
+        "test examples: 1 with the same features as a training example, so scores may be too high"
     )
     assert not [line for line in describe_rows(rows, None) if "equal" in line]
 

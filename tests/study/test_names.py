@@ -30,7 +30,7 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("entropy", "entropy"),
         ("ksas", "KAFAL"),
         ("ksas@training=kcfu", "KAFAL, full"),
-        ("ahfal@training=fedprox:mu=0.1", "ahfal + fedprox:mu=0.1"),
+        ("ahfal@training=fedprox:mu=0.1", "ahfal + FedProx:mu=0.1"),
         (
             "ksas@local_source=finetune@training=kcfu",
             "KAFAL + local_source=finetune + kcfu",
@@ -102,9 +102,15 @@ def test_by_training_no_two_strategies_share_a_name() -> None:
     strategies = ["random", "random@training=fedavg", "random@training=ditto"]
     assert list(labels(strategies, {}, by_training=True).values()) == [
         "random",
-        "random + fedavg",
+        "random + FedAvg",
         "Ditto",
     ]
+
+
+def test_the_training_of_the_study_and_of_a_strategy_are_spelled_alike() -> None:
+    closed = list(labels(["random", "random@training=fedavg"], {}, "closed-form").values())
+    fedavg = list(labels(["random@training=closed-form", "random"], {}, "fedavg").values())
+    assert closed == fedavg == ["random + closed-form", "random + FedAvg"]
 
 
 def test_no_two_strategies_of_a_study_share_a_name() -> None:
@@ -115,7 +121,7 @@ def test_no_two_strategies_of_a_study_share_a_name() -> None:
     ]
     assert list(labels(strategies, {}).values()) == [
         "FALE-local",
-        "FALE-local + fedavg + no initial labels",
+        "FALE-local + FedAvg + no initial labels",
         "random",
     ]
     assert len(set(labels(["fale", "fale:weights=importance", "FALE"], {}).values())) == 3

@@ -73,12 +73,12 @@ MODELS = ("local", "global")
 PARTS = ("w", "stats")
 """Parts of a model."""
 SCORES = {
-    True: "numbers of test rows and of hits, in all and by class; nothing over too few rows",
-    False: "number of test rows and the sum of squared errors; nothing over too few rows",
+    True: "numbers of test examples and of hits, in all and by class; nothing over too few examples",
+    False: "number of test examples and the sum of squared errors; nothing over too few examples",
 }
 """Disclosure of test scores, for classification (True) and regression."""
 ENDED_TASKS = (
-    "numbers of labeling tasks, answered and declined ones, labels, and remaining rows"
+    "numbers of labeling tasks, answered and declined ones, labels, and remaining examples"
 )
 AGREEMENT = f"; Krippendorff's alpha of the annotators over {MIN_EXAMPLES} or more examples"
 MORE_SCORES = {
@@ -181,7 +181,7 @@ class Annotators:
     """Client functions that are one transaction with their reply."""
 
     @client.each(
-        "numbers of rows, labels and test rows, its version and a public key",
+        "numbers of examples, labels and test examples, its version and a public key",
         returns=lambda self: Registration(self.schema, self.code),
     )
     def hello(self, at: LabelingView) -> Values:

@@ -397,7 +397,7 @@ class FALE:
         return {"squares": squares, "varies": varies}
 
     @client.relay(
-        "nothing; the common rotation is sent from one site to the others",
+        "the common rotation, sent from one site to the others",
         returns={"q": Real(("columns", "columns"))},
         takes={"size": Whole(upto=("inputs", 1))},
         when=lambda self: self.rotate,

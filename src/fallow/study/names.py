@@ -215,8 +215,24 @@ def setting_words(setting: str) -> str:
         rounds, epochs = match.groups()
         return f"{count_noun(int(rounds), 'round')} x {count_noun(int(epochs), 'epoch')}"
     if key == "training" and value:
-        return value
+        return _spell_training(value)
     return WORDS.get(setting, setting)
+
+
+def _spell_training(text: str) -> str:
+    """Return a training algorithm as written, in the spelling of its paper.
+
+    >>> _spell_training("fedprox:mu=0.1"), _spell_training("mine:Careful")
+    ('FedProx:mu=0.1', 'mine:Careful')
+    """
+    name, colon, settings = text.partition(":")
+    try:
+        spelled: str = find((trainers, personal), name).contract.name
+    except ValueError:
+        return text
+    if spelled.casefold() != name.casefold():
+        return text
+    return spelled + colon + settings
 
 
 def labels(

@@ -253,7 +253,7 @@ class ClosedForm:
         year=2024,
         authors="Fanì, Eros and Camoriano, Raffaello and "
         "Caputo, Barbara and Ciccone, Marco",
-        short="Closed form",
+        short="closed-form",
         missing=MISSING,
         regression=True,
         linear=True,

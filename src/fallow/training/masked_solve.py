@@ -180,7 +180,7 @@ class MaskedSolve:
         return {"columns": w @ (x - center), "squares": w @ (x - center).square()}
 
     @client.relay(
-        "nothing; the common rotation is sent from one site to the others",
+        "the common rotation, sent from one site to the others",
         returns={"q": Real(("columns", "columns"))},
         takes={"size": Whole(upto=("inputs", 1))},
     )

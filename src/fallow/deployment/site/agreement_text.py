@@ -327,8 +327,8 @@ def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
     overlap = _count_overlap(rows, tests)
     if overlap:
         lines.append(
-            f"test examples: {overlap} of them equal a training example in every "
-            "feature, so scores are too high"
+            f"test examples: {overlap} with the same features as a training example, "
+            "so scores may be too high"
         )
     return lines
 

@@ -433,7 +433,7 @@ class DPFL(StepTraining):
     # -- client side --------------------------------------------------------------------------
 
     @client.relay(
-        "nothing; the site's model is sent to the sites that evaluate or average it",
+        "the site's model, sent to the sites that evaluate or average it",
         returns={"w": Model(), "labels": Count(of="labels")},
         times=0,
     )
