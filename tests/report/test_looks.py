@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fallow.report.blocks import Table
-from fallow.report.figures.style import colors_of, looks
+from fallow.report.figures.style import _COLORS, colors_of, looks
 from fallow.report.render import render_blocks
 from fallow.report.side_by_side import names_of
 from tests.deployment.browser import NEEDS, chromium
@@ -209,6 +209,48 @@ def test_a_strategy_keeps_its_color_from_page_to_page(tmp_path: Path) -> None:
     assert first["random"].color == "#8c8c8c"
     assert colors_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # in any font
     assert first["ahfal"].width > first["entropy"].width  # the reference
+
+
+MIX = re.compile(r"fill: (#\w{6}); fill: color-mix\(in srgb, \1 (\d+)%, var\(--ink\)\)")
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of a color (WCAG 2.2)."""
+    shares = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+        for share in shares
+    ]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def mix(color: str, percent: int, ink: str) -> str:
+    """Return ``color-mix(in srgb, color percent%, ink)``."""
+    channels = [
+        round(
+            (
+                percent * int(color[at : at + 2], 16)
+                + (100 - percent) * int(ink[at : at + 2], 16)
+            )
+            / 100
+        )
+        for at in (1, 3, 5)
+    ]
+    return "#" + "".join(f"{channel:02x}" for channel in channels)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_names_of_lines_have_the_contrast_of_text(page: str, scheme: int) -> None:
+    paper = re.findall(r"--paper: (#\w{6})", page)[scheme]
+    ink = re.findall(r"--ink: (#\w{6})", page)[scheme]
+    styles = re.findall(r'<text [^>]*style="([^"]*)"[^>]*>(?:ahfal|entropy|random)<', page)
+    assert len(styles) >= 3
+    mixes = [match for style in styles if (match := MIX.search(style))]
+    assert len({match[1] for match in mixes}) == 3
+    for color in _COLORS:
+        name = luminance(mix(color, int(mixes[0][2]), ink))
+        low, high = sorted((name, luminance(paper)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, color
 
 
 def test_colors_do_not_depend_on_the_order_and_differ() -> None:
