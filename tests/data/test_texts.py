@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import HashingVectorizer
 
 import fallow as fl
-from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
+from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, find_text_columns, name_buckets
 from fallow.data import open_dataset
-from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.columns import NGRAMS, hash_texts
 from fallow.data.loaders.features import read_features, read_rows
 
 COMPLAINTS = {
@@ -119,3 +120,20 @@ def test_a_study_of_notes_uses_their_encoder_and_learns_from_them() -> None:
         encoder="hashed-text:features=64",
     )
     assert str(smaller.config.encoder) == "hashed-text:features=64"
+
+
+def test_hashed_features_are_those_of_scikit_learn_for_whole_texts() -> None:
+    texts = [
+        "É clair ΑΣ ΟΔΟΣ. İstanbul",
+        "word,word; word-word",
+        "a\x1cb\x85c nbsp\xa0x",
+        "",
+    ]
+    words = HashingVectorizer(n_features=WORDS, norm=None)
+    characters = HashingVectorizer(
+        n_features=CHARACTERS, analyzer="char_wb", ngram_range=NGRAMS, norm=None
+    )
+    x = hash_texts(texts)
+    np.testing.assert_array_equal(x[:, :WORDS], words.transform(texts).toarray())
+    np.testing.assert_array_equal(x[:, WORDS:], characters.transform(texts).toarray())
+    assert not hash_texts(["", " "]).any()

@@ -46,7 +46,7 @@ def test_weights_are_those_of_scikit_learn_on_pooled_texts() -> None:
     state = fit_encoder(HashedText(), cut_rows(NOTES, 5, seed=0))
     pooled = TfidfTransformer().fit(NOTES.double().numpy())
     np.testing.assert_allclose(state["weight"].numpy(), pooled.idf_, rtol=1e-12)
-    weighted = weigh(NOTES, state["weight"].float(), 1).numpy()
+    weighted = weigh(NOTES, state["weight"].float()).numpy()
     wanted = pooled.transform(NOTES.double().numpy()).toarray()
     np.testing.assert_allclose(weighted, wanted, atol=1e-6)
     assert np.abs(weighted[-1]).max() == 0  # the empty note
@@ -69,7 +69,7 @@ def test_the_projection_is_linear_and_keeps_inner_products_roughly() -> None:
     encoder = HashedText(features=2048)
     state = fit_encoder(encoder, [NOTES])
     z = encode_rows(encoder, NOTES, state)
-    weighted = weigh(NOTES, state["weight"].float(), 1)
+    weighted = weigh(NOTES, state["weight"].float())
     products = weighted @ weighted.T
     assert float((z @ z.T - products).abs().mean()) < 0.02 < float(products.abs().mean())
     full = encode_rows(HashedText(features=BUCKETS), NOTES, state)

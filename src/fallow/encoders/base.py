@@ -88,6 +88,13 @@ def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
     z = z.detach().float()
     if is_half(encoder):
         z = z.half().float()
+    if not bool(z.sum().isfinite()):  # one pass; a sum can also overflow
+        check_features(z, title)
+    return z
+
+
+def check_features(z: Tensor, title: str) -> None:
+    """Raise ValueError if an example has NaN or infinite features, with the first one."""
     wrong = ~z.isfinite().all(1)
     if bool(wrong.any()):
         raise ValueError(
@@ -96,7 +103,6 @@ def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
             f"{int(wrong.int().argmax()) + 1}; check these examples, or use another "
             "encoder"
         )
-    return z
 
 
 def is_half(encoder: Encoder) -> bool:

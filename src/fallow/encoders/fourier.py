@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Literal, final
 
 import torch
@@ -25,7 +26,7 @@ from fallow.core.view import View
 from fallow.encoders.base import Shape, all_blocks, mean_and_variance, round_digits
 
 Units = Literal["auto", "columns", "none"]
-BATCH = 4096  # examples at a time
+BATCH = 512  # examples at a time: their features, 2 MB, stay in the cache
 GAMMAS = (0.05, 0.1, 0.25, 0.5, 1.0)
 USUAL = 0.25
 SKETCH = 256  # number of features for the comparison of gammas
@@ -187,16 +188,29 @@ class Fourier:
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         network = self.network(tuple(x.shape[1:]), state)
-        return torch.cat([network(block) for block in torch.split(x, BATCH)])
+        features = torch.empty(len(x), self.features)
+        blocks = zip(torch.split(x, BATCH), torch.split(features, BATCH), strict=True)
+        for examples, result in blocks:
+            result.copy_(network(examples))
+        return features
 
     def network(self, shape: Shape, state: State) -> Waves:
-        d = math.prod(shape)
-        draw = stream(self.seed, "fourier", self.features, d)
-        normal = torch.randn(self.features, d, generator=draw, dtype=torch.float64)
-        phase = torch.rand(self.features, generator=draw, dtype=torch.float64)
+        normal, phase = draw_waves(self.seed, self.features, math.prod(shape))
         w = (normal / state["length"]).float()  # (D, d)
         c = (2 * math.pi * phase).float()  # (D,)
         return Waves(w, c, state["center"], state["spread"])
+
+
+@lru_cache(maxsize=1)
+def draw_waves(seed: int, features: int, d: int) -> tuple[Tensor, Tensor]:
+    """Return normal directions (features, d) and uniform phases (features,) in float64.
+
+    The last draw is cached, because examples are encoded in blocks.
+    """
+    draw = stream(seed, "fourier", features, d)
+    normal = torch.randn(features, d, generator=draw, dtype=torch.float64)
+    phase = torch.rand(features, generator=draw, dtype=torch.float64)
+    return normal, phase
 
 
 def _units(shape: Shape) -> dict[str, Kind]:
@@ -226,6 +240,6 @@ class Waves(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         spread = torch.where(self.spread > 0, self.spread, 1.0)
-        away = (x.flatten(1).double() - self.center) / spread
-        near = torch.where(self.spread > 0, away, 0.0).float()
+        away = torch.sub(x.flatten(1).double(), self.center).div_(spread)
+        near = away.masked_fill_(self.spread <= 0, 0.0).float()
         return torch.addmm(self.c, near, self.w.T).cos_().mul_(self.height)

@@ -28,6 +28,7 @@ from fallow.core.view import View
 from fallow.encoders.base import Shape, all_blocks, mean_and_variance, round_digits
 
 BATCH = 1024  # examples at a time
+ENCODED = 64  # examples that are encoded at a time: 1 MB of n-grams stays in the cache
 
 
 FEATURES = Limits(ge=1, le=BUCKETS, advice=", the number of hashed n-grams of a text")
@@ -170,20 +171,21 @@ class HashedText:
         draw = stream(self.seed, "texts", self.features)
         target = torch.randperm(BUCKETS, generator=draw) % self.features
         sign = torch.randint(2, (BUCKETS,), generator=draw).float() * 2 - 1
-        blocks = []
-        for block in torch.split(x, BATCH):
+        weights = torch.split(state["weight"].float(), BUCKETS)
+        first = x.shape[1] - self.columns * BUCKETS  # first column of the texts
+        features = torch.zeros(len(x), first + self.columns * self.features)
+        blocks = zip(torch.split(x, ENCODED), torch.split(features, ENCODED), strict=True)
+        for block, result in blocks:
             others, grams = self._divide(block)
-            parts = []
             if others.shape[1]:
                 spread = torch.where(state["spread"] > 0, state["spread"], 1.0)
                 away = (others.double() - state["center"]) / spread
-                parts.append(torch.where(state["spread"] > 0, away, 0.0).float())
-            weighted = weigh(grams.float(), state["weight"].float(), self.columns)
-            for column in torch.split(weighted, BUCKETS, dim=1):
-                projected = torch.zeros(len(block), self.features)
-                parts.append(projected.index_add_(1, target, column * sign))
-            blocks.append(torch.cat(parts, dim=1))
-        return torch.cat(blocks)
+                result[:, :first] = torch.where(state["spread"] > 0, away, 0.0)
+            texts = torch.split(grams.float(), BUCKETS, dim=1)
+            parts = torch.split(result[:, first:], self.features, dim=1)
+            for text, weight, part in zip(texts, weights, parts, strict=True):
+                part.index_add_(1, target, weigh(text, weight).mul_(sign))
+        return features
 
     def _divide(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return other columns (n, p) and hashed n-grams (n, columns * 4,096)."""
@@ -191,10 +193,11 @@ class HashedText:
         return x[:, :-grams], x[:, -grams:]
 
 
-def weigh(grams: Tensor, weight: Tensor, columns: int) -> Tensor:
-    """Return weighted n-grams, of length 1 in each text column: (n, columns * 4,096).
+def weigh(grams: Tensor, weight: Tensor) -> Tensor:
+    """Return the weighted n-grams of a text column, of length 1: (n, 4,096).
 
     An empty text remains 0.
     """
-    parts = torch.split(grams * weight, grams.shape[1] // columns, dim=1)
-    return torch.cat([torch.nn.functional.normalize(part, dim=1) for part in parts], dim=1)
+    weighted = grams * weight
+    length = torch.linalg.vector_norm(weighted, dim=1, keepdim=True)
+    return weighted.div_(length.clamp_min(1e-12))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from fallow.core.wording import join_some
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import EMPTY, ColumnCells, Numbers, number_in
 from fallow.data.reading import ColumnRead
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import HashingVectorizer
 
 BLOCK = 1024  # number of texts per block, to limit memory
 NGRAMS = (3, 5)  # characters, within words
@@ -46,11 +49,34 @@ def hash_texts(
     )
     if out is None:
         out = np.empty((len(texts), BUCKETS), dtype=np.float32)
+    tokens_in = words.build_analyzer()
     for begin in range(0, len(texts), BLOCK):
-        block = texts[begin : begin + BLOCK]
-        out[begin : begin + len(block), :WORDS] = words.transform(block).toarray()
-        out[begin : begin + len(block), WORDS:] = characters.transform(block).toarray()
+        block = [text.lower() for text in texts[begin : begin + BLOCK]]
+        rows = out[begin : begin + len(block)]
+        rows[:, :WORDS] = hash_parts(words, [tokens_in(text) for text in block])
+        rows[:, WORDS:] = hash_parts(characters, [text.split() for text in block])
     return out
+
+
+def hash_parts(
+    vectorizer: HashingVectorizer, parts: Sequence[Sequence[str]]
+) -> npt.NDArray[np.float32]:
+    """Return the hashed features of texts, (n, features), as sums over their parts.
+
+    Each different part of the texts is hashed once.  Counts are whole numbers, so the sums are
+    exact.  parts: those of each text, such as words.
+    """
+    from scipy.sparse import csr_array
+
+    places: dict[str, int] = {}
+    index = [places.setdefault(part, len(places)) for text in parts for part in text]
+    if not places:
+        return np.zeros((len(parts), vectorizer.n_features), dtype=np.float32)
+    ends = np.cumsum([0, *map(len, parts)])
+    ones = np.ones(len(index), dtype=np.float32)
+    counts = csr_array((ones, index, ends), shape=(len(parts), len(places)))
+    features: npt.NDArray[np.float32] = (counts @ vectorizer.transform(places)).toarray()
+    return features
 
 
 MOST_LEVELS = 50  # maximum number of texts of a category; columns with more contain names or sentences
