@@ -34,7 +34,7 @@ def describe_end(site: SiteFolder) -> Left:
     ledger = site.open_ledger()
     try:
         questions = [
-            (q.row, q.cycle, q.position, dict(q.why), q.state) for q in ledger.tasks()
+            (q.row, q.cycle, q.position, dict(q.reasons), q.state) for q in ledger.tasks()
         ]
         memory = digest_of(ledger.store.load_states("north"))
         return Left(

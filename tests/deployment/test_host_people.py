@@ -34,11 +34,11 @@ def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
     leader.people("ask", "0/query", **ASK)
     questions = leader.ledger.tasks()
     assert [question.position for question in questions] == [0, 1, 2]
-    scores = [question.why["score"] for question in questions]
+    scores = [question.reasons["score"] for question in questions]
     assert scores == sorted(scores, reverse=True)  # entropies in descending order
-    assert all(question.why["by"] == "local" for question in questions)
-    assert all(question.why["predicted"] in (0, 1, 2) for question in questions)
-    assert all(1 / 3 <= question.why["probability"] <= 1 for question in questions)
+    assert all(question.reasons["by"] == "local" for question in questions)
+    assert all(question.reasons["predicted"] in (0, 1, 2) for question in questions)
+    assert all(1 / 3 <= question.reasons["probability"] <= 1 for question in questions)
 
 
 def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     )
     reply: Values = {"allowed": 4}
     assert leader.people("ask", "0/initial", -1, **reply) == {"asked": 4}
-    assert [question.why for question in leader.ledger.tasks(-1)] == 4 * [{}]
+    assert [question.reasons for question in leader.ledger.tasks(-1)] == 4 * [{}]
     leader.ledger.close()
 
 

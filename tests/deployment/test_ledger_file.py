@@ -124,12 +124,12 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
         ("UPDATE request SET asked = asked + 1", "CHECK"),
         ("UPDATE label_budget SET asked = asked + 1", "CHECK"),
         (
-            "INSERT INTO task (request, run, cycle, row, position, why, weight) "
+            "INSERT INTO task (request, run, cycle, row, position, reasons, weight) "
             "VALUES (1, 'run', 0, 7, 2, '{}', 1.0)",
             "CHECK",
         ),
         (
-            "INSERT INTO task (request, run, cycle, row, position, why, weight) "
+            "INSERT INTO task (request, run, cycle, row, position, reasons, weight) "
             "VALUES (1, 'run', 1, 0, 2, '{}', 1.0)",
             "never asked",
         ),
@@ -153,7 +153,7 @@ def test_the_database_itself_refuses_to_ask_twice_in_a_cycle(tmp_path: Path) -> 
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         by_hand(
             ledger,
-            "INSERT INTO task (request, run, cycle, row, position, why, weight) "
+            "INSERT INTO task (request, run, cycle, row, position, reasons, weight) "
             "VALUES (1, 'run', 0, 0, 1, '{}', 1.0)",
         )
 

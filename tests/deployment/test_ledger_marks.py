@@ -68,7 +68,7 @@ CHANGES = {
         "state = 'expired'",
         "weight = 2.0",
         "entered = 99",
-        "why = '[]'",
+        "reasons = '[]'",
     ),
     "request": ("allowed = 9", "closed = 1", "step = '1/query'"),
     "label_budget": ("maximum = 8", "asked = 2"),

@@ -123,8 +123,8 @@ def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(
     (asked, *_) = queue.ledger.tasks(state="open")
     guess = space.guess(asked.row)
     assert guess is not None and guess.probability is not None
-    assert guess.predicted == asked.why["predicted"]
-    assert guess.probability == pytest.approx(asked.why["probability"])
+    assert guess.predicted == asked.reasons["predicted"]
+    assert guess.probability == pytest.approx(asked.reasons["probability"])
     sentence = (
         "The global model predicts "
         f"“{queue.label(guess.predicted)}” with {100 * guess.probability:.0f} % probability."

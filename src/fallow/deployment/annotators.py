@@ -472,7 +472,7 @@ def _explain_picks(
     for i, row in enumerate(rows):
         yield SelectedRow(
             row=row,
-            why=reasons[i],
+            reasons=reasons[i],
             weight=weights[i],
             probability=chances[i],
             answers=answers[i],

@@ -106,7 +106,7 @@ class SecureSum:
     bound: float | None = None  # if an algorithm declares none
 
     def check(self, sites: Sequence[SiteId], function: str) -> None:
-        """Raise Halted if too few sites are left."""
+        """Raise RunHalted if too few sites are left."""
         if len(sites) < SMALLEST:
             raise RunHalted(
                 f"the aggregation of {function!r} has {len(sites)} sites left "
@@ -123,7 +123,7 @@ class SecureSum:
     ) -> Values:
         """Return the unmasked aggregates in float64 and the number of contributing sites.
 
-        Raises Halted if the masks do not cancel: a contribution is missing or of another exchange.
+        Raises RunHalted if the masks do not cancel: a contribution is missing or of another exchange.
         """
         largest = bound or self.bound
         totals: Values = {}
@@ -136,7 +136,7 @@ class SecureSum:
 def add_masked(replies: Mapping[SiteId, Values], function: str) -> dict[str, Tensor]:
     """Return the sum of all masked contributions under common masks: int64 in fixed point.
 
-    Raises Halted if the masks do not cancel.
+    Raises RunHalted if the masks do not cancel.
     """
     parts = align_replies(replies, function, torch.int64)
     names = list(next(iter(parts.values()), {}))

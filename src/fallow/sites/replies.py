@@ -17,9 +17,9 @@ from fallow.core.view import Release, SelectedExamples
 from fallow.sites.site import CONTRIBUTE, LocalSite
 from fallow.sites.view import SiteView
 
-SAID = ("weight", "probability", "score")
+OPTIONAL_VALUES = ("weight", "probability", "score")
 """Optional values of each selected example."""
-UNSAID = {"weight": 1.0}
+DEFAULTS = {"weight": 1.0}
 """Defaults for missing values; NaN for the others."""
 
 
@@ -127,7 +127,7 @@ def _keep_picks(
         taken = len(before["rows"])
     selected.check(len(pool), min(wanted, len(pool) - taken))
     state = {"rows": pool[selected.rows]}
-    for name in SAID:
+    for name in OPTIONAL_VALUES:
         values = getattr(selected, name)
         if values is not None:
             state[name] = values
@@ -148,13 +148,13 @@ def _join_picks(before: State | None, more: State) -> State:
     joined = {"rows": torch.cat([before["rows"], more["rows"]])}
     if len(set(joined["rows"].tolist())) < len(joined["rows"]):
         raise ValueError("an additional example was already selected")
-    for name in SAID:
+    for name in OPTIONAL_VALUES:
         if name not in before and name not in more:
             continue
         parts = []
         for selected in (before, more):
-            unsaid = UNSAID.get(name, float("nan"))
-            usual = torch.full((len(selected["rows"]),), unsaid, dtype=torch.float64)
+            default = DEFAULTS.get(name, float("nan"))
+            usual = torch.full((len(selected["rows"]),), default, dtype=torch.float64)
             parts.append(selected.get(name, usual).double())
         joined[name] = torch.cat(parts)
     joined["beside"] = torch.arange(len(joined["rows"])) >= len(before["rows"])

@@ -128,6 +128,7 @@ class SiteView:
         return self._site.seen[self._positions(which)]
 
     def blocks(self, which: Rows = "pool", size: int = CHUNK) -> Iterator[Tensor]:
+        """Yield the examples of `rows` in blocks of ``size``."""
         for some in torch.split(self._positions(which), size):
             yield self._site.seen[some]
 

@@ -160,7 +160,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Append one JSON object per line."""
+    """Write one JSON object per line."""
     lines = [json.dumps(row) + "\n" for row in rows]
     write_whole(path, "".join(lines).encode())
 

@@ -34,7 +34,7 @@ def read_regular(path: Path, limit: int = MOST_BYTES) -> bytes:
     none of them is read.  Raises ValueError with a message, and FileNotFoundError if there is no
     file.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     check_no_link(path)
     regular = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(regular).st_mode):

@@ -133,7 +133,7 @@ class ReplyCollector:
     def gather(self) -> ReplyCollector:
         """Send the instructions and wait for the replies.
 
-        Raises Halted if fewer than ``need`` sites can reply, or do so within ``waits.patience``.
+        Raises RunHalted if fewer than ``need`` sites can reply, or do so within ``waits.patience``.
         """
         remote = self.remote
         begin = remote.clock()
@@ -170,7 +170,7 @@ class ReplyCollector:
         return is_time and len(self.accepted) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
-        """Raise Halted if too few sites can reply, or if the time limit has passed."""
+        """Raise RunHalted if too few sites can reply, or if the time limit has passed."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
         output = "; ".join(reasons)
         if len(self.accepted) + len(self.missing) < self.need:

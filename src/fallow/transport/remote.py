@@ -139,7 +139,7 @@ class RemoteChannel:
     ) -> Delivered:
         """Return the replies of the sites, without those that did not reply.
 
-        Raises Halted if too few sites reply. Nothing is stored in that case, and another process
+        Raises RunHalted if too few sites reply. Nothing is stored in that case, and another process
         may repeat the exchange: sites that have replied send the same reply.
         """
         self.asking = None

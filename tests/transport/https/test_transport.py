@@ -186,7 +186,7 @@ def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
 def test_a_site_that_has_gone_counts_as_gone_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow.transport.https.mailbox.GONE", 0.5)
+    monkeypatch.setattr("fallow.transport.https.mailbox.OFFLINE_AFTER", 0.5)
     with served(tmp_path) as simulation:
         simulation.start_site("anna")
         until(lambda: simulation.transport.online() == {"anna"})

@@ -42,7 +42,7 @@ def _render_page(trail: AuditLog, summary: Mapping[str, object]) -> bytes:
     text = _template().render(
         trail=trail,
         title=trail.title,
-        about=summary,
+        summary=summary,
         kinds=KINDS,
         policy=POLICY,
         counts=_count(trail),

@@ -279,7 +279,7 @@ def revoke(
     continued without them if it cannot be repeated: with secure aggregation, and after labeling
     tasks were created.
 
-    Raises Halted if the study cannot proceed without the sites.
+    Raises RunHalted if the study cannot proceed without the sites.
     """
     names = ", ".join(sites)
     if key.phase == "hello":

@@ -63,7 +63,7 @@ class Control:
         (self.folder / what).unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Raise Stopped if a stop was requested."""
+        """Raise StopRequested if a stop was requested."""
         if (self.folder / "stop").exists():
             raise StopRequested
 
@@ -184,7 +184,10 @@ class WatchedTransport:
         self.transport.send(open_to)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """Return the messages received. Raises Stopped, Advanced or Revoked on a request."""
+        """Return the messages received.
+
+        Raises StopRequested, ProceedRequested or RevocationRequested on a request.
+        """
         self.control.check()
         revoked = self.revoked()
         if revoked - self.removed:

@@ -44,7 +44,7 @@ class PlausibleSums:
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], function: str) -> None:
-        """Raise Halted if too few sites are left for secure aggregation."""
+        """Raise RunHalted if too few sites are left for secure aggregation."""
         self.inner.check(sites, function)
 
     def total(
@@ -56,7 +56,7 @@ class PlausibleSums:
     ) -> Values:
         """Return the aggregates.
 
-        Raises Implausible for impossible aggregates, and Halted after too many attempts.
+        Raises Implausible for impossible aggregates, and RunHalted after too many attempts.
         """
         result = self.inner.total(replies, owner, function, bound)
         why = self.find_fault(result, sorted(replies), owner, function, bound)

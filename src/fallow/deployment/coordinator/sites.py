@@ -465,7 +465,7 @@ def greet_sites(
     """Register all sites, once per run.
 
     A study starts with all sites regardless of the quorum, because budgets are shares of each site's
-    examples. Raises Halted if a site does not reply.
+    examples. Raises RunHalted if a site does not reply.
     """
     known: SiteRegistrations | None = event_log.load_step(HELLO.phase_name)
     if known is not None:

@@ -19,14 +19,14 @@ def collect_status(folder: CoordinatorFolder) -> Status:
     """
     is_alive = is_running(folder.path)
     state = read_live(folder.path) or _begin(is_alive)
-    is_told = (Control(folder.path / "control").folder / "advance").exists()
+    is_requested = (Control(folder.path / "control").folder / "advance").exists()
     is_labeling = is_alive and state.get("phase") == LABELING
     status: Status = {
         **state,
         "name": folder.agreement.name,
         "digest": folder.agreement.digest,
         "alive": is_alive,
-        "closing": is_told and is_labeling and state["state"] == OPEN,
+        "closing": is_requested and is_labeling and state["state"] == OPEN,
         "missing": list(folder.missing),
         "description": [],
         "forecast": [],

@@ -33,7 +33,7 @@ SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the se
 SECRET = Path("keys", "page-proxy.secret")
 """Path of the secret that the proxy and the page share, in a site's folder."""
 SHORTEST = 32  # shortest secret in characters
-ANEW = "and a new one is created, which the proxy then needs"
+RECREATED = "and a new one is created, which the proxy then needs"
 
 
 @final
@@ -164,15 +164,15 @@ def _find_secret(file: Path) -> str:
         write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
     details = file.lstat()
     if not stat.S_ISREG(details.st_mode):
-        raise StorageError(f"{file} is not a regular file: delete it, {ANEW}")
+        raise StorageError(f"{file} is not a regular file: delete it, {RECREATED}")
     if details.st_mode & OTHERS:
         raise StorageError(
             f"other accounts can read {file}, and could label under any name: delete "
-            f"it, {ANEW}"
+            f"it, {RECREATED}"
         )
     secret = file.read_text(encoding="utf-8").strip()
     if len(secret) < SHORTEST:
         raise StorageError(
-            f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, {ANEW}"
+            f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, {RECREATED}"
         )
     return secret

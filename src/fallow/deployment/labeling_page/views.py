@@ -220,7 +220,7 @@ class Views:
             obstacles=texts.name_obstacles(),
             entry=self._describe_entry,
             reasons=texts.list_reasons(
-                self.queue.schema, asked.why, position=asked.position, of=asked.of
+                self.queue.schema, asked.reasons, position=asked.position, of=asked.of
             ),
             history=history,
             similar=self._similar(asked.row),

@@ -70,7 +70,9 @@ def _list_answers(tables: Tables) -> Iterator[HistoryLine]:
 
 
 def _list_withdrawals(tables: Tables) -> Iterator[HistoryLine]:
-    sql = "SELECT at, annotator, row FROM excluded WHERE why = 'withdrawn' ORDER BY rowid"
+    sql = (
+        "SELECT at, annotator, row FROM excluded WHERE reason = 'withdrawn' ORDER BY rowid"
+    )
     for at, annotator, row in tables.read(sql):
         yield HistoryLine("withdrawn", at, annotator=annotator, row=row)
 

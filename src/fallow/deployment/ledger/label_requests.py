@@ -58,7 +58,7 @@ class SelectedRow:
     """A selected row with the reasons shown to annotators and the data of the query."""
 
     row: int
-    why: Reasons = field(default_factory=Reasons)
+    reasons: Reasons = field(default_factory=Reasons)
     weight: float = 1.0
     probability: float | None = None
     answers: int = 1  # planned annotations
@@ -243,14 +243,14 @@ class LabelRequests:
         ):
             task = self._tables.write(
                 "INSERT INTO task "
-                "(request, run, cycle, row, position, why, weight, probability, answers, is_check) "
+                "(request, run, cycle, row, position, reasons, weight, probability, answers, is_check) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 request,
                 run,
                 cycle,
                 chosen.row,
                 position,
-                json.dumps(chosen.why),
+                json.dumps(chosen.reasons),
                 chosen.weight,
                 chosen.probability,
                 chosen.answers,
@@ -360,15 +360,17 @@ class LabelRequests:
         if value is None:
             self._store.erase(row)
             sql = (
-                "INSERT INTO excluded (row, why, annotator, note, at, applied) "
+                "INSERT INTO excluded (row, reason, annotator, note, at, applied) "
                 "VALUES (?, 'declined', '', ?, ?, 1) ON CONFLICT (row) DO UPDATE "
-                "SET note = excluded.note WHERE why = 'declined'"
+                "SET note = excluded.note WHERE reason = 'declined'"
             )
             answers = load_answers(self._tables, task)
             reasons = dict.fromkeys(answer.reason for _, answer in answers if answer.reason)
             self._tables.write(sql, row, " / ".join(reasons), now())
             return None
-        self._tables.write("DELETE FROM excluded WHERE row = ? AND why = 'declined'", row)
+        self._tables.write(
+            "DELETE FROM excluded WHERE row = ? AND reason = 'declined'", row
+        )
         earlier = self._store.erase(row)
         if earlier is not None:
             self._store.write(self._tables.site, [earlier._replace(value=value)])

@@ -63,7 +63,7 @@ class LabelingTask:
     cycle: int
     position: int
     of: int
-    why: Reasons
+    reasons: Reasons
     state: TaskState
     answers: tuple[LabelAnswer, ...]
     asked_at: str

@@ -36,8 +36,8 @@ from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
 
 SHOWN = """
-SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.why, q.state, q.entered, q.answers,
-    (SELECT count(*) FROM task WHERE request = q.request), q.is_check
+SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.reasons, q.state, q.entered,
+    q.answers, (SELECT count(*) FROM task WHERE request = q.request), q.is_check
 FROM task AS q JOIN request AS p ON p.id = q.request
 """
 NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
@@ -56,7 +56,7 @@ class _TaskLine(NamedTuple):
     position: int
     asked_at: str
     deadline: str | None
-    why: str  # JSON
+    reasons: str  # JSON
     state: TaskState
     entered: int
     needed: int
@@ -250,7 +250,7 @@ class Ledger:
             cycle=line.cycle,
             position=line.position,
             of=line.of,
-            why=json.loads(line.why),
+            reasons=json.loads(line.reasons),
             state=line.state,
             answers=tuple(answers),
             asked_at=line.asked_at,
@@ -370,7 +370,7 @@ class Ledger:
             return None
         return _AnswerLine._make(lines[0])
 
-    def withdraw(self, row: int, annotator: str, why: str = "") -> None:
+    def withdraw(self, row: int, annotator: str, note: str = "") -> None:
         """Withdraw an example permanently.
 
         Its labeling tasks end at once. It is removed from the pool, training and validation at the
@@ -378,13 +378,13 @@ class Ledger:
         """
         with self.transaction():
             self._tables.write(
-                "INSERT INTO excluded (row, why, annotator, note, at, applied) "
+                "INSERT INTO excluded (row, reason, annotator, note, at, applied) "
                 "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
-                "SET why = 'withdrawn', annotator = excluded.annotator, note = excluded.note, "
-                "at = excluded.at WHERE why = 'declined'",
+                "SET reason = 'withdrawn', annotator = excluded.annotator, note = excluded.note, "
+                "at = excluded.at WHERE reason = 'declined'",
                 row,
                 annotator,
-                why,
+                note,
                 now(),
             )
             self._tables.write(

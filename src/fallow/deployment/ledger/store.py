@@ -28,7 +28,7 @@ PUT_BACK = "put back"
 """Prefix of the key of a cost that is charged because the ledger was restored."""
 RECORDED = "releases are recorded"
 """Mark of a ledger: `Releases` has all of its releases."""
-SAID = "put back, in words"
+RESTORED = "put back, in words"
 """Mark of a ledger: description of the cost of restoring it."""
 NEW_RELEASE = "INSERT INTO privacy_spending (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
@@ -301,7 +301,7 @@ class SiteStore:
         elif is_copy or is_loss:
             again = add_up(entry.epsilon for entry in missing)
             self._note(
-                SAID,
+                RESTORED,
                 f"noise: this ledger was restored from a backup; {len(missing)} missing "
                 f"releases with ε {float(again):g} were added from {NAME}",
             )
@@ -328,7 +328,7 @@ class SiteStore:
                 f"limit of {self._epsilon:g}, counts as spent; to release more, raise the "
                 "limit under [privacy] in site.toml"
             )
-            self._note(SAID, output)
+            self._note(RESTORED, output)
             return output
 
     def _enter_doubtful(self, cost: float, delta: float) -> None:
@@ -380,7 +380,7 @@ class SiteStore:
 
     def describe_restored_ledger(self) -> str | None:
         """Describe the privacy cost of restoring this ledger, or return None."""
-        return self._read_note(SAID)
+        return self._read_note(RESTORED)
 
     def is_known_older(self) -> bool:
         """Return whether the releases that this ledger lacks were already charged."""

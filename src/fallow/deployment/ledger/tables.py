@@ -48,8 +48,8 @@ CREATE TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1),
 CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
     cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, is_validation INTEGER NOT NULL,
     mark BLOB NOT NULL) STRICT;
-CREATE TABLE excluded (row INTEGER PRIMARY KEY, why TEXT NOT NULL
-    CHECK (why IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
+CREATE TABLE excluded (row INTEGER PRIMARY KEY, reason TEXT NOT NULL
+    CHECK (reason IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
     at TEXT NOT NULL, applied INTEGER NOT NULL) STRICT;
 
 CREATE TABLE label_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
@@ -61,7 +61,7 @@ CREATE TABLE request (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT N
     UNIQUE (run, step), CHECK (asked BETWEEN 0 AND allowed)) STRICT;
 CREATE TABLE task (id INTEGER PRIMARY KEY,
     request INTEGER NOT NULL REFERENCES request, run TEXT NOT NULL, cycle INTEGER NOT NULL,
-    row INTEGER NOT NULL, position INTEGER NOT NULL, why TEXT NOT NULL, weight REAL NOT NULL,
+    row INTEGER NOT NULL, position INTEGER NOT NULL, reasons TEXT NOT NULL, weight REAL NOT NULL,
     probability REAL, answers INTEGER NOT NULL DEFAULT 1 CHECK (answers >= 1),
     state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
         ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
@@ -137,7 +137,7 @@ MARKED = {
         "at",
     ),
     "privacy_spending": ("run", "key", "epsilon"),
-    "excluded": ("row", "why", "annotator", "note", "at", "applied"),
+    "excluded": ("row", "reason", "annotator", "note", "at", "applied"),
     "label_budget": ("id", "maximum", "asked"),
     "display_budget": ("id", "maximum", "shown"),
     "request": (
@@ -158,7 +158,7 @@ MARKED = {
         "cycle",
         "row",
         "position",
-        "why",
+        "reasons",
         "weight",
         "probability",
         "answers",
@@ -331,7 +331,7 @@ class Tables:
             draft.replace(self.copy)
 
     def check_in_place(self) -> None:
-        """Raise Replaced if the file was replaced by another one since it was opened."""
+        """Raise ReplacedFileError if the file was replaced by another one since it was opened."""
         if not self._file.is_in_place():
             raise ReplacedFileError(
                 f"ledger {self.path} of site {self.site} was moved away or replaced while the site "

@@ -107,14 +107,14 @@ def _build_line(
         line["annotator"] = answer.annotator
         line["at"] = answer.at
     if guess:
-        why = asked.why
-        predicted = why.get("predicted")
+        reasons = asked.reasons
+        predicted = reasons.get("predicted")
         line["guess"] = ""
         if predicted is not None:
             line["guess"] = _label_text(schema, float(predicted))
-        line["probability"] = why.get("probability", "")
-        line["guess_by"] = why.get("by", "")
-        line["score"] = why.get("score", "")
+        line["probability"] = reasons.get("probability", "")
+        line["guess_by"] = reasons.get("by", "")
+        line["score"] = reasons.get("score", "")
     shown = rows.describe(asked.row)
     if isinstance(shown, Path):
         line["file"] = str(shown)

@@ -24,7 +24,7 @@ from fallow.storage.errors import DamagedFileError, ReplacedFileError, Unwritabl
 from fallow.storage.plain import SENTENCE, plain
 
 LOG = "errors.log"
-MOST = 1 << 20  # log size in bytes before rotation
+LARGEST_LOG = 1 << 20  # log size in bytes before rotation
 ENTRY = 1 << 16  # largest entry in bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -58,7 +58,7 @@ class ErrorLog:
 
     def _append(self, entry: bytes) -> None:
         with suppress(FileNotFoundError):
-            if self.path.stat().st_size > MOST:
+            if self.path.stat().st_size > LARGEST_LOG:
                 self.path.replace(self.path.with_name(f"{LOG}.1"))
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         file = os.open(self.path, flags, 0o600)

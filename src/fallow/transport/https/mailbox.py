@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.transport.factory import Replies, collect_replies
 from fallow.transport.https.signed import sum_of
 
-GONE = 15.0  # seconds after its last request until a site counts as offline
+OFFLINE_AFTER = 15.0  # seconds after its last request until a site counts as offline
 
 
 def ignore_wake(site: SiteId) -> None:
@@ -51,7 +51,9 @@ class Mailbox:
         """Return the sites that are polling now or did so shortly before."""
         now = self._clock()
         with self._lock:
-            result = {site for site, heard in self._heard.items() if now - heard < GONE}
+            result = {
+                site for site, heard in self._heard.items() if now - heard < OFFLINE_AFTER
+            }
             return result | {site for site, polls in self._here.items() if polls}
 
     # -- interface for the server ------------------------------------------------------------

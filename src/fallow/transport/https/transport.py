@@ -81,7 +81,7 @@ class HttpsTransport:
         self._context: ssl.SSLContext | None = None
         if listening.tls is not None:
             self._context = make_server_context(listening.tls, listening.clients)
-        self._most: Callable[[SiteId], int] = allow_largest
+        self._bound: Callable[[SiteId], int] = allow_largest
         self._mailbox = Mailbox()
         self._app = Application(self._mailbox, study, dict(keys), self._find_largest)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,7 +98,7 @@ class HttpsTransport:
 
     def limit(self, bound: Callable[[SiteId], int]) -> None:
         """Set the largest size of a site's reply in bytes. Larger replies are not read."""
-        self._most = bound
+        self._bound = bound
 
     def revoke(self, site: SiteId) -> None:
         """Reject all further requests of a site."""
@@ -135,7 +135,7 @@ class HttpsTransport:
             self._thread.join(GOODBYE)
 
     def _find_largest(self, site: SiteId) -> int:
-        return min(self._most(site), LARGEST)
+        return min(self._bound(site), LARGEST)
 
     def _run(self) -> None:
         asyncio.run(self._serve())
