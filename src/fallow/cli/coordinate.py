@@ -97,7 +97,7 @@ def init(
     from fallow.deployment.schema import schema_of
     from fallow.deployment.site.agreement_text import describe_small_budgets
     from fallow.deployment.study_file import SECURE_SUM, names_secure_sum
-    from fallow.deployment.toml import seconds_of
+    from fallow.deployment.toml import parse_duration
     from fallow.settings.config import with_settings
 
     listed = opt.split_names(classes)
@@ -121,9 +121,9 @@ def init(
         notify=left_out.append,
     )
     waits = Timeouts(
-        timeout=seconds_of(timeout, "timeout"),
-        patience=seconds_of(patience, "patience"),
-        deadline=seconds_of(deadline, "deadline"),
+        timeout=parse_duration(timeout, "timeout"),
+        patience=parse_duration(patience, "patience"),
+        deadline=parse_duration(deadline, "deadline"),
         quorum=quorum,
     )
     guidelines = None

@@ -41,9 +41,9 @@ from fallow.deployment.received import check_texts, read_toml
 from fallow.deployment.schema import Schema, schema_from
 from fallow.deployment.toml import (
     add_config,
-    duration,
+    format_duration,
+    parse_duration,
     schema_section,
-    seconds_of,
 )
 from fallow.privacy.signing import decode_key
 from fallow.settings.config import ExperimentConfig, config_from
@@ -81,7 +81,7 @@ def duration_of(setting: str) -> AfterValidator:
     """Return the check of a duration."""
 
     def check(value: object) -> object:
-        seconds_of(value, setting)
+        parse_duration(value, setting)
         return value
 
     return AfterValidator(check)
@@ -105,13 +105,13 @@ class Parties:
     quorum: Annotated[int | None, Field(examples=[2])] = None
     timeout: Annotated[
         str | float, duration_of("federation.timeout"), LENGTH, Field(examples=["10m"])
-    ] = duration(Timeouts.timeout)
+    ] = format_duration(Timeouts.timeout)
     patience: Annotated[
         str | float, duration_of("federation.patience"), LENGTH, Field(examples=["1w"])
-    ] = duration(Timeouts.patience)
+    ] = format_duration(Timeouts.patience)
     deadline: Annotated[
         str | float, duration_of("federation.deadline"), LENGTH, Field(examples=["2w"])
-    ] = duration(Timeouts.deadline)
+    ] = format_duration(Timeouts.deadline)
     farthest: Annotated[float, FACTOR] = Bounds.farthest
     largest_share: Annotated[float, SHARE] = Bounds.largest_share
     largest_ratio: Annotated[float, FACTOR] = Bounds.largest_ratio
@@ -169,9 +169,9 @@ def agreement_from(
         coordinator=base64.b64decode(parties.coordinator),
         seed=parties.seed,
         waits=Timeouts(
-            timeout=seconds_of(parties.timeout, "federation.timeout"),
-            patience=seconds_of(parties.patience, "federation.patience"),
-            deadline=seconds_of(parties.deadline, "federation.deadline"),
+            timeout=parse_duration(parties.timeout, "federation.timeout"),
+            patience=parse_duration(parties.patience, "federation.patience"),
+            deadline=parse_duration(parties.deadline, "federation.deadline"),
             quorum=parties.quorum,
         ),
         smallest=parties.smallest,
@@ -302,9 +302,9 @@ def _federation_section(agreement: Agreement) -> Table:
         seed=agreement.seed,
         smallest=agreement.smallest,
         quorum=waits.quorum,
-        timeout=duration(waits.timeout),
-        patience=duration(waits.patience),
-        deadline=duration(waits.deadline),
+        timeout=format_duration(waits.timeout),
+        patience=format_duration(waits.patience),
+        deadline=format_duration(waits.deadline),
         farthest=bounds.farthest,
         largest_share=bounds.largest_share,
         largest_ratio=bounds.largest_ratio,

@@ -77,10 +77,10 @@ def add_setting(
     to.add(key, toml_item(value))
 
 
-def seconds_of(text: object, what: str) -> float:
+def parse_duration(text: object, what: str) -> float:
     """Return a duration in seconds: a number, optionally followed by s, m, h, d or w.
 
-    >>> seconds_of("1.5h", "timeout"), seconds_of(90, "timeout")
+    >>> parse_duration("1.5h", "timeout"), parse_duration(90, "timeout")
     (5400.0, 90.0)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])?\s*", str(text))
@@ -91,10 +91,10 @@ def seconds_of(text: object, what: str) -> float:
     return float(match[1]) * UNITS[match[2] or "s"]
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in the largest unit that gives an integer.
 
-    >>> duration(604800), duration(5400), duration(0.5)
+    >>> format_duration(604800), format_duration(5400), format_duration(0.5)
     ('1w', '90m', '0.5s')
     """
     if seconds > 0:

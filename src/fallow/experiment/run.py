@@ -39,7 +39,7 @@ from fallow.experiment.scale import Scale
 from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.stopping import parse_stop
-from fallow.storage.files import load_tree, save_tree, write_lines
+from fallow.storage.files import load_tree, save_tree, write_json_lines
 
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
@@ -198,7 +198,7 @@ class ExperimentRun:
 
     def _write_records(self, cycle: int, records: Sequence[Record]) -> None:
         if self.folder is not None:
-            write_lines(self.folder / "records.jsonl", records)
+            write_json_lines(self.folder / "records.jsonl", records)
         last = records[-1]
         self.notify(
             {

@@ -159,7 +159,7 @@ def write_json(path: Path, tree: Any) -> None:
     write_whole(path, (json.dumps(tree, indent=1) + "\n").encode())
 
 
-def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+def write_json_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Write one JSON object per line."""
     lines = [json.dumps(row) + "\n" for row in rows]
     write_whole(path, "".join(lines).encode())

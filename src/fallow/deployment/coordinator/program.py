@@ -52,7 +52,7 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import is_standardized
 from fallow.storage import files
 from fallow.storage.errors import StorageError, sentence
-from fallow.storage.files import make_folder, sweep, write_json, write_lines
+from fallow.storage.files import make_folder, sweep, write_json, write_json_lines
 from fallow.study.study_run import StudyRun
 from fallow.transport.checks import (
     ResponseCheck,
@@ -346,7 +346,7 @@ class Program:
             records = run.go()
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
-        write_lines(self.run_folder / "records.jsonl", records)
+        write_json_lines(self.run_folder / "records.jsonl", records)
         scores = {}
         for name, words in SCORES.items():
             if last.get(name) is not None:

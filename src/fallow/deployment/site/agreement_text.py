@@ -13,7 +13,7 @@ from fallow.deployment.building import build_study
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
-from fallow.deployment.toml import duration
+from fallow.deployment.toml import format_duration
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.storage.plain import plain
@@ -164,7 +164,9 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     labels = f"labels: {describe_budget(config)}"
     if own.limit is not None:
         labels += f"; this site gives at most {own.limit}"
-    deadline = f"deadline for the labels of a cycle: {duration(agreement.waits.deadline)}"
+    deadline = (
+        f"deadline for the labels of a cycle: {format_duration(agreement.waits.deadline)}"
+    )
 
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
