@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 from torch import nn
 
 import fallow as fl
+from fallow.api.fingerprints import digest_of_rows
 from fallow.core.kinds import takes_numbers
 from fallow.data import Dataset
 from fallow.settings.variants import check_distinct
@@ -804,3 +805,48 @@ def test_a_file_as_the_folder_of_results_is_refused(
         fl.run(simulation, "random", out=file)
     with pytest.raises(ValueError, match="which is a file"):
         fl.compare(simulation, ["random"], out=file)
+
+
+# -- tables and studies --------------------------------------------------------------------
+
+
+def test_columns_of_a_frame_may_be_named_by_numbers() -> None:
+    frame = pd.DataFrame({0: np.arange(12) * 1.5, 1: ["no", "yes"] * 6})
+    d = fl.from_frame(frame, label=1)  # type: ignore[arg-type]
+    assert d.columns == ("0",)
+
+
+def test_two_columns_of_a_frame_with_one_name_are_refused() -> None:
+    frame = pd.DataFrame(np.eye(4, 3), columns=["age", "age", "sick"])
+    with pytest.raises(ValueError, match="has more than one column 'age'; rename one"):
+        fl.from_frame(frame, label="sick")
+
+
+def test_rows_of_different_lengths_are_no_array() -> None:
+    with pytest.raises(ValueError, match="x is not an array"):
+        fl.from_arrays([[1.0], [1.0, 2.0]], ["no", "yes"])
+
+
+def test_a_single_strategy_may_be_a_mapping() -> None:
+    federation = fl.Federation("digits", "iid", sites=2)
+    strategy = {"name": "entropy", "model": "global"}
+    study = fl.compare(federation, strategy, seeds=1, cycles=0, progress=False)
+    assert study.study_records.strategies == ("entropy:model=global",)
+    with pytest.raises(ValueError, match="seed is 'last'"):
+        study.run("entropy", seed="last")  # type: ignore[arg-type]
+
+
+def test_other_test_sites_or_columns_are_other_data() -> None:
+    x = np.arange(12.0)[:, None]
+    y = ["no", "yes"] * 6
+    usual: dict[str, Any] = {
+        "x_test": x + 99,
+        "y_test": y,
+        "sites": ["a", "b"] * 6,
+        "columns": ["age"],
+    }
+    changes: list[dict[str, Any]] = [{}, {"columns": ["dose"]}, {"sites_test": ["a"] * 12}]
+    digests = set()
+    for change in changes:
+        digests.add(digest_of_rows(fl.from_arrays(x, y, **{**usual, **change})))
+    assert len(digests) == 3

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.data import load
+from fallow.data.loaders.frame import from_frame
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
+from fallow.experiment.scale import is_standardized
 from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
@@ -319,3 +323,16 @@ def test_the_new_settings_are_settings(config: ExperimentConfig) -> None:
     assert with_settings(made, {"queries_per_cycle": "30"}).queries_per_cycle == 30
     with pytest.raises(ValueError, match="budget is 0"):
         config_from({"name": "a", "budget": 0})
+
+
+def test_one_pass_without_a_cycle_is_refused(config: ExperimentConfig) -> None:
+    with pytest.raises(ValueError, match="and cycles is 0; set cycles=1 or more"):
+        is_one_pass(replace(config, cycles=0, protocol="one_pass"))
+
+
+def test_a_table_of_the_user_is_scaled_whatever_its_name() -> None:
+    frame = pd.DataFrame({"age": np.arange(12) * 1.5, "sick": ["no", "yes"] * 6})
+    for name in ("mine", "wine"):
+        data = from_frame(frame, label="sick", name=name)
+        assert is_standardized(ExperimentConfig("a", data=name), data)
+    assert not is_standardized(ExperimentConfig("a", data="wine"), load("wine"))

@@ -20,7 +20,7 @@ import torch
 from fallow.data import open_dataset
 from fallow.data.dataset import Dataset
 from fallow.experiment import row_cache
-from fallow.experiment.row_cache import DeviceCache
+from fallow.experiment.row_cache import DatasetCache
 from fallow.experiment.rows import open_data
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import load_tree, save_tree
@@ -89,7 +89,7 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
         return open_dataset(*args, **settings)
 
     monkeypatch.setattr("fallow.data.open_dataset", read_counted)
-    cache = DeviceCache()
+    cache = DatasetCache()
     config = ExperimentConfig("t", data="iris", rows=60)
     seeds = [open_data(config, seed, cache=cache) for seed in (0, 1)]
     assert len(reads) == 1
@@ -99,7 +99,7 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     assert open_data(config, 0, cache=cache).name == "iris"
     assert len(reads) == 4
     monkeypatch.setattr(row_cache, "MOST_HELD", 100)
-    large = DeviceCache()
+    large = DatasetCache()
     for seed in (0, 1):
         open_data(config, seed, cache=large)
     assert len(reads) == 6
