@@ -20,7 +20,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
 from fallow.models.custom import Template
-from fallow.settings.spec import Spec, name_of
+from fallow.settings.spec import Spec
 
 PARTS = ("partition", "model", "training", "strategy", "features", "encoder")
 """Settings of an experiment configuration that name a class."""
@@ -252,6 +252,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(plain(part) for part in value)
     return value
-
-
-__all__ = ["PARTS", "ParsedObjects", "name_of", "plain"]

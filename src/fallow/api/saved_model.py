@@ -524,7 +524,7 @@ def load_model(
         )
     model_config = _read_config(path / CONFIG)
     try:
-        details = _read_about(model_config["rows"])
+        details = _read_example_spec(model_config["rows"])
         settings = {name: model_config["config"][name] for name in SETTINGS}
         if len(json.dumps(settings)) > LONGEST:
             raise ValueError(f"its settings have more than {LONGEST} characters")
@@ -626,7 +626,7 @@ def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
     return model_config
 
 
-def _read_about(saved: Mapping[str, Any]) -> ExampleSpec:
+def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
     """Read and check the description of the examples."""
     shape = [int(n) for n in saved["shape"]]
     if not shape or min(shape) < 1 or math.prod(shape) > WIDEST:

@@ -562,8 +562,8 @@ class _Read:
     pool: Tensor
     x: Tensor  # labeled examples
     y: npt.NDArray[Any]
-    held_x: Tensor
-    held_y: npt.NDArray[Any]
+    validation_x: Tensor
+    validation_y: npt.NDArray[Any]
     hidden: npt.NDArray[Any] | None
     models: Mapping[str, Any]  # modules with a head
     outputs: Supplied
@@ -584,7 +584,7 @@ class _Read:
                 for called, module in models.items()
             }
         x, y = _pair(site.labeled, "labeled", name, pool)
-        held_x, held_y = _pair(site.validation, "validation", name, pool)
+        validation_x, validation_y = _pair(site.validation, "validation", name, pool)
         hidden = None
         if site.hidden is not None:
             hidden = as_array(site.hidden, f"hidden labels of site {name}")
@@ -615,8 +615,8 @@ class _Read:
             pool=pool,
             x=x,
             y=y,
-            held_x=held_x,
-            held_y=held_y,
+            validation_x=validation_x,
+            validation_y=validation_y,
             hidden=hidden,
             models=adapted,
             outputs=outputs,
@@ -626,12 +626,14 @@ class _Read:
         )
 
     def site(self, parts: RunComponents, store: MemoryStore, known: _Classes) -> LocalSite:
-        joined = JoinedRows(self.pool, self.x, self.held_x)
+        joined = JoinedRows(self.pool, self.x, self.validation_x)
         if len(joined) == 0:
             raise ValueError(f"site {self.name} has no examples; omit it")
         site = LocalSite(self.name, joined.as_tensor(), parts, store)
         labels = known.values(self.y, f"labels of site {self.name}")
-        validation = known.values(self.held_y, f"validation labels of site {self.name}")
+        validation = known.values(
+            self.validation_y, f"validation labels of site {self.name}"
+        )
         first = len(self.pool)
         lines = [Label(row, value, cycle=-1) for row, value in enumerate(labels, first)]
         first += len(labels)

@@ -50,7 +50,7 @@ MOST_HELD = 2**28
 
 @final
 @dataclass
-class DeviceCache:
+class DatasetCache:
     """Dataset that a process read last, for the next seed of its study.
 
     Datasets above `MOST_HELD` bytes are not kept.
@@ -116,8 +116,8 @@ def _digest(files: Sequence[Path], config: ExperimentConfig) -> str:
     h = hashlib.blake2b(digest_size=16)
     if len(files) >= MANY:
         for path in files:
-            about_file = path.stat()
-            mark = (path.parts[-3:], about_file.st_size, about_file.st_mtime_ns)
+            status = path.stat()
+            mark = (path.parts[-3:], status.st_size, status.st_mtime_ns)
             h.update(repr(mark).encode())
         files = ()
     for path in files:

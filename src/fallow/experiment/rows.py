@@ -20,7 +20,7 @@ from fallow.data.dataset import Dataset, embed_rows
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
-from fallow.experiment.row_cache import DeviceCache, read_once
+from fallow.experiment.row_cache import DatasetCache, read_once
 from fallow.models import build_model
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
@@ -37,7 +37,7 @@ def open_data(
     kept_in: Path | None = None,
     outline: int | None = None,
     notify: ReportBytes = ignore_bytes,
-    cache: DeviceCache | None = None,
+    cache: DatasetCache | None = None,
 ) -> Dataset:
     """Load the dataset of a configuration, with the same subset for all strategies of a seed.
 
@@ -51,7 +51,7 @@ def open_data(
         Number of images to read instead of all (`load_outline`), sufficient for an estimate.
     notify : callable, optional
         Function that receives the number of bytes read.
-    cache : DeviceCache, optional
+    cache : DatasetCache, optional
         Data read for an earlier seed.
     """
 

@@ -31,7 +31,7 @@ from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
 from fallow.experiment.one_pass import each_budget, is_one_pass
-from fallow.experiment.row_cache import DeviceCache
+from fallow.experiment.row_cache import DatasetCache
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of, partition_of
@@ -246,7 +246,7 @@ class Shared:
     """Data shared by the runs of one process: encoded features, the dataset and the last partition."""
 
     features: FeatureStore
-    cache: DeviceCache = field(default_factory=DeviceCache)
+    cache: DatasetCache = field(default_factory=DatasetCache)
     of_seed: dict[int, Dataset] = field(default_factory=dict)
 
 

@@ -82,16 +82,16 @@ def _count_bytes(stream: IO[bytes], member: zipfile.ZipInfo, path: Path) -> int:
     shape, _, dtype = read_header(head)
     if dtype.hasobject:  # no size, rejected on reading
         return member.file_size
-    n_said = math.prod(shape) * dtype.itemsize
-    n_held = member.file_size - head.tell()
+    n_declared = math.prod(shape) * dtype.itemsize
+    n_stored = member.file_size - head.tell()
     is_countable = dtype.itemsize > 0 and all(length >= 0 for length in shape)
-    if n_said != n_held or not is_countable:
+    if n_declared != n_stored or not is_countable:
         name = member.filename.removesuffix(".npy")
         raise UnfitError(
             f"{path} is damaged: the header of its array {name!r:.80} declares shape {shape!s:.80} of "
-            f"{dtype.str}, but {n_held:,} bytes follow; write it again with numpy.savez"
+            f"{dtype.str}, but {n_stored:,} bytes follow; write it again with numpy.savez"
         )
-    return n_held
+    return n_stored
 
 
 def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

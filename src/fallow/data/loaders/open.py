@@ -106,7 +106,7 @@ def from_arrays(
     left_out: tuple[str, ...] = ()
     if drop_rows:
         rows, aside, reading, left_out = _keep_whole_rows(rows, aside, reading)
-    details = _About(
+    details = _Details(
         name=name,
         classes=known,
         columns=tuple(columns),
@@ -305,7 +305,7 @@ def from_assembled(
     aside = None
     if has_test:
         aside = _Rows(x[n:], encode_test_labels(y[n:], known, name), sites_test, None)
-    details = _About(
+    details = _Details(
         name=name,
         classes=known,
         columns=table.columns,
@@ -500,7 +500,7 @@ class _Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _About:
+class _Details:
     """Properties of all examples of a dataset."""
 
     name: str
@@ -512,7 +512,7 @@ class _About:
 
 
 def _build_dataset(
-    rows: _Rows, aside: _Rows | None, facts: _About, *, leaves_out_leaks: bool = False
+    rows: _Rows, aside: _Rows | None, facts: _Details, *, leaves_out_leaks: bool = False
 ) -> Dataset:
     """Create the dataset with the given test examples, or hold some out."""
     is_given = aside is not None
