@@ -184,7 +184,9 @@ def test_figures_are_written_in_the_type_of_the_page(
 
 
 @needs_browser
-def test_on_a_phone_the_type_of_figures_is_not_tiny(kept_study: Path) -> None:
+def test_on_a_phone_the_type_of_figures_is_not_tiny_and_not_clipped(
+    kept_study: Path,
+) -> None:
     path = write_report([kept_study])
     with chromium() as browser:
         tab = browser.new_page(viewport={"width": 390, "height": 900})
@@ -197,6 +199,15 @@ def test_on_a_phone_the_type_of_figures_is_not_tiny(kept_study: Path) -> None:
             }))"""
         )
         assert smallest >= 8.5, f"{smallest:.1f} pixels"
+        clipped = tab.evaluate(
+            """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+                const right = svg.getBoundingClientRect().right;
+                return [...svg.querySelectorAll("text")].filter(
+                    (text) => text.getBoundingClientRect().right > right + 1
+                ).map((text) => text.textContent);
+            })"""
+        )
+        assert clipped == []
 
 
 def test_a_strategy_keeps_its_color_from_page_to_page(tmp_path: Path) -> None:

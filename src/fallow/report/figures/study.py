@@ -363,6 +363,6 @@ def label_balance(study: StudyRecords) -> Figure | None:
     if not drawn:
         return None
     panels[0].set_title("Share of the rarer classes, %")
-    panels[1].set_title("KL of sites' labels to all labels (nats)")
+    panels[1].set_title("KL of sites' labels to all, nats")
     key_above(figure, study, drawn)
     return figure
