@@ -2,8 +2,8 @@
 
 A query strategy, training algorithm, encoder or partition is a file in its package, a model a class
 of `fallow.models.architectures`.  Their exports, the public names of `fallow`, the list of names for
-type checkers, and the overview in ``help(fallow)`` are written from the classes.  ``--check`` writes
-nothing and fails where a file is out of date.
+type checkers, the overview in ``help(fallow)``, and the parameters that the command line lists are
+written from the classes.  ``--check`` writes nothing and fails where a file is out of date.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import argparse
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
 import textwrap
+import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 WIDTH = 100  # characters of a line of the overview
@@ -257,6 +260,116 @@ def _section(title: str, values: Sequence[Any]) -> str:
     return "\n".join(lines)
 
 
+ALGORITHMS = {
+    "fallow.strategies": "strategy",
+    "fallow.contrib": "contrib",
+    "fallow.training": "training",
+    "fallow.training.personal": "personal",
+}
+"""Package -> kind of its algorithms."""
+GIVEN = "must be given"
+"""Default of a required parameter."""
+
+
+def write_components() -> str:
+    """Return the file with names, parameters and disclosures of all components."""
+    from fallow.settings.classes import PARTS, classes_of
+    from fallow.settings.components import SAME
+
+    rows = []
+    for part in PARTS:
+        if part in SAME:
+            continue
+        for cls in classes_of(part).values():
+            rows.append(_describe_component(part, cls))
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+
+
+def _describe_component(part: str, cls: type[Any]) -> dict[str, object]:
+    """Return the fields of `fallow.settings.components.Component`."""
+    from fallow.core.names import spell_class
+    from fallow.settings.fields import describe_algorithm
+
+    algorithm = None
+    kind = ALGORITHMS.get(cls.__module__.rpartition(".")[0])
+    if kind is not None:
+        algorithm = asdict(describe_algorithm(spell_class(cls), kind, cls))
+    contract = getattr(cls, "contract", None)
+    return {
+        "part": part,
+        "name": spell_class(cls),
+        "aliases": getattr(contract, "aliases", ()),
+        "source": f"{cls.__module__}.{cls.__name__}",
+        "summary": _first_sentence(cls).replace("``", "`"),
+        "parameters": _describe_parameters(cls),
+        "algorithm": algorithm,
+    }
+
+
+def _describe_parameters(cls: type[Any]) -> list[dict[str, str]]:
+    from fallow.core.kinds import describe_kind
+    from fallow.settings.classes import defaults_of
+
+    meanings: Mapping[str, str] = {}
+    if is_dataclass(cls):
+        hints = get_type_hints(cls, include_extras=True)
+        meanings = _comments_of(cls)
+    else:
+        hints = get_type_hints(cls.__init__)
+    return [
+        {
+            "name": name,
+            "type": describe_kind(hints[name]),
+            "default": _describe_default(value),
+            "meaning": meanings.get(name, "see its class"),
+        }
+        for name, value in defaults_of(cls).items()
+    ]
+
+
+def _describe_default(value: object) -> str:
+    """Return the default of a parameter as ``name:parameter=value`` takes it.
+
+    ``none`` is a word there: ``ahfal:balance=none``.
+    """
+    from fallow.settings.listing import describe_value
+
+    if value is ...:
+        return GIVEN
+    if value is None:
+        return "null"
+    return describe_value(value)
+
+
+def _comments_of(cls: type[Any]) -> Mapping[str, str]:
+    """Return the comments next to the fields of a dataclass in its source code."""
+    lines = textwrap.dedent(inspect.getsource(cls)).splitlines(keepends=True)
+    comments = {}  # 1-based line -> text
+    for token in tokenize.generate_tokens(iter(lines).__next__):
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = token.string.lstrip("# ")
+    (tree,) = ast.parse("".join(lines)).body
+    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is one
+    result = {}
+    for node in tree.body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue  # not a field
+        lines_of_field = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        beside = [comments[line] for line in lines_of_field if line in comments]
+        if beside:
+            result[node.target.id] = " ".join(beside)
+    return result
+
+
+def _first_sentence(cls: type[Any]) -> str:
+    """Return the first sentence of the docstring of a class, on one line."""
+    text = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
+    end = re.search(r"[a-z)]\.\s", text)
+    if end is None:
+        return text
+    return text[: end.start() + 2]
+
+
 def written_files() -> dict[Path, Callable[[], str]]:
     """Return each written file with the function that returns its text, in order."""
     files: dict[Path, Callable[[], str]] = {}
@@ -264,6 +377,7 @@ def written_files() -> dict[Path, Callable[[], str]]:
         if not listing.base:
             files[listing.path] = partial(write_exports, listing)
     files[SOURCE / "_index.py"] = write_index
+    files[SOURCE / "settings" / "components.json"] = write_components
     files[SOURCE / "__init__.pyi"] = write_stub
     files[SOURCE / "__init__.py"] = write_overview
     return files

@@ -11,11 +11,12 @@ from fallow import strategies
 from fallow.cli.arguments import BUILT_IN, PAPERS, check_arguments, check_config
 from fallow.configs.find import find_config, load_configs
 from fallow.configs.papers import FALLOW, GROUP
-from fallow.core.build import find
+from fallow.core.build import build, find
 from fallow.core.names import spell_class
-from fallow.settings.classes import classes_of
+from fallow.settings.classes import classes_of, packages_of
 from fallow.settings.config import with_settings
 from fallow.settings.fields import expand
+from fallow.settings.spec import Spec
 
 
 def test_every_query_strategy_and_alias_is_known() -> None:
@@ -64,6 +65,7 @@ def test_fields_and_custom_strategies_are_left_to_the_run(strategy: str) -> None
         ("privacy.epsilon=true", "privacy.epsilon is True; it must be a number or none"),
         ("privacy.epsilom=1", "privacy.epsilom is not a setting; did you mean 'epsilon'?"),
         ("privcy.epsilon=1", "privcy is not a setting; did you mean 'privacy'?"),
+        ("nothing=1", "nothing is not a setting; did you mean 'training'?"),
     ],
 )
 def test_a_setting_is_wrong_in_the_same_words_early_and_late(
@@ -76,6 +78,59 @@ def test_a_setting_is_wrong_in_the_same_words_early_and_late(
     demo = find_config("demo")
     with pytest.raises(ValueError) as late:
         with_settings(demo, expand(demo, {key: text}))
+    assert str(late.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "sentence"),
+    [
+        (
+            "partition",
+            "dirichlt",
+            "'dirichlt' is not one of the partitions; did you mean 'dirichlet'?",
+        ),
+        (
+            "partition",
+            "dirichlet:alpa=1",
+            "dirichlet has no setting 'alpa'; did you mean 'alpha'?",
+        ),
+        (
+            "training",
+            "margin",
+            "'margin' is a query strategy, not a training algorithm; give it as the strategy",
+        ),
+        (
+            "encoder",
+            "resnet18",
+            "'resnet18' is not one of the encoders; for the pretrained network, write "
+            "'timm:resnet18'",
+        ),
+        (
+            "strategy",
+            "fedavg",
+            "'fedavg' is a training algorithm, not a query strategy; set training=fedavg",
+        ),
+        (
+            "strategy",
+            "zz",
+            "'zz' is not one of the strategies; 'fallow algorithms' lists them",
+        ),
+        (
+            "strategy",
+            "ahfal:tua=3",
+            "ahfal has no setting 'tua'; did you mean 'tau'?",
+        ),
+    ],
+)
+def test_a_component_is_wrong_in_the_same_words_early_and_late(
+    part: str, text: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError) as early:
+        check_arguments("demo", [], [f"{part}={text}"])
+    assert str(early.value) == sentence
+    spec = Spec.parse(text)
+    with pytest.raises(ValueError) as late:
+        build(packages_of(part), spec.name, **spec.fields)
     assert str(late.value) == sentence
 
 

@@ -61,7 +61,8 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'CONFIG'"),
         (["run", "dmo"], "'dmo' is not an experiment configuration; did you mean 'demo'?"),
-        (["run", "nowhere.txt"], "the file of one ends in .toml"),
+        (["run", "nowhere.txt"], "there is no file or folder 'nowhere.txt'"),
+        (["run", "own.py"], "the file of one ends in .toml"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (
             [*RUN, "--strategy", "ahfl"],

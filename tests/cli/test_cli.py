@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fallow import strategies
-from fallow.cli.lists import kinds
 from fallow.core.build import find
 from fallow.core.names import OWN
+from fallow.settings.classes import packages_of
 from tests.cli.conftest import Command
 
 COMPARE = ("compare", "tiny.toml", "--jobs", "1")
@@ -41,7 +40,13 @@ def test_methods_are_spelled_as_in_the_documents_and_found_by_that_name(
     names = {row["name"] for row in rows if row["kind"] != "code"}
     assert documented.keys() <= names
     for row in rows:
-        find(kinds().get(row["kind"], strategies), row["name"], OWN)
+        part = "training" if row["kind"] in ("training", "personal") else "strategy"
+        find(packages_of(part), row["name"], OWN)
+
+
+def test_every_algorithm_is_listed_once(fallow: Command) -> None:
+    names = [row["name"] for row in json.loads(fallow("algorithms", "--json").out)]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("command", ["algorithms", "datasets", "configs"])

@@ -12,7 +12,8 @@ import pytest
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pydantic", "flwr", "fastapi"}
 CODE = """
 import sys
-from fallow.cli import main
+from fallow.cli import lists, main
+lists.PAPERS = "no papers"  # their code is imported to be described
 known = set()
 for words in {commands!r}:
     sys.argv = ["fallow", *words]
@@ -53,6 +54,27 @@ COMMANDS: list[list[str]] = [
     ["run", "demo", "--set", "strategy=entrpy"],
     ["compare", "demo", "--set", "strategies=random,entrpy"],
     ["compare", "demo", "--set", "rounds=x"],
+    ["run", "demo", "--set", "nothing=1"],
+    ["compare", "demo", "--set", "nothing=1"],
+    ["run", "demo", "--set", "partition=dirichlt"],
+    ["run", "demo", "--set", "partition=dirichlet:alpa=1"],
+    ["run", "demo", "--set", "model=nothing"],
+    ["run", "demo", "--set", "training=fedavgg"],
+    ["run", "demo", "--set", "encoder=timm-nothing"],
+    ["run", "demo", "--strategy", "fedavg"],
+    ["compare", "demo", "--strategy", "random,ahfal:tua=3"],
+    ["run", "missing.csv"],
+    ["run", "damaged.toml"],
+    ["run", "unknown.toml"],
+    ["compare", "wrong.toml"],
+    ["run", "demo", "--data", "missing.csv"],
+    ["settings"],
+    ["settings", "alpha"],
+    ["settings", "nothing"],
+    ["models"],
+    ["partitions"],
+    ["encoders"],
+    ["algorithms"],
     ["run", "demo", "--set", "rows=true"],
     ["run", "demo", "--set", "participation=all"],
     ["run", "demo", "--set", "lr=fast"],
@@ -83,13 +105,17 @@ COMMANDS: list[list[str]] = [
 ]
 
 
-def test_help_version_and_wrong_arguments_load_nothing_heavy() -> None:
+def test_help_version_and_wrong_arguments_load_nothing_heavy(tmp_path: Path) -> None:
     """Run all commands in one process and name the first that imports a heavy package.
 
     Settings on the command line are checked by their pydantic model.
     """
+    (tmp_path / "damaged.toml").write_text("cycles = ")
+    (tmp_path / "unknown.toml").write_text("nothing = 1")
+    (tmp_path / "wrong.toml").write_text('cycles = "three"')
     done = subprocess.run(
         [sys.executable, "-c", CODE.format(commands=COMMANDS, heavy=HEAVY - {"pydantic"})],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,

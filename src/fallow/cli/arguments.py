@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import ast
-import difflib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.metadata import entry_points
-from itertools import chain
 from pathlib import Path
 
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_config
+from fallow.settings.components import check_component
+from fallow.settings.spec import Spec
+from fallow.storage.files import find_existing
+from fallow.storage.received import read_toml
 
-PACKAGE = Path(__file__).parents[1]
-STRATEGIES = (PACKAGE / "strategies", PACKAGE / "contrib")
-"""Folders of the query strategies, one file each."""
-ALIASES = re.compile(r"aliases=(\([^)]+\))")
-"""Aliases of a query strategy in its disclosure declaration."""
-
-TRAINING = PACKAGE / "training"
 BUILT_IN = ("demo", "strategies", "benchmark")
 """First parts of the names of built-in experiment configurations."""
 PAPERS = "fallow.papers"
 """Group of entry points; each has the first part of the names of its configurations."""
-CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 def check_arguments(
-    config: str, strategies: Iterable[str], pairs: Iterable[str] | None = None
+    config: str,
+    strategies: Iterable[str],
+    pairs: Iterable[str] | None = None,
+    data: str | None = None,
 ) -> None:
-    """Raise ValueError for an unknown experiment configuration or query strategy.
+    """Raise ValueError for an unknown configuration, query strategy or setting, or a missing file.
 
-    ``pairs`` are the settings of ``--set``; words in place of numbers are rejected.
+    ``pairs`` are the settings of ``--set``, and ``data`` is the value of ``--data``.
 
     >>> check_arguments("demo", ["entrpy@rounds=3"])
     Traceback (most recent call last):
@@ -39,14 +35,16 @@ def check_arguments(
     ValueError: 'entrpy' is not one of the strategies; did you mean 'entropy'?
     """
     check_config(config)
+    if data is not None:
+        _check_file(data)
     check_strategies(strategies)
     check_values(pairs or ())
 
 
 def check_config(config: str) -> None:
-    """Raise ValueError for a missing configuration file or an unknown configuration.
+    """Raise ValueError for a missing file or an unknown configuration.
 
-    Of other names, only the first part is checked here.  Other files and folders are data.
+    Of names, only the first part is checked here.  Files other than .toml, and folders, are data.
 
     >>> check_config("dmo")
     Traceback (most recent call last):
@@ -55,39 +53,44 @@ def check_config(config: str) -> None:
     """
     path = Path(config)
     if config.endswith(".toml"):
-        if not path.exists():
-            raise ValueError(f"{config} cannot be read: No such file or directory")
+        _check_toml(path)
         return
     known = [*BUILT_IN, *sorted(entry_points(group=PAPERS).names)]
-    is_data = path.suffix or path.is_dir()
-    if not is_data and config.partition("/")[0] not in known:
+    if config.partition("/")[0] in known:
+        return
+    _check_file(config)
+    if not path.suffix and not path.is_dir():
         raise ValueError(explain_config(config, known))
 
 
+def _check_toml(path: Path) -> None:
+    """Raise ValueError for a file whose settings are invalid in every configuration."""
+    settings = read_toml(path)
+    settings.pop("base", None)
+    from fallow.settings.config import check_nested
+
+    with explain_errors(f"{path}: "):
+        check_nested(settings)
+
+
+def _check_file(name: str) -> None:
+    """Raise ValueError for a missing file; names without an ending may be those of datasets."""
+    if Path(name).suffix and ":" not in name:
+        find_existing(name)
+
+
 def check_strategies(strategies: Iterable[str]) -> None:
-    """Raise ValueError for an unknown query strategy."""
-    known = {_fold(name) for name in _list_names()}
+    """Raise ValueError for an unknown query strategy, or an unknown parameter of one."""
     for strategy in filter(str.strip, strategies):
-        name = strategy.partition("@")[0].strip()
-        if "(" in name or name.startswith("bound:"):
+        text = strategy.partition("@")[0].strip()
+        if "(" in text or text.startswith("bound:"):
             continue
-        word, colon, fields = name.partition(":")
-        is_custom = bool(colon) and "=" not in fields.partition(":")[0]
-        if is_custom or _fold(word) in known:
-            continue
-        if _fold(word) in _list_training():
-            continue  # `find` explains that it is not a query strategy
-        close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
-        hint = (
-            f"; did you mean {close[0]!r}?" if close else "; 'fallow algorithms' lists them"
-        )
-        raise ValueError(f"{word!r} is not one of the strategies{hint}")
+        spec = Spec.parse(text)
+        check_component("strategy", spec.name, spec.fields)
 
 
 def check_values(pairs: Iterable[str]) -> None:
-    """Raise ValueError for an unknown nested setting, and for a value of a wrong type.
-
-    Another unknown key may be a parameter of a component, which is checked when it is created.
+    """Raise ValueError for an unknown setting, and for a value of a wrong type.
 
     >>> check_values(["cycles=2", "rounds=x"])
     Traceback (most recent call last):
@@ -101,24 +104,3 @@ def check_values(pairs: Iterable[str]) -> None:
         from fallow.settings.fields import full_name
 
         check_setting(full_name(key, {}), text)
-
-
-def _list_names() -> Iterator[str]:
-    """Return the names and aliases of all query strategies."""
-    for path in chain.from_iterable(folder.glob("*.py") for folder in STRATEGIES):
-        yield path.stem
-        for match in ALIASES.finditer(path.read_text(encoding="utf-8")):
-            yield from ast.literal_eval(match[1])
-
-
-def _list_training() -> set[str]:
-    """Folded names of all classes of the training package."""
-    result = set()
-    for path in TRAINING.rglob("*.py"):
-        for match in CLASS.finditer(path.read_text(encoding="utf-8")):
-            result.add(_fold(match[1]))
-    return result
-
-
-def _fold(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()

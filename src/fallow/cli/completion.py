@@ -55,10 +55,8 @@ def complete_setting(incomplete: str) -> list[str]:
 
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the strategies with a prefix, completing the last one of a comma-separated list."""
-    from fallow import contrib, strategies
-    from fallow.core.build import names
-    from fallow.core.names import spell_class
+    from fallow.settings.components import components_of
 
     before, comma, last = incomplete.rpartition(",")
-    words = [spell_class(cls) for cls in names((strategies, contrib)).values()]
+    words = [component.name for component in components_of("strategy")]
     return [f"{before}{comma}{word}" for word in sorted(words) if word.startswith(last)]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from importlib.metadata import entry_points
 from itertools import chain
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fallow.cli import options as opt
+from fallow.cli.arguments import PAPERS
 
 if TYPE_CHECKING:
-    from fallow.cli.objects import AlgorithmRow
-    from fallow.core.contract import Contract
+    from fallow.settings.fields import AlgorithmRow
 
 CODE = "code"
 """Kind of the classes that reproduce published code."""
@@ -29,40 +28,31 @@ Fetch = Annotated[
 ]
 
 
-def kinds() -> dict[str, ModuleType]:
-    """Return the packages of algorithms, by kind."""
-    from fallow import contrib, strategies, training
-    from fallow.training import personal
-
-    return {
-        "strategy": strategies,
-        "contrib": contrib,
-        "training": training,
-        "personal": personal,
-    }
-
-
-@opt.shows("fallow.cli.objects:AlgorithmRow", is_list=True)
+@opt.shows("fallow.settings.fields:AlgorithmRow", is_list=True)
 def algorithms(as_json: opt.Json = False) -> None:
     """List query strategies and training algorithms, what they disclose, and their parameters."""
-    from fallow.configs.papers import load_papers
-    from fallow.core.build import names
-    from fallow.core.names import spell_class
+    from fallow.settings.fields import list_algorithms
 
-    rows: list[AlgorithmRow] = []
-    for kind, package in kinds().items():
-        for _, cls in sorted(names(package).items()):
-            rows.append(_describe_method(spell_class(cls), kind, cls))
-    of_fallow = len(rows)
-    codes = sorted(chain.from_iterable(paper.codes for paper in load_papers()))
-    for code in codes:
-        rows.append(_describe_method(code.word, CODE, code.load()))
+    rows = list_algorithms()
+    codes = _list_codes()
     if as_json:
-        opt.print_json(rows)
+        opt.print_json([*rows, *codes])
         return
-    _print_table(rows[:of_fallow], ALGORITHM_COLUMNS)
-    opt.console().print("\nVariants of published code, for reproduction only\n")
-    _print_table(rows[of_fallow:], ALGORITHM_COLUMNS)
+    _print_table(rows, ALGORITHM_COLUMNS)
+    if codes:
+        opt.console().print("\nVariants of published code, for reproduction only\n")
+        _print_table(codes, ALGORITHM_COLUMNS)
+
+
+def _list_codes() -> list[AlgorithmRow]:
+    """Describe the published code in papers of installed distributions, which imports it."""
+    if not entry_points(group=PAPERS):
+        return []
+    from fallow.configs.papers import load_papers
+    from fallow.settings.fields import describe_algorithm
+
+    codes = sorted(chain.from_iterable(paper.codes for paper in load_papers()))
+    return [describe_algorithm(code.word, CODE, code.load()) for code in codes]
 
 
 ALGORITHM_COLUMNS = (
@@ -75,31 +65,6 @@ ALGORITHM_COLUMNS = (
     "local_dp",
     "fields",
 )
-
-
-def _describe_method(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
-    """Describe an algorithm by its disclosure declaration."""
-    from fallow.cli.objects import AlgorithmRow
-
-    contract: Contract = cls.contract
-    defaults = {item.name: str(item.default) for item in fields(cls)}
-    defaults.pop("training_config", None)  # a setting of the configuration
-    return AlgorithmRow(
-        name=name,
-        kind=kind,
-        year=contract.year or None,
-        paper=contract.paper,
-        needs=tuple(contract.needs),
-        reveals=dict(contract.disclosures),
-        smallest_cohort=contract.cohort,
-        secure_sum=contract.secure_sum,
-        local_dp=contract.local_dp,
-        missing_site=contract.missing,
-        simulator_only=contract.simulator_only,
-        aliases=contract.aliases,
-        options=contract.options,
-        fields=defaults,
-    )
 
 
 @opt.shows("fallow.cli.objects:DatasetRow", is_list=True)

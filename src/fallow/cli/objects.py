@@ -6,7 +6,6 @@ pydantic takes a tenth of a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -211,35 +210,6 @@ class LabelingPage:
     address: Annotated[
         str, Field(description="address of the page, which contains its secret")
     ]
-
-
-@with_config(STRICT)
-@dataclass(frozen=True)
-class AlgorithmRow:
-    """Query strategy or training algorithm, by its disclosure declaration."""
-
-    name: Annotated[str, Field(description="name in settings", examples=["entropy"])]
-    kind: Annotated[
-        str, Field(description="`strategy`, `training`, `personal`, or `code` of a paper")
-    ]
-    year: Annotated[int | None, Field(description="year of the paper")]
-    paper: Annotated[str, Field(description="reference")]
-    needs: Annotated[
-        tuple[str, ...], Field(description="models whose predictions it reads")
-    ]
-    reveals: Annotated[
-        Mapping[str, str], Field(description="disclosures, by client function")
-    ]
-    smallest_cohort: Annotated[Count, Field(description="minimum number of sites")]
-    secure_sum: Annotated[bool, Field(description="supports secure aggregation")]
-    local_dp: Annotated[bool, Field(description="supports local differential privacy")]
-    missing_site: Annotated[str, Field(description="behavior if a site does not reply")]
-    simulator_only: Annotated[bool, Field(description="reads hidden labels")]
-    aliases: Annotated[tuple[str, ...], Field(description="other names")]
-    options: Annotated[
-        tuple[str, ...], Field(description="settings that only this algorithm reads")
-    ]
-    fields: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
 
 
 @with_config(STRICT)

@@ -102,7 +102,7 @@ def run(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run one query strategy with one seed."""
-    check_arguments(config, [strategy or "", *opt.strategies_set(set_)], set_)
+    check_arguments(config, [strategy or "", *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
@@ -158,9 +158,8 @@ def compare(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare query strategies with paired tests, and write a report."""
-    check_arguments(
-        config, [*(opt.named_strategies(strategy) or []), *opt.strategies_set(set_)], set_
-    )
+    named = opt.named_strategies(strategy) or []
+    check_arguments(config, [*named, *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup

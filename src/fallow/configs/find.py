@@ -15,7 +15,7 @@ from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_config
 from fallow.data import is_named
 from fallow.settings.config import ExperimentConfig, config_from
-from fallow.storage.received import parse_toml, read_named
+from fallow.storage.received import read_toml
 
 STRATEGIES = ("random", "entropy", "ahfal")
 """Strategies that are compared if a file names none."""
@@ -64,17 +64,7 @@ def _find_config(
     path = Path(name)
     if path.resolve() in extending:
         raise ValueError(f"{path} extends itself by its base; set another base")
-    with explain_errors(f"{path} cannot be read: ", of=OSError):
-        content = read_named(path)
-    try:
-        # editors on Windows start a file with a byte-order mark
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is not UTF-8, as TOML requires; save it with that encoding (byte "
-            f"{error.start + 1:,} is invalid)"
-        ) from error
-    settings = parse_toml(text, path)
+    settings = read_toml(path)
     base = settings.pop("base", "")
     if not isinstance(base, str):
         raise ValueError(f"{path}: base is {show_value(base)}; it must be a text")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -139,29 +140,48 @@ SWAPPED = {
     ),
 }
 """Other packages in which an unknown name is looked up, and the sentence if it exists there."""
+PLURALS = {
+    "fallow.data.partition.before_tail": "partitions",
+    "fallow.models.networks": "models",
+    "fallow.training": "training algorithms",
+}
+"""Classes of a package in an error message, if the name of the package is another word."""
 
 
 def _explain_unknown(package: Packages, name: str) -> str:
     """Return the error message for an unknown name."""
-    first = _listed(package)[0]
-    others, sentence = SWAPPED.get(first.__name__, ((), ""))
-    for other in others:
-        if fold_name(name) in _words(import_module(other)):
-            return f"{name!r} is {sentence.format(name=name)}"
-    last_step = first.__name__.rpartition(".")[2]
-    kind = getattr(first, "KIND", last_step.replace("training", "training algorithms"))
+    first = _listed(package)[0].__name__
+    others, _ = SWAPPED.get(first, ((), ""))
+    is_swapped = any(fold_name(name) in _words(import_module(other)) for other in others)
     written = []
     for cls in names(package).values():
         aliases = getattr(getattr(cls, "contract", None), "aliases", ())
-        written += [spell_class(cls), *(alias for alias in aliases if ":" not in alias)]
-    kind_of_class = _kind_of(package)
+        written += [spell_class(cls), *aliases]
+    return explain_unknown(first, name, written, is_swapped=is_swapped)
+
+
+def explain_unknown(
+    package: str, name: str, written: Sequence[str], *, is_swapped: bool = False
+) -> str:
+    """Return the error message for an unknown name.
+
+    ``written`` are the names of the package.  ``is_swapped``: whether another package has the name
+    (`SWAPPED`).
+    """
+    if is_swapped:
+        _, sentence = SWAPPED[package]
+        return f"{name!r} is {sentence.format(name=name)}"
+    known = [word for word in written if ":" not in word]
+    kind_of_class = CLASS_KINDS.get(package)
     if kind_of_class is not None and kind_of_class.group is not None:
-        written += list_extensions(kind_of_class.group)
-    written_name = name.lower().replace("_", "-")
+        known += list_extensions(kind_of_class.group)
     otherwise = ""
-    if first.__name__ == "fallow.encoders":
+    if package == "fallow.encoders":
         otherwise = suggest_network(name)
-    hint = nearest(written_name, written, otherwise)
+    if package == "fallow.strategies":
+        otherwise = "'fallow algorithms' lists them"
+    hint = nearest(name.lower().replace("_", "-"), known, otherwise)
+    kind = PLURALS.get(package, package.rpartition(".")[2])
     return f"{name!r} is not one of the {kind}{hint}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -87,10 +86,3 @@ def count_at(
     names, codes = np.unique(np.asarray(sites), return_inverse=True)
     counts = np.bincount(codes[rows], minlength=len(names)).tolist()
     return {str(name): int(n) for name, n in zip(names, counts, strict=True)}
-
-
-def find_existing(path: str | Path) -> Path:
-    """Return the path of a user's file or folder. Raises ValueError if it does not exist."""
-    if not Path(path).exists():
-        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
-    return Path(path)

@@ -28,9 +28,9 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.table import EMPTY, read_cells
 from fallow.data.loaders.table_files import number_in
-from fallow.data.reading import find_existing
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
+from fallow.storage.files import find_existing
 from fallow.storage.validation import STRICT, adapter_of
 
 DataKind = Literal["table", "images", "arrays"]

@@ -29,8 +29,6 @@ __all__ = [
     "Stacked",
 ]
 
-KIND = "executors"
-
 AUTO = "auto"
 """Name that selects `choose_executor`."""
 

@@ -16,5 +16,3 @@ __all__ = [
     "MobileNetV2",
     "ResNet8",
 ]
-
-KIND = "models"

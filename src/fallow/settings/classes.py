@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-import textwrap
-import tokenize
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from dataclasses import Field as DataclassField
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -49,23 +44,6 @@ def classes_of(part: str) -> dict[str, type[Any]]:
     return dict(sorted(result.items()))
 
 
-def fields_of(part: str, name: str) -> dict[str, object]:
-    """Return the fields of a built-in class with their defaults.
-
-    The result is empty for an unknown name, and for a custom class, which is not imported.
-
-    >>> fields_of("partition", "exact-dirichlet")["alpha"]
-    0.1
-    """
-    if ":" in name:
-        return {}
-    try:
-        cls = find(packages_of(part), name)
-    except ValueError:
-        return {}
-    return defaults_of(cls)
-
-
 def defaults_of(cls: type[Any]) -> dict[str, object]:
     """Return the default of each field, ``...`` for required fields.
 
@@ -97,41 +75,6 @@ def _default(field: DataclassField[Any]) -> object:
     if field.default_factory is not MISSING:
         return field.default_factory()
     return ...
-
-
-@cache
-def comments_of(cls: type[Any]) -> Mapping[str, str]:
-    """Return the comments next to the fields of a dataclass in its source code.
-
-    >>> from fallow.strategies import AHFAL
-    >>> comments_of(AHFAL)["tau"]
-    'τ, Eq. 2; the paper tries 10, 12, 15'
-    """
-    lines = textwrap.dedent(inspect.getsource(cls)).splitlines(keepends=True)
-    comments = {}  # 1-based line -> text
-    for token in tokenize.generate_tokens(iter(lines).__next__):
-        if token.type == tokenize.COMMENT:
-            comments[token.start[0]] = token.string.lstrip("# ")
-    (tree,) = ast.parse("".join(lines)).body
-    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is one
-    result = {}
-    for node in tree.body:
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue  # not a field
-        lines_of_field = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        beside = [comments[line] for line in lines_of_field if line in comments]
-        if beside:
-            result[node.target.id] = " ".join(beside)
-    return result
-
-
-def first_line(cls: type[Any]) -> str:
-    """Return the first sentence of the docstring of a class, on one line."""
-    text = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
-    end = re.search(r"[a-z)]\.\s", text)
-    if end is None:
-        return text
-    return text[: end.start() + 2]
 
 
 # -- explicit values, for digests ----------------------------------------------------------------

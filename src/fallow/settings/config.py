@@ -44,6 +44,7 @@ from fallow.settings.budgets import (
     describe_reading,
 )
 from fallow.settings.classes import PARTS, packages_of, resolve_settings
+from fallow.settings.components import check_component, has_parameter
 from fallow.settings.descriptions import MEANINGS
 from fallow.settings.spec import Published, Spec
 from fallow.settings.stopping import parse_stop
@@ -621,24 +622,44 @@ def with_settings(
 def check_setting(key: str, text: str) -> None:
     """Raise ValueError for a setting that is invalid in every configuration.
 
-    Unknown nested settings and values of a wrong type are.  A name without a dot may be a parameter
-    of a component.  Components are not checked, so PyTorch is not imported.
+    Unknown settings, components and parameters, and values of a wrong type are.  Values of
+    parameters are checked when the component is created.  PyTorch is not imported.
 
     >>> check_setting("privacy.epsilon", "x")
     Traceback (most recent call last):
         ...
     ValueError: privacy.epsilon is 'x'; it must be a number or none
     """
+    if key not in hints_of(ExperimentConfig) and has_parameter(key):
+        return
+    check_nested(_read_setting(key, text))
+
+
+def check_nested(settings: Mapping[str, object]) -> None:
+    """Raise ValueError for nested settings that are invalid in every configuration.
+
+    As `check_setting`, for the settings of a file.
+
+    >>> check_nested({"partition": {"name": "dirichlet", "alpa": 1}})
+    Traceback (most recent call last):
+        ...
+    ValueError: dirichlet has no setting 'alpa'; did you mean 'alpha'?
+    """
     hints = hints_of(ExperimentConfig)
     start: Settings = {}
     for name, hint in hints.items():
         if _without_none(hint) is Spec:
             start[name] = {"name": "", "fields": {}}
-    top = key.partition(".")[0]
-    if top == key and top not in hints:
-        return
-    merged = _merge_settings(start, _read_setting(key, text), ExperimentConfig, "")
-    refuse_conversion(merged[top], hints[top], top)
+    gathered = gather_training_config(settings)
+    merged = _merge_settings(start, gathered, ExperimentConfig, "")
+    for name in gathered:
+        value = merged[name]
+        refuse_conversion(value, hints[name], name)
+        if isinstance(value, Mapping) and _without_none(hints[name]) is Spec:
+            component = value.get("name")
+            chosen = value.get("fields")
+            if isinstance(component, str) and component and isinstance(chosen, Mapping):
+                check_component(name, component, chosen)
 
 
 def _read_setting(key: str, text: str) -> Settings:

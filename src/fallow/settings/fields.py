@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, with_config
 
-from fallow.core.kinds import describe_kind
-from fallow.core.names import spell_class
 from fallow.core.suggestions import nearest
 from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
-from fallow.settings.classes import (
-    PARTS,
-    classes_of,
-    comments_of,
-    defaults_of,
-    fields_of,
-    first_line,
-)
+from fallow.settings.classes import PARTS
+from fallow.settings.components import components_of, list_components, parameters_of
 from fallow.settings.config import ExperimentConfig
-from fallow.settings.listing import (
-    Setting,
-    describe_value,
-    find_settings,
-    list_settings,
-)
+from fallow.settings.listing import Setting, find_settings, list_settings
 from fallow.settings.spec import Spec
+from fallow.storage.validation import STRICT, Count
 
-GIVEN = "must be given"
+if TYPE_CHECKING:
+    from fallow.core.contract import Contract
 
 
 @dataclass(frozen=True)
@@ -50,53 +39,98 @@ def describe_classes(part: str) -> list[NamedClass]:
     ['class-windows', 'counts', 'dirichlet']
     """
     classes = []
-    for cls in classes_of(part).values():
-        fields = {name: describe_default(value) for name, value in defaults_of(cls).items()}
-        summary = first_line(cls).replace("``", "`")
-        classes.append(NamedClass(spell_class(cls), summary, fields))
+    for component in components_of(part):
+        defaults = {item.name: item.default for item in component.parameters}
+        classes.append(NamedClass(component.name, component.summary, defaults))
     return sorted(classes, key=lambda one: one.name)
 
 
-def describe_default(value: object) -> str:
-    """Return the default of a parameter as ``name:parameter=value`` takes it.
+@with_config(STRICT)
+@dataclass(frozen=True)
+class AlgorithmRow:
+    """Query strategy or training algorithm, by its disclosure declaration."""
 
-    ``none`` is a word there: ``ahfal:balance=none``.
-    """
-    if value is ...:
-        return GIVEN
-    if value is None:
-        return "null"
-    return describe_value(value)
+    name: Annotated[str, Field(description="name in settings", examples=["entropy"])]
+    kind: Annotated[
+        str, Field(description="`strategy`, `training`, `personal`, or `code` of a paper")
+    ]
+    year: Annotated[int | None, Field(description="year of the paper")]
+    paper: Annotated[str, Field(description="reference")]
+    needs: Annotated[
+        tuple[str, ...], Field(description="models whose predictions it reads")
+    ]
+    reveals: Annotated[
+        Mapping[str, str], Field(description="disclosures, by client function")
+    ]
+    smallest_cohort: Annotated[Count, Field(description="minimum number of sites")]
+    secure_sum: Annotated[bool, Field(description="supports secure aggregation")]
+    local_dp: Annotated[bool, Field(description="supports local differential privacy")]
+    missing_site: Annotated[str, Field(description="behavior if a site does not reply")]
+    simulator_only: Annotated[bool, Field(description="reads hidden labels")]
+    aliases: Annotated[tuple[str, ...], Field(description="other names")]
+    options: Annotated[
+        tuple[str, ...], Field(description="settings that only this algorithm reads")
+    ]
+    fields: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
+
+
+KINDS = ("strategy", "contrib", "training", "personal")
+"""Kinds of algorithms, in the order of their list."""
+
+
+def list_algorithms() -> list[AlgorithmRow]:
+    """Return the query strategies and training algorithms of Fallow, by kind and class name."""
+    rows = []
+    for component in list_components():
+        if component.algorithm is None:
+            continue
+        values: dict[str, Any] = {}
+        for name, value in component.algorithm.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        rows.append(AlgorithmRow(**values))
+    return sorted(rows, key=lambda row: KINDS.index(row.kind))
+
+
+def describe_algorithm(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
+    """Describe an algorithm by its disclosure declaration."""
+    contract: Contract = cls.contract
+    defaults = {item.name: str(item.default) for item in fields(cls)}
+    defaults.pop("training_config", None)  # a setting of the configuration
+    return AlgorithmRow(
+        name=name,
+        kind=kind,
+        year=contract.year or None,
+        paper=contract.paper,
+        needs=tuple(contract.needs),
+        reveals=dict(contract.disclosures),
+        smallest_cohort=contract.cohort,
+        secure_sum=contract.secure_sum,
+        local_dp=contract.local_dp,
+        missing_site=contract.missing,
+        simulator_only=contract.simulator_only,
+        aliases=contract.aliases,
+        options=contract.options,
+        fields=defaults,
+    )
 
 
 def class_fields() -> list[Setting]:
     """Return all parameters of all components."""
-    outcome = []
+    settings = []
     for part in PARTS:
         if part == "features":  # same classes as model
             continue
-        for cls in classes_of(part).values():
-            outcome += _fields_of_class(part, cls)
-    return outcome
-
-
-def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
-    meanings: Mapping[str, str] = {}
-    if is_dataclass(cls):
-        hints = get_type_hints(cls, include_extras=True)
-        meanings = comments_of(cls)
-    else:
-        hints = get_type_hints(cls.__init__)
-    settings = []
-    for name, value in defaults_of(cls).items():
-        setting = Setting(
-            name=f"{part}.{name}",
-            type=describe_kind(hints[name]),
-            default=describe_default(value),
-            meaning=meanings.get(name, "see its class"),
-            source=f"{spell_class(cls)} ({cls.__module__}.{cls.__name__})",
-        )
-        settings.append(setting)
+        for component in components_of(part):
+            source = f"{component.name} ({component.source})"
+            for item in component.parameters:
+                setting = Setting(
+                    name=f"{part}.{item.name}",
+                    type=item.type,
+                    default=item.default,
+                    meaning=item.meaning,
+                    source=source,
+                )
+                settings.append(setting)
     return settings
 
 
@@ -176,7 +210,7 @@ def full_name(key: str, named: Mapping[str, str]) -> str:
         if name.endswith(f".{key}") and not is_second:
             meant.append(name)
     for part, cls in named.items():
-        if key in fields_of(part, cls):
+        if key in parameters_of(part, cls):
             meant.append(f"{part}.{key}")
     if len(meant) > 1:
         raise ValueError(f"{key} may be {join_words(meant, last='or')}; write one of them")

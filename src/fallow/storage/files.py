@@ -24,6 +24,13 @@ FOLDER = 0o700
 FILE = 0o600
 
 
+def find_existing(path: str | Path) -> Path:
+    """Return the path of a user's file or folder. Raises ValueError if it does not exist."""
+    if not Path(path).exists():
+        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
+    return Path(path)
+
+
 def private_folder(folder: Path) -> None:
     """Create a private folder if it is missing. Raises OSError."""
     folder.mkdir(mode=FOLDER, parents=True, exist_ok=True)

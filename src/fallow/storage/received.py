@@ -9,6 +9,7 @@ import stat
 import tomllib
 from pathlib import Path
 
+from fallow.core.refusal import explain_errors
 from fallow.core.wording import size
 
 SURROGATE = b"\xed"
@@ -69,6 +70,21 @@ def read_named(path: Path, limit: int = TEXT_LIMIT) -> bytes:
             f"{path} has more than {limit >> 20} MiB, the limit for such a file; give a smaller one"
         )
     return content
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """Return the settings in a TOML file. Raises ValueError, naming the file, if it is invalid."""
+    with explain_errors(f"{path} cannot be read: ", of=OSError):
+        content = read_named(path)
+    try:
+        # editors on Windows start a file with a byte-order mark
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8, as TOML requires; save it with that encoding (byte "
+            f"{error.start + 1:,} is invalid)"
+        ) from error
+    return parse_toml(text, path)
 
 
 def parse_toml(text: str, path: Path) -> dict[str, object]:

@@ -28,7 +28,7 @@ from fallow.data.loaders.table_files import (
     number_in,
     read_file,
 )
-from fallow.data.reading import find_existing
+from fallow.storage.files import find_existing
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame

@@ -28,7 +28,8 @@ from fallow.data.loaders.pixels import (
 from fallow.data.loaders.table import Source, TableArrays, Wanted, read_table
 from fallow.data.loaders.table_files import TABLES, ReportBytes, ignore_bytes, read_file
 from fallow.data.partition.shares import hold_out
-from fallow.data.reading import Reading, count_at, find_existing
+from fallow.data.reading import Reading, count_at
+from fallow.storage.files import find_existing
 
 ARRAYS = {
     "x": "x",

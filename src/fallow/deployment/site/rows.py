@@ -21,7 +21,7 @@ from fallow.data.loaders.columns import are_dates, hash_texts, summarize_texts
 from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
 from fallow.data.loaders.table_files import TABLES, number_in
-from fallow.data.reading import ColumnRead, find_existing
+from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
     Originals,
@@ -29,6 +29,7 @@ from fallow.deployment.site.pictures import (
     read_inside,
     read_pictures,
 )
+from fallow.storage.files import find_existing
 
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
 """Row in readable form: (column, text, unit) for each column, with "" for empty cells, or an image
