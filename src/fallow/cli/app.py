@@ -126,18 +126,23 @@ def frame(
 def build_command() -> Any:  # a command of click, which typer contains
     """Return the command line, cached because reading all signatures takes 30 milliseconds."""
     command = typer.main.get_command(app)
-    _join_lines(command)
+    _format_help(command)
     return command
 
 
-def _join_lines(command: Any) -> None:
-    """Let the terminal wrap all paragraphs of help: typer keeps line breaks after the first."""
-    paragraphs = (command.help or "").split("\n\n")
-    command.help = "\n\n".join(
-        text if CONTINUED in text else " ".join(text.split()) for text in paragraphs
-    )
+def _format_help(command: Any) -> None:
+    """Format the help of all commands, which are docstrings.
+
+    The terminal wraps all paragraphs: typer keeps line breaks after the first.  The summary has no
+    final period, as the help of options.
+    """
+    summary, *paragraphs = (command.help or "").split("\n\n")
+    shown = [" ".join(summary.split()).removesuffix(".")]
+    for text in paragraphs:
+        shown.append(text if CONTINUED in text else " ".join(text.split()))
+    command.help = "\n\n".join(shown)
     for subcommand in getattr(command, "commands", {}).values():
-        _join_lines(subcommand)
+        _format_help(subcommand)
 
 
 def main() -> None:
