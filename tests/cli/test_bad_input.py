@@ -58,7 +58,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             [*RUN, "--sed", "3"],
             "No such option.*--sed.*See 'fallow run --help'",
         ),
-        ([*RUN, "--seed", "three"], "'three' is not a valid int"),
+        (
+            [*RUN, "--seed", "three"],
+            "'three' is not a whole number; see 'fallow run --help'",
+        ),
         (["run"], "Missing argument 'CONFIG'"),
         (["run", "dmo"], "'dmo' is not an experiment configuration; did you mean 'demo'?"),
         (["run", "nowhere.txt"], "there is no file or folder 'nowhere.txt'"),
@@ -172,6 +175,14 @@ def test_wrong_use_is_one_sentence(
     sys.modules.pop("own", None)
     shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("group", ["site", "coordinate", "audit"])
+def test_a_group_without_a_command_shows_its_help(fallow: Command, group: str) -> None:
+    output = fallow(group)
+    assert output.code == 2
+    assert "Usage: fallow " + group in " ".join(output.out.split())
+    assert output.says() == f"Missing command; see 'fallow {group} --help'"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,10 @@ def test_nothing_is_written_over_and_the_name_tells_what_it_is(
     before = (folder / "tiny.toml").read_text()
     assert "tiny.toml already exists" in fallow("init", "tiny.toml").says()
     assert (folder / "tiny.toml").read_text() == before
-    assert "heart.yaml does not end in .toml" in fallow("init", "heart.yaml").says()
+    assert fallow("init", "heart.csv").says() == (
+        "heart.csv does not end in .toml; give the study file to write, and your data "
+        "with --data"
+    )
 
 
 def test_a_file_sees_its_data_and_its_base_from_where_it_stands(

@@ -91,6 +91,11 @@ REPEATED = re.compile(
 )  # both typer and click suggest a command
 CONTINUED = "\\\n"
 """End of a line in an example of a command, whose lines stay as they are."""
+WRONG_NUMBERS = (
+    (re.compile(r"is not a valid int(?:eger)?(?: range)?"), "is not a whole number"),
+    (re.compile(r"is not a valid float(?: range)?"), "is not a number"),
+)
+"""Types of numbers in messages of click, in the words of all other messages."""
 SEVERAL = re.compile(r"\. \(Did you mean one of: ([^)?]+)\?\)")
 """Suggestions of several names by click."""
 
@@ -177,6 +182,10 @@ def _usage(error: Any) -> str:
     output = REPEATED.sub(r"\1", error.format_message().rstrip("."))
     output = output.replace(". Did you mean", "; did you mean")
     output = SEVERAL.sub(r"; did you mean one of \1?", output)
+    for typed, words in WRONG_NUMBERS:
+        output = typed.sub(words, output)
+    if not output:  # of a group, which prints its help
+        output = "Missing command"
     where = "fallow"
     if error.ctx is not None:
         where = error.ctx.command_path

@@ -22,9 +22,7 @@ Sites = Annotated[
 Example = Annotated[
     Path,
     typer.Option(
-        help="A few examples in the format of the sites, real or invented: a table, an "
-        ".npz file or a folder of images. Columns and classes are read from it; the "
-        "examples are not stored"
+        help="Examples in the format of the sites, real or invented; not stored",
     ),
 ]
 Label = Annotated[str, typer.Option(help="Column with the labels")]
@@ -58,7 +56,7 @@ Address = Annotated[
 Hosts = Annotated[
     list[str] | None,
     typer.Option(
-        help="Host name or IP address of this machine for sites and for its certificate; repeatable"
+        help="Host name or IP address at which sites reach this machine; repeatable"
     ),
 ]
 Transport = Annotated[
@@ -81,14 +79,13 @@ CertificateAuthority = Annotated[
     Path | None,
     typer.Option(
         "--ca",
-        help="The only CA that sites trust for --certificate (default: the CAs of each site's system)",
+        help="The only CA that sites trust for --certificate (default: their system's)",
     ),
 ]
 Clients = Annotated[
     Path | None,
     typer.Option(
-        help="CA (PEM) of the client certificates that sites must present (mutual TLS), for "
-        "--transport https"
+        help="CA (PEM) of the certificates that sites must present (mutual TLS, https)"
     ),
 ]
 BehindProxy = Annotated[

@@ -118,7 +118,10 @@ def init(
     fallow init heart.toml --data heart.csv --label disease --site hospital
     """
     if file.suffix != ".toml":
-        raise ValueError(f"{file} does not end in .toml; rename it")
+        raise ValueError(
+            f"{file} does not end in .toml; give the study file to write, and your data "
+            "with --data"
+        )
     if file.exists():
         raise ValueError(f"{file} already exists; choose another name, or delete it first")
     source = data or "digits"

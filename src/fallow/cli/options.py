@@ -147,8 +147,7 @@ OwnCode = Annotated[
     bool,
     typer.Option(
         "--own-code",
-        help="Import the classes that the study names as module:Class, also from the current "
-        "directory; this runs their code",
+        help="Import classes that the study names as module:Class; this runs their code",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except errors")]

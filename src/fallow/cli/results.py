@@ -32,8 +32,7 @@ Query = Annotated[
 Metric = Annotated[
     str | None,
     typer.Option(
-        help="Metric of the study's setting metrics for tables, curves and tests "
-        "(default: accuracy or squared error)"
+        help="Metric in tables, curves and tests (default: accuracy or squared error)"
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="Output file")]

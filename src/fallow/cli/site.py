@@ -46,8 +46,7 @@ Tool = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Labeling tool of an installed package whose format the file has; site.toml must "
-        "allow the package",
+        help="Installed labeling tool with this file format; site.toml must allow it",
     ),
 ]
 Server = Annotated[
@@ -101,8 +100,7 @@ Limit = Annotated[
 Digest = Annotated[
     str | None,
     typer.Option(
-        help="Study digest from the coordinator, at least its first 8 characters, for scripts "
-        "(default: asks)"
+        help="Study digest from the coordinator, 8 characters or more (default: asks)"
     ),
 ]
 Allow = Annotated[

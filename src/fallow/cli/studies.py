@@ -38,8 +38,7 @@ def demo(
         bool,
         typer.Option(
             "--photos",
-            help="Use photographs of CIFAR-10 in --data-dir and a pretrained network, in "
-            "about 3 minutes",
+            help="Use photographs of CIFAR-10 in --data-dir, in about 3 minutes",
         ),
     ] = False,
     data_dir: opt.DataDir = None,
