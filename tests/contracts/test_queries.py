@@ -8,11 +8,12 @@ from typing import Any, Literal, get_origin, get_type_hints
 import pytest
 import torch
 
+from fallow.contrib import Coverage
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method
 from fallow.core.streams import stream
 from fallow.settings.classes import classes_of
-from fallow.strategies import AHFAL, Entropy, Random
+from fallow.strategies import AHFAL, DropQuery, Entropy, Random, UncertaintyHerding
 from fallow.transport.serialized import SerializingChannel
 from tests.contracts.numbers import simulation
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
@@ -213,6 +214,17 @@ def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(
     sites = {name: spoilt(t, rows=12) for name, t in tables().items()}
     with pytest.raises(RuntimeError, match="NaN or infinite"):
         simulation(sites, strategy).selected(3)
+
+
+@each_of("strategy", [Coverage(), DropQuery(), UncertaintyHerding()])
+def test_finite_features_do_not_hide_a_model_that_predicts_nothing(strategy: Any) -> None:
+    federation = simulation(tables(), strategy)
+    for member in federation.members.values():
+        for name in ("local", "global"):
+            model = member.memory[name]
+            member.remember(name, {**model, "w": torch.full_like(model["w"], torch.nan)})
+    with pytest.raises(RuntimeError, match="NaN or infinite"):
+        federation.selected(3)
 
 
 def spoilt(table: Table, rows: int) -> Table:

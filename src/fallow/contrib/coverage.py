@@ -250,7 +250,10 @@ class Coverage:
         if p is None:
             classes = torch.zeros(view.classes, dtype=torch.float64)
         else:
-            p = p[p.isfinite().all(1)]
+            is_finite = p.isfinite().all(1)
+            if len(p):
+                require_finite(is_finite, "the predictions of all {n} examples")
+            p = p[is_finite]
             at = (margins(p) * BINS).long().clamp(0, BINS - 1)
             bins = torch.bincount(at, minlength=BINS).double()
             classes = p.double().sum(0)

@@ -34,11 +34,11 @@ class DropQuery:
 
     Parameters
     ----------
-    model
+    model : {"local", "global"}
         Model that predicts.
-    rate
+    rate : float
         Share of input features that are set to 0.
-    passes
+    passes : int
         Number of predictions with dropout.
 
     Notes
@@ -48,11 +48,17 @@ class DropQuery:
     there are fewer candidates than requested labels, the examples with the most changed
     predictions follow, with ties in random order.  Sites select independently.
 
+    Features that are kept are not divided by 1 - ``rate``, as in scikit-activeml.  The public code
+    of the paper scales features to unit length before k-means; here they keep their length.
+    Examples with non-finite features or predictions are ranked last.
+
     References
     ----------
     Gupte, Aklilu, Nirschl, Yeung-Levy. Revisiting Active Learning in the Era of Vision Foundation
     Models. TMLR 2024.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> import torch
     >>> pool = torch.eye(4)
@@ -82,7 +88,7 @@ class DropQuery:
     def select(self, view: View, n: int) -> SelectedExamples:
         changed = self.count_changes(view)
         features = view.embed(self.model)
-        is_finite = features.isfinite().all(1)
+        is_finite = features.isfinite().all(1) & view.logits(self.model).isfinite().all(1)
         changed = changed.masked_fill(~is_finite, torch.nan)  # NaN comes last
         ranked = rank_rows(changed, view.stream("ties"))
         candidates = int((changed > self.passes / 2).sum())

@@ -31,9 +31,9 @@ class MaxHerding:
 
     Parameters
     ----------
-    model
+    model : {"local", "global"}
         Model whose features are used.
-    width
+    width : float, optional
         Width of the kernel exp(-(distance / width)²).  None: the smallest distance between
         labeled examples, between 0.2 and 1.
 
@@ -45,6 +45,8 @@ class MaxHerding:
     ----------
     Bae, Noh, Sutherland. Generalized Coverage for More Robust Low-Budget Active Learning. ECCV 2024.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]]
     >>> fl.select(pool, fl.MaxHerding(), outputs=[[0.5, 0.5]] * 4, n=2)

@@ -41,11 +41,11 @@ class ProbCover:
 
     Parameters
     ----------
-    model
+    model : {"local", "global"}
         Model whose features are used.
-    radius
+    radius : float, optional
         Radius of the balls (δ).  None: determined by ``purity``.
-    purity
+    purity : float
         Share of examples whose ball holds one cluster alone (α).
 
     Notes
@@ -58,6 +58,8 @@ class ProbCover:
     ----------
     Yehuda, Dekel, Hacohen, Weinshall. Active Learning Through a Covering Lens. NeurIPS 2022.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]]
     >>> fl.select(pool, fl.ProbCover(radius=0.15), outputs=[[0.5, 0.5]] * 4, n=2)

@@ -27,6 +27,8 @@ class Random:
 
     Random sampling is the baseline of every comparison, and the default first query.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.select([[0.0], [1.0], [2.0]], fl.Random(), n=3).shape
     (3,)

@@ -16,7 +16,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import WIDTH, herd
+from fallow.strategies.parts import SCORES, WIDTH, herd, require_finite
 
 
 @explain_constructor
@@ -27,9 +27,9 @@ class UncertaintyHerding:
 
     Parameters
     ----------
-    model
+    model : {"local", "global"}
         Model whose features and predictions are used.
-    width
+    width : float, optional
         Width of the kernel exp(-(distance / width)²).  None: the smallest distance between
         labeled examples, between 0.2 and 1, as the paper adapts it.
 
@@ -44,6 +44,8 @@ class UncertaintyHerding:
     Bae, Oliveira, Sutherland. Uncertainty Herding: One Active Learning Method for All Label
     Budgets. ICLR 2025.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.0, 0.1], [0.1, 1.0], [0.0, 1.0]]
     >>> outputs = [[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.5, 0.5]]
@@ -69,4 +71,5 @@ class UncertaintyHerding:
     @selects()
     def select(self, view: View, n: int) -> SelectedExamples:
         uncertainty = margin(view.logits(self.model)).double()
+        require_finite(uncertainty.isfinite(), SCORES)
         return SelectedExamples(herd(view, self.model, uncertainty, self.width, n))

@@ -78,7 +78,7 @@ def personal_model(view: View) -> State:
 def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
     """Return outputs of a model by name, (n, c).
 
-    "personal_model": f_per; "collaborators": f_col, or the own model at a site without any;
+    "personal": f_per; "collaborators": f_col, or the own model at a site without any;
     "better": the own or the personal model, whichever is correct on more validation examples (ties:
     personal).  Other names refer to models in the memory of the site.  Raises ValueError for
     collaborators if no site ever has any.
