@@ -122,7 +122,6 @@ CIRCUMSTANCES: dict[tuple[str, str], str] = {
     ("ClosedFormHeads", "shown"): "at real sites, without secure aggregation",
     ("Chooser", "shown"): "at real sites, without secure aggregation",
     ("Fisher", "shown"): "at real sites, without secure aggregation",
-    ("FALE", "drop_rows"): "where a row is not finite, which is refused otherwise",
 }
 """Fields that do nothing in these runs, and when they do."""
 

@@ -67,29 +67,6 @@ def test_a_verb_that_would_need_noise_is_refused() -> None:
 # -- edge cases ------------------------------------------------------------------------
 
 
-def test_a_value_that_is_not_finite_is_refused_with_its_column_and_their_number() -> None:
-    sites = table()
-    sites["b"][[2, 7], 3] = torch.nan
-    sites["b"][5, 3] = torch.inf
-    with pytest.raises(
-        RuntimeError, match=r"site b .*column 3 has 3 values that are NaN or inf"
-    ):
-        federation(sites, AT_SITES).query(2)
-
-
-def test_rows_that_are_not_finite_can_be_left_out() -> None:
-    sites = table()
-    sites["b"][[2, 7], 3] = torch.nan
-    kept = picked(
-        federation(sites, FALE(allot="site", drop_rows=True)),
-        {"a": 0, "b": 11, "c": 0, "d": 0},
-    )
-    assert set(kept["b"]["rows"].tolist()) >= set(range(12)) - {2, 7}
-    assert kept["b"]["rows"][-1] in (2, 7)
-    everywhere = picked(federation(sites, FALE(drop_rows=True)), 100)
-    assert len(everywhere["b"]["rows"]) == 10
-
-
 def test_a_site_without_a_pool_adds_nothing_and_picks_nothing() -> None:
     sites = {**table(), "e": torch.zeros(2, 5).double()}
     for strategy in (AT_SITES, ANYWHERE):

@@ -132,18 +132,6 @@ def test_a_site_without_a_pool_does_not_matter(strategy: FALE) -> None:
     )
 
 
-@each_mode
-def test_rows_that_are_not_finite_are_left_out_of_scores(strategy: FALE) -> None:
-    sites = table()
-    sites["b"][[2, 7], 3] = torch.nan
-    scores, _ = scored(sites, replace(strategy, drop_rows=True))
-    good = ~stacked(sites).isnan().any(1)
-    assert bool(scores[~good].isnan().all())
-    x = stacked(sites)[good]
-    expected, _, _ = svd_leverage(with_ones(x - x.mean(0)))
-    torch.testing.assert_close(scores[good], expected, rtol=0, atol=1e-12)
-
-
 def test_scores_are_the_same_behind_masks_of_sums() -> None:
     simulation = federation(table(), GRAM, privacy=SECURE)
     memo = GRAM.query(asking(simulation), dict.fromkeys("abcd", 4), {})

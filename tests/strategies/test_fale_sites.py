@@ -37,15 +37,6 @@ def test_a_huge_ridge_is_said_and_buys_nothing() -> None:
             federation(table(), replace(strategy, ridge=1e14)).query(2)
 
 
-def test_a_site_of_which_no_row_is_whole_is_told_to_leave() -> None:
-    sites = table()
-    sites["c"][:] = torch.nan
-    with pytest.raises(
-        RuntimeError, match=r"site c .*of which none is whole.* leave the site out"
-    ):
-        federation(sites, FALE(drop_rows=True)).query(2)
-
-
 @pytest.mark.parametrize("size", [3, 40])
 def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> None:
     strategy = FALE(mode="fedsvd")

@@ -264,18 +264,6 @@ def test_secure_sums_buy_the_same_rows() -> None:
         assert taken_of(plain) == taken_of(masked)
 
 
-def test_damaged_rows_are_not_drawn_and_come_last_at_a_site_that_must_spend_its_budget() -> (
-    None
-):
-    sites = table()
-    sites["b"][:4] = torch.nan
-    kept = picked(federation(sites, ANYWHERE), 30)
-    assert sorted(kept["b"]["rows"].tolist()) == list(range(4, 12))
-    kept = picked(federation(sites, AT_SITES), 10)
-    assert kept["b"]["rows"][:8].sort().values.tolist() == list(range(4, 12))
-    assert len(kept["b"]["rows"]) == 10
-
-
 def test_a_site_without_rows_takes_no_part() -> None:
     sites = table()
     simulation = federation(sites, ANYWHERE)

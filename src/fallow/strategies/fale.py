@@ -42,10 +42,7 @@ LATEST = 60.0  # the log of the time of a first strike lies between -60 and 60
 
 
 class Clocks(NamedTuple):
-    """One clock per example, (m,): its rate and the time of the first strike.
-
-    The time is infinity at rate 0, and NaN for an example without a rate.
-    """
+    """One clock per example, (m,): its rate and the time of the first strike, infinite at rate 0."""
 
     rate: Tensor
     first: Tensor
@@ -57,8 +54,7 @@ class Clocks(NamedTuple):
 
     @property
     def order(self) -> Tensor:
-        """Return examples in the order of their first draw; then those never drawn, then those
-        without a rate."""
+        """Return examples in the order of their first draw; then those never drawn."""
         return self.first.argsort(stable=True)
 
     def is_drawn(self, end: float) -> Tensor:
@@ -89,7 +85,7 @@ class Clocks(NamedTuple):
 def start_clocks(rate: Tensor, generator: torch.Generator) -> Clocks:
     """Start clocks with these rates, (m,) float64; equal generators give equal clocks."""
     wait = torch.empty_like(rate).exponential_(generator=generator).clamp_min(1e-20)
-    return Clocks(rate.nan_to_num(0.0), wait / rate)
+    return Clocks(rate, wait / rate)
 
 
 def poisson(mean: Tensor, u: Tensor) -> Tensor:
@@ -180,8 +176,6 @@ class FALE:
         λ of ridge leverage scores, for columns of unit variance.  Not in the paper.
     mixture : float
         Share of examples that are drawn uniformly (γ), which bounds weights.  Not in the paper.
-    drop_rows : bool
-        Rank examples with non-finite features last instead of raising an error.
 
     Notes
     -----
@@ -227,9 +221,6 @@ class FALE:
     )
     ridge: NonNegativeFinite = 0.0  # λ of ridge leverage scores
     mixture: Fraction = 0.0  # γ
-    drop_rows: bool = (
-        False  # non-finite examples are ranked last instead of raising an error
-    )
 
     contract: ClassVar[Contract] = Contract(
         title="FALE",
@@ -383,7 +374,7 @@ class FALE:
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
     )
     def totals(self, view: View) -> Values:
-        x, _ = self.features(view)
+        x = view.rows()
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
     @client.sum(
@@ -392,8 +383,7 @@ class FALE:
         takes={"mean": Real("inputs")},
     )
     def spread(self, view: View, mean: Tensor) -> Values:
-        x, _ = self.features(view)
-        squares, varies = leverage.spread(x, mean)
+        squares, varies = leverage.spread(view.rows(), mean)
         return {"squares": squares, "varies": varies}
 
     @client.relay(
@@ -420,9 +410,8 @@ class FALE:
         lead: str,
         basis: Tensor | None = None,
     ) -> Values:
-        x, _ = self.features(view)
         rotation = rotate_columns(view, unit, lead, basis)
-        return {"products": leverage.products(x, mean, rotation)}
+        return {"products": leverage.products(view.rows(), mean, rotation)}
 
     @client.each(
         "the site's examples times secret rotations: products of its rotated columns",
@@ -431,8 +420,8 @@ class FALE:
         when=lambda self: self.mode == "fedsvd",
     )
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Values:
-        x, _ = self.features(view)
-        blocks = leverage.project_rows(x, mean, rotate_columns(view, unit, lead))
+        rotation = rotate_columns(view, unit, lead)
+        blocks = leverage.project_rows(view.rows(), mean, rotation)
         z = torch.cat(list(blocks))  # (m, k)
         return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
@@ -443,8 +432,8 @@ class FALE:
         when=lambda self: self.mode == "tsqr",
     )
     def triangle(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Values:
-        x, _ = self.features(view)
-        return {"rows": leverage.triangle(x, mean, rotate_columns(view, unit, lead))}
+        rotation = rotate_columns(view, unit, lead)
+        return {"rows": leverage.triangle(view.rows(), mean, rotation)}
 
     @client.keep(
         "number of tensors kept",
@@ -454,9 +443,8 @@ class FALE:
     def score(
         self, view: View, mean: Tensor, unit: Tensor, lead: str, basis: Tensor
     ) -> Values:
-        x, good = self.features(view)
-        tau = leverage.leverages(x, mean, rotate_columns(view, unit, lead, basis))
-        return {"tau": scatter_scores(tau, good)}
+        rotation = rotate_columns(view, unit, lead, basis)
+        return {"tau": leverage.leverages(view.rows(), mean, rotation)}
 
     @client.keep(
         "number of tensors kept",
@@ -467,11 +455,12 @@ class FALE:
         when=lambda self: self.mode == "fedsvd",
     )
     def unmask(self, view: View, left: Tensor, width: int) -> Values:
-        x, good = self.features(view)
-        if len(left) != len(x):
-            raise ValueError(f"{len(x)} examples were masked and {len(left)} were returned")
+        if len(left) != view.pool:
+            raise ValueError(
+                f"{view.pool} examples were masked and {len(left)} were returned"
+            )
         u = unmix(left, view.secret("mask"), width)
-        return {"tau": scatter_scores(leverage.scores(u), good)}
+        return {"tau": leverage.scores(u)}
 
     @client.sum(
         "aggregates of leverage scores",
@@ -479,10 +468,10 @@ class FALE:
     )
     def mass(self, view: View) -> Values:
         tau = self.tau(view)
-        reachable = tau > 0
-        if self.mixture > 0:  # an example without a score can then be drawn too
-            reachable = ~tau.isnan()
-        return {"mass": tau.nansum(), "reachable": float(reachable.sum())}
+        reachable = len(tau)
+        if self.mixture == 0:  # otherwise an example without a score can be drawn too
+            reachable = int((tau > 0).sum())
+        return {"mass": tau.sum(), "reachable": float(reachable)}
 
     @client.sum(
         "aggregates of numbers of examples, by time of the first draw",
@@ -552,21 +541,10 @@ class FALE:
         return start_clocks(rate, view.stream("clocks"))
 
     def tau(self, view: View) -> Tensor:
-        """Return the score of each example of the pool, (m,); NaN for non-finite examples."""
+        """Return the score of each example of the pool, (m,)."""
         if self.mode == "fedsvd":
             return view.memory["unmask"]["tau"]
         return view.memory["score"]["tau"]
-
-    def features(self, view: View) -> tuple[Tensor, Tensor]:
-        """Return the finite examples of the pool, and a mask of them, (m,).
-
-        Raises ValueError for a non-finite example that may not be left out.
-        """
-        x = view.rows()
-        good = leverage.finite(x, self.drop_rows)
-        if not bool(good.all()):  # avoids a second copy of the features
-            x = x[good]
-        return x, good
 
 
 def rotate_columns(
@@ -582,8 +560,3 @@ def rotate_columns(
     if basis is not None:
         rotation = rotation @ basis  # (k, r)
     return unit[:, None] * rotation
-
-
-def scatter_scores(score: Tensor, good: Tensor) -> Tensor:
-    """Write the scores of ``good`` examples (m,) to their positions, NaN elsewhere.  -> (m,)"""
-    return torch.full(good.shape, torch.nan, dtype=score.dtype).masked_scatter(good, score)

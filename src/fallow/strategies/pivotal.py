@@ -265,7 +265,6 @@ class Pivotal:
 
     *Earlier labels* are not in the pool and keep their weights; initial labels have weight 1.  Each
     label budget is a separate selection (``protocol=one_pass``) unless configured otherwise.
-    Non-finite examples are never drawn; with ``allot="site"`` they are ranked last.
 
     *Tree.*  With 30 labels per site, five levels of splits separate the labels, so the direction of
     the splits matters.  ``split="column"`` and ``tree=False`` are for comparison
@@ -375,7 +374,7 @@ class Pivotal:
         returns={"rows": Count(of="rows"), "columns": Real("inputs")},
     )
     def totals(self, view: View) -> Values:
-        x, _ = features(view)
+        x = view.rows()
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
     @client.sum(
@@ -384,7 +383,7 @@ class Pivotal:
         takes={"mean": Real("inputs")},
     )
     def spread(self, view: View, mean: Tensor) -> Values:
-        squares, varies = leverage.spread(features(view)[0], mean)
+        squares, varies = leverage.spread(view.rows(), mean)
         return {"squares": squares, "varies": varies}
 
     @client.sum(
@@ -393,7 +392,7 @@ class Pivotal:
         takes={"mean": Real("inputs"), "unit": NonNegative("columns")},
     )
     def gram(self, view: View, mean: Tensor, unit: Tensor) -> Values:
-        return {"products": leverage.products(features(view)[0], mean, unit.diag())}
+        return {"products": leverage.products(view.rows(), mean, unit.diag())}
 
     @stores(
         mean=Real("inputs"),
@@ -401,23 +400,17 @@ class Pivotal:
         basis=Real(("columns", "directions")),
     )
     def score(self, view: View, mean: Tensor, unit: Tensor, basis: Tensor) -> Values:
-        """Return the leverage of each example, (m,), and the order in which they compete, (r,).
-
-        The leverage of a non-finite example is NaN.  The order contains positions of finite
-        examples.
-        """
-        x, good = features(view)
-        values = leverage.leverages(x, mean, unit[:, None] * basis)
-        score = torch.full((len(good),), torch.nan, dtype=values.dtype)
-        score[good] = values
+        """Return the leverage of each example, (m,), and the order in which they compete, (m,)."""
+        x = view.rows()
         order = torch.randperm(len(x), generator=view.stream("order"))
         if self.tree:
             order = order_by_neighbors(x.flatten(1), unit[: len(mean)], self.split)
-        return {"score": score, "order": good.nonzero().squeeze(1)[order]}
+        score = leverage.leverages(x, mean, unit[:, None] * basis)
+        return {"score": score, "order": order}
 
     @client.sum("aggregates of leverage scores", returns={"mass": NonNegative()})
     def mass(self, view: View) -> Values:
-        return {"mass": view.memory["score"]["score"].nansum()}
+        return {"mass": view.memory["score"]["score"].sum()}
 
     @client.sum(
         "aggregates of numbers of certain examples and of scores of the others",
@@ -499,24 +492,22 @@ class Pivotal:
     def select(self, view: View, n: int, mass: float, rows: int) -> SelectedExamples:
         """Run steps 2 and 3 at one site, with its whole label budget."""
         size = sizes(view, mass, rows)
-        finite = int((size > 0).sum())
 
         def capped(factor: float) -> tuple[float, float]:
             return count_capped(size, factor)
 
-        factor = find_factor(min(n, finite), float(size.sum()), capped)
+        factor = find_factor(n, float(size.sum()), capped)
         chance = (factor * size).clamp(max=1.0)
         met, order = self.meet_neighbors(view, chance)
         taken = torch.tensor(met.taken, dtype=torch.bool)
         if met.last >= 0:  # 0 or 1, up to rounding
             taken[met.last] = met.left > 0.5
-        damaged = (size == 0).nonzero().squeeze(1)
-        selected = torch.cat([order[taken], damaged])[:n]
-        chance = torch.where(size > 0, chance, 1.0)[selected]
+        selected = order[taken]
+        chance = chance[selected]
         return SelectedExamples(selected, 1 / chance, chance)
 
     def meet_neighbors(self, view: View, chance: Tensor) -> tuple[Round, Tensor]:
-        """Return the outcome of the duels between neighbors, and their order, (r,)."""
+        """Return the outcome of the duels between neighbors, and their order, (m,)."""
         order = view.memory["score"]["order"]
         numbers = torch.rand(
             len(order), generator=view.stream("meetings"), dtype=torch.float64
@@ -524,22 +515,9 @@ class Pivotal:
         return meet(chance[order].tolist(), numbers.tolist()), order
 
 
-def features(view: View) -> tuple[Tensor, Tensor]:
-    """Return the finite examples of the pool, and a mask of them, (m,)."""
-    x = view.rows()
-    good = leverage.finite(x, may_drop=True)
-    if not bool(good.all()):  # avoids a second copy of the features
-        x = x[good]
-    return x, good
-
-
 def sizes(view: View, mass: float, rows: int) -> Tensor:
-    """Return q of each example of the pool, (m,): half by leverage, half uniform (step 1).
-
-    q of a non-finite example is 0.
-    """
-    score = view.memory["score"]["score"]
-    return (rows * score / (2 * mass) + 0.5).nan_to_num(0.0)
+    """Return q of each example of the pool, (m,): half by leverage, half uniform (step 1)."""
+    return rows * view.memory["score"]["score"] / (2 * mass) + 0.5
 
 
 def count_capped(size: Tensor, factor: float) -> tuple[float, float]:

@@ -132,19 +132,6 @@ def rounding(bound: float, sites: int, k: int) -> float:
     return k * sites * step(bound, sites) / 2 / FINE
 
 
-def finite(x: Tensor, may_drop: bool) -> Tensor:
-    """Return a mask of finite examples, (n,).  Raises ValueError if others may not be omitted."""
-    good = torch.cat([rows.flatten(1).isfinite().all(1) for rows in blocks(x)])
-    if bool(good.all()) or (may_drop and bool(good.any())):
-        return good
-    bad = (~x.flatten(1).isfinite()).sum(0)  # (d,) number of values of each column
-    c = int(bad.argmax())
-    what = f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} rows"
-    if may_drop:
-        raise ValueError(f"{what} of which none is whole; fill them, or leave the site out")
-    raise ValueError(f"{what}; fill them, or leave such rows out with fale:drop_rows=true")
-
-
 def blocks(x: Tensor) -> tuple[Tensor, ...]:
     """Divide examples into blocks."""
     return torch.split(x, CHUNK)
