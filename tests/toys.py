@@ -77,7 +77,7 @@ class Halved:
 
     @uploads
     def upload(self, view: View) -> Values:
-        return contribution(view, "local", "average")
+        return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state

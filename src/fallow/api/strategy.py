@@ -201,7 +201,7 @@ class Training(_Frozen):
         view : View
             Data of the site, after local training.
         """
-        return contribution(view, "local", "average")
+        return contribution(view)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         """Return the model that a site uses: the global model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -39,22 +39,26 @@ uploads = client.sum(
 """Declaration of a client function that returns the result of `contribution`."""
 
 
-def contribution(view: View, name: str, bn: str) -> Values:
+def contribution(view: View, bn: str = "average") -> Values:
     """Return the contribution of a site: n_i w_i (d,), n_i and batch-norm statistics n_i s_i (s,).
 
-    name: key of the model in the memory of the site.  With ``bn="local"`` statistics stay at the
-    site.
+    w_i is the model after local training.  With ``bn="local"`` statistics stay at the site.
     """
     n = float(len(view.labels))
-    model = view.memory[name]
+    model = view.memory["local"]
     reply: Values = {"n": n, "w": n * model["w"].double()}
     if bn != "local":
         reply["stats"] = n * model["stats"].double()
     return reply
 
 
-def average(total: dict[str, Tensor], state: State) -> State:
-    """Return the weighted mean of contributions, w (d,) and stats (s,); ``state`` without labels.
+def average(
+    total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")
+) -> State:
+    """Return the weighted mean of contributions; ``state`` without labels.
+
+    total: number of examples and weighted sums.  Those under ``keys``, if sites sent them, are
+    averaged in the dtype of the global model.
 
     >>> import torch
     >>> total = {"n": torch.tensor(4.0), "w": torch.tensor([2.0, 6.0])}
@@ -64,9 +68,9 @@ def average(total: dict[str, Tensor], state: State) -> State:
     if float(total["n"]) == 0:
         return state
     mean = dict(state)
-    for name in ("w", "stats"):
+    for name in keys:
         if name in total:
-            mean[name] = (total[name] / total["n"]).to(state[name].dtype)
+            mean[name] = (total[name] / total["n"]).to(state["w"].dtype)
     return mean
 
 

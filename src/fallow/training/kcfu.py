@@ -92,7 +92,7 @@ class KCFU(StepTraining):
 
     @uploads
     def upload(self, view: View) -> Values:
-        return contribution(view, "local", self.bn)
+        return contribution(view, self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return model_at_site(state, memory)

@@ -1,4 +1,4 @@
-"""Helpers of personalized algorithms: weighted averages, and sites seen before.
+"""Helpers of personalized algorithms: the model in a state, and sites seen before.
 
 A personalized algorithm is a `fallow.core.methods.TrainingAlgorithm` whose sites deploy different
 models.  Optional functions, such as its own prediction, are documented there.  Its contract states the
@@ -13,36 +13,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from fallow.core.types import SiteId, State, Values
-from fallow.core.view import View
+from fallow.core.types import SiteId, State
 
 
 def model(state: State) -> State:
     """Return the part of a state that is sent: the model."""
     return {"w": state["w"], "stats": state["stats"]}
-
-
-def contribution(view: View, name: str = "local") -> Values:
-    """Return the contribution of a site: n_k w_k, n_k, and batch-norm statistics likewise."""
-    n = float(len(view.labels))
-    own = view.memory[name]
-    return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
-
-
-def average(
-    total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")
-) -> State:
-    """Return the weighted mean of contributions; ``state`` without labels.
-
-    total: the number of examples and the weighted sums under ``keys``, in the shapes of the state.
-    Means have the dtype of the global model ``w``.
-    """
-    if float(total["n"]) == 0:
-        return state
-    mean = dict(state)
-    for key in keys:
-        mean[key] = (total[key] / total["n"]).to(state["w"].dtype)
-    return mean
 
 
 def encode_sites(sites: Iterable[SiteId]) -> Tensor:

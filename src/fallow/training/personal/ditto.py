@@ -17,8 +17,8 @@ from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
 from fallow.core.view import View
-from fallow.training.base import uploads
-from fallow.training.personal.base import average, contribution, model
+from fallow.training.base import average, contribution, uploads
+from fallow.training.personal.base import model
 
 
 @explain_constructor

@@ -20,7 +20,8 @@ from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import SiteId, State, Values
 from fallow.core.values import Count, Model, Optional, Statistics
 from fallow.core.view import View
-from fallow.training.personal.base import average, decode_sites, encode_sites
+from fallow.training.base import average
+from fallow.training.personal.base import decode_sites, encode_sites
 
 
 @explain_constructor

@@ -23,8 +23,8 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
 from fallow.core.view import View
-from fallow.training.base import uploads
-from fallow.training.personal.base import average, contribution, model
+from fallow.training.base import average, contribution, uploads
+from fallow.training.personal.base import model
 
 tells_choice = client.keep(
     "number of sites that selected a model by their validation examples"

@@ -18,8 +18,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
 from fallow.core.view import View
-from fallow.training.base import uploads
-from fallow.training.personal.base import average, contribution
+from fallow.training.base import average, contribution, uploads
 
 Kernel = Literal["normalized", "softmax_of_sums"]
 CHUNK = 1024  # examples per block of distances

@@ -21,8 +21,8 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.core.types import State, Values
 from fallow.core.view import View
-from fallow.training.base import uploads
-from fallow.training.personal.base import average, contribution, encode_sites, model
+from fallow.training.base import average, contribution, uploads
+from fallow.training.personal.base import encode_sites, model
 
 
 @explain_constructor
