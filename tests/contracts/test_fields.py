@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -130,6 +130,29 @@ TIME_AND_MEMORY = ("EfficientNetLite0",)
 
 COVERED_ELSEWHERE = ("training_config", *KEYWORDS)
 """Fields of all algorithms that train by steps: tests/api/test_training_settings.py."""
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: fl.APFL(adaptive=False, alpha_lr=0.1), "does not use alpha_lr"),
+        (lambda: fl.KNNPer(kernel="softmax_of_sums", sigma=2.0), "does not use sigma"),
+        (lambda: fl.PFedGraph(lam=0.0, lam_sign=1), "lam_sign has no effect"),
+        (lambda: fl.FedProxFT(mu=0.0, tune_prox=True), "there is no proximal term"),
+        (lambda: fl.ClosedForm(delta=1e-5, reveal="head"), "does not use reveal"),
+        (lambda: fl.ClosedForm(delta=1e-5, weighted=False), "does not use weighted"),
+    ],
+)
+def test_a_field_that_another_one_switches_off_is_refused(
+    build: Callable[[], object], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        build()
+
+
+def test_balanced_classes_are_refused_for_regression() -> None:
+    with pytest.raises(ValueError, match="balance=class requires classes"):
+        fl.run(DIABETES, training=fl.ClosedForm(balance="class"), cycles=0)
 
 
 def list_fields(package: ModuleType) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import Limits, PositiveFinite, check_fields
-from fallow.core.suggestions import explain_constructor
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
 from fallow.core.values import Count, Kind, NonNegative, Optional, Real, Share, Whole
@@ -177,7 +177,6 @@ class ClosedForm:
     delta : float, optional
         δ of differential privacy, with ``privacy.epsilon``.  It protects one example and its label
         in the model.  Sites add Gaussian noise to their contribution, once per end of labeling.
-
     unlabeled : {"off", "auto"}
         Self-training with unlabeled examples, for classification.  "auto": in the best of four
         forms, or not at all, by five-fold cross-validation over the labeled examples of all sites.
@@ -271,6 +270,7 @@ class ClosedForm:
         check_fields(self)
         if self.delta is not None:
             self._check_private(self.delta)
+        refuse_unused(self, "weighted", "reveal", switch="delta", used_with=(None,))
         if self.label_ranks and (self.delta is not None or self.reveal == "head"):
             raise ValueError(
                 "ClosedForm ranks labels by the solutions that sites receive with reveal='path' and "
@@ -304,7 +304,11 @@ class ClosedForm:
                 closes_show=f"{CLOSES_SHOW}; the same holds for unlabeled examples",
             )
         if self.delta is None:
-            return ClosedForm.contract.narrowed(self, weighs=self.has_weights)
+            return ClosedForm.contract.narrowed(
+                self,
+                weighs=self.has_weights,
+                regression=self.balance == "none",  # numbers have no classes
+            )
         return ClosedForm.contract.narrowed(
             self,
             local_dp=True,
@@ -341,9 +345,7 @@ class ClosedForm:
             return self.private_round(state, ask)
         weights = class_weights(ask, self.class_counts) if self.balance == "class" else None
         center = self.find_center(ask, weights)
-        split = (
-            self.split_labels(ask, weights, center) if self.unlabeled == "auto" else None
-        )
+        split = self.split_labels(ask, weights, center) if self.learns_unlabeled else None
         total = read_totals(
             sum_of_all(ask, self.totals, weights=weights, center=center), center
         )
@@ -359,7 +361,7 @@ class ClosedForm:
                     weights=weights,
                     **path._asdict(),
                 )
-            if self.unlabeled != "off":
+            if self.learns_unlabeled:
                 result = self.train_on_unlabeled(
                     ask, total, SelfTrainingResult(head, choice), split, weights, center
                 )

@@ -14,7 +14,7 @@ from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.limits import Fraction, NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
-from fallow.core.suggestions import explain_constructor
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import average, contribution, uploads
@@ -71,6 +71,9 @@ class APFL(StepTraining):
         gradients_per_batch=2,
         fit=FitDeclaration(kept=("v", "alpha")),
     )
+
+    def check(self) -> None:
+        refuse_unused(self, "alpha_lr", switch="adaptive", used_with=(True,))
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

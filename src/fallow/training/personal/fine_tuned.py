@@ -16,7 +16,7 @@ from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
-from fallow.core.limits import NonNegativeFloat
+from fallow.core.limits import Conflict, NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
@@ -144,6 +144,13 @@ class FedProxFT(StepTraining):
     mu: NonNegativeFloat = 0.1
     tune_prox: bool = False
 
+    CONFLICTS = (
+        Conflict(
+            ("tune_prox", "mu"),
+            lambda tune_prox, mu: tune_prox and mu == 0,
+            ", so there is no proximal term; set mu above 0 or omit tune_prox",
+        ),
+    )
     contract: ClassVar[Contract] = Contract(
         title="FedProx with fine-tuning",
         short="FedProx+FT",

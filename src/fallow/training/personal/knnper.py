@@ -15,7 +15,7 @@ from fallow.core.contract import Contract
 from fallow.core.limits import Fraction, PositiveFloat, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
-from fallow.core.suggestions import explain_constructor
+from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import State, Values
 from fallow.core.view import View
 from fallow.training.base import average, contribution, uploads
@@ -78,6 +78,9 @@ class KNNPer(StepTraining):
         "Kameni, Laetitia and Vidal, Richard",
         regression=False,
     )
+
+    def check(self) -> None:
+        refuse_unused(self, "sigma", switch="kernel", used_with=("normalized",))
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

@@ -13,7 +13,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, Fit, FitDeclaration
-from fallow.core.limits import NonNegativeFloat, PositiveFloat
+from fallow.core.limits import Conflict, NonNegativeFloat, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
 from fallow.core.model_vectors import StackedModels
@@ -79,6 +79,13 @@ class PFedGraph(StepTraining):
     lam: NonNegativeFloat = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
 
+    CONFLICTS = (
+        Conflict(
+            ("lam_sign", "lam"),
+            lambda lam_sign, lam: lam_sign == 1 and lam == 0,
+            ", so lam_sign has no effect; set lam above 0 or omit lam_sign",
+        ),
+    )
     contract: ClassVar[Contract] = Contract(
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
