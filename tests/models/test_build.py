@@ -100,6 +100,12 @@ def test_a_module_of_the_user_that_breaks_the_contract_is_refused(
         build_model(OWN + name, (64,), 10, gen(), **fields)
 
 
+def test_a_head_with_two_outputs_is_refused_for_regression() -> None:
+    module = build_model(OWN + "Own", (64,), 2, gen())
+    with pytest.raises(ValueError, match="has 2 outputs but regression needs 1"):
+        check_model(module, (64,), 1)
+
+
 def test_rows_of_another_shape_than_the_module_takes_are_refused() -> None:
     module = build_model(OWN + "Own", (64,), 10, gen())
     with pytest.raises(

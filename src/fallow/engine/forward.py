@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import final
@@ -14,6 +13,7 @@ from torch.func import functional_call
 
 from fallow.core.model_vectors import Layout
 from fallow.core.types import State
+from fallow.models.base import make_rows
 from fallow.models.init import drawing_from
 
 
@@ -80,12 +80,11 @@ def check_draws(model: nn.Module, shape: Sequence[int]) -> None:
     for layer in tried.modules():
         if type(layer) is nn.Dropout:
             layer.eval()
-    like = next(tried.parameters())
-    rows = torch.linspace(-1, 1, 2 * math.prod(shape))
+    rows = make_rows(next(tried.parameters()), tuple(shape))
     generator = torch.Generator()
     before = generator.get_state()
     with drawing_from(generator), torch.no_grad():
-        tried(rows.to(like).reshape(2, *shape))
+        tried(rows)
     if not torch.equal(generator.get_state(), before):
         raise ValueError(
             f"model {type(model).__name__} draws random numbers outside of nn.Dropout "

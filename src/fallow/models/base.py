@@ -88,18 +88,16 @@ def check_model(module: nn.Module, shape: Sequence[int], outputs: int) -> None:
     shape = row_shape(shape)
     head = cast(nn.Linear, module.head)
     if head.out_features != outputs:
-        raise ValueError(
-            f"the head has {head.out_features} outputs but the data has {outputs} classes"
-        )
+        needed = "regression needs 1"
+        if outputs > 1:
+            needed = f"the data has {outputs} classes"
+        raise ValueError(f"the head has {head.out_features} outputs but {needed}")
     _check_pass(module, head, shape)
 
 
 def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
     name = type(module).__name__
-    numbers = 2 * math.prod(shape)
-    like = head.weight
-    line = torch.linspace(-1, 1, numbers, dtype=like.dtype, device=like.device)
-    rows = line.reshape((2, *shape))
+    rows = make_rows(head.weight, shape)
     with evaluating(module), torch.no_grad():
         with explain_errors(
             f"{name} does not accept examples of shape {shape}: ",
@@ -114,6 +112,12 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
                 f"forward(x) of {name} is not head(embed(x)): return the logits of the "
                 "head, without softmax or a further layer"
             )
+
+
+def make_rows(like: Tensor, shape: Shape) -> Tensor:
+    """Return two artificial examples, with the dtype and device of ``like``."""
+    line = torch.linspace(-1, 1, 2 * math.prod(shape))
+    return line.to(like).reshape((2, *shape))
 
 
 def _check_shape(what: str, output: object, expected: Shape) -> None:

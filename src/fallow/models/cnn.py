@@ -24,9 +24,9 @@ class CNN4(nn.Module):
 
     def __init__(self, shape: Sequence[int], outputs: int) -> None:
         super().__init__()
-        seen = image("CNN4", shape, smallest=16)
+        size = image("CNN4", shape, smallest=16)
         self.body = nn.Sequential()
-        for narrow, wide in pairwise([seen.channels, 64, 64, 64, 64]):
+        for narrow, wide in pairwise([size.channels, 64, 64, 64, 64]):
             self.body.extend(
                 [
                     nn.Conv2d(narrow, wide, 3, padding=1),
@@ -36,7 +36,7 @@ class CNN4(nn.Module):
                 ]
             )
         self.body.append(nn.Flatten())
-        self.head = nn.Linear(64 * (seen.height // 16) * (seen.width // 16), outputs)
+        self.head = nn.Linear(64 * (size.height // 16) * (size.width // 16), outputs)
 
     def embed(self, x: Tensor) -> Tensor:
         """Return flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
@@ -65,9 +65,9 @@ class DigitsCNN(nn.Module):
 
     def __init__(self, shape: Sequence[int], outputs: int) -> None:
         super().__init__()
-        seen = image("DigitsCNN", shape, smallest=4)
+        size = image("DigitsCNN", shape, smallest=4)
         self.body = nn.Sequential(
-            nn.Conv2d(seen.channels, 16, 3, padding=1),
+            nn.Conv2d(size.channels, 16, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Conv2d(16, 32, 3, padding=1),
@@ -75,7 +75,7 @@ class DigitsCNN(nn.Module):
             nn.MaxPool2d(2),
             nn.Flatten(),
         )
-        self.head = nn.Linear(32 * (seen.height // 4) * (seen.width // 4), outputs)
+        self.head = nn.Linear(32 * (size.height // 4) * (size.width // 4), outputs)
 
     def embed(self, x: Tensor) -> Tensor:
         """Return flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fallow.core.suggestions import nearest
-from fallow.models.base import Shape, check_model, evaluating, row_shape
+from fallow.models.base import Shape, check_model, evaluating, make_rows, row_shape
 from fallow.models.init import drawing_from
 
 GUIDE = "docs/train.md"
@@ -51,17 +51,17 @@ class CustomModel(nn.Module):
     """A custom module with its head by name; ``embed`` returns the input of the head.
 
     ``head`` is registered first, so that its weights are the part "head" of a `Layout`; they also
-    stay part of ``module``.  seen: shape in which the module takes examples.
+    stay part of ``module``.  form: shape in which the module takes examples.
     """
 
-    def __init__(self, module: nn.Module, head: nn.Linear, seen: Shape) -> None:
+    def __init__(self, module: nn.Module, head: nn.Linear, form: Shape) -> None:
         super().__init__()
         self.head = head
         self.module = module
-        self.seen = seen
+        self.form = form
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.module(x.reshape((len(x), *self.seen)))
+        logits: Tensor = self.module(x.reshape((len(x), *self.form)))
         return logits
 
     def embed(self, x: Tensor) -> Tensor:
@@ -132,15 +132,15 @@ class _Pass(NamedTuple):
 def _find_halves(module: nn.Module, shape: Shape, outputs: int | None) -> CustomModel:
     name = type(module).__name__
     errors: list[Exception] = []
-    for seen in dict.fromkeys((shape, (math.prod(shape),), (1, *shape))):
+    for form in dict.fromkeys((shape, (math.prod(shape),), (1, *shape))):
         try:
-            passed = _run_once(module, seen)
+            passed = _run_once(module, form)
         except Exception as error:  # a user's own code may raise anything
             errors.append(error)
             continue
         fault = _find_fault(module, passed, outputs)
         if fault is None:
-            return CustomModel(module, passed.calls[-1][0], seen)
+            return CustomModel(module, passed.calls[-1][0], form)
         raise ValueError(f"{name} {fault}")
     raise ValueError(f"{name} {_explain_refusal(module, shape, errors[0])}") from errors[0]
 
@@ -161,17 +161,11 @@ def _run_once(module: nn.Module, shape: Shape) -> _Pass:
             handles.append(layer.register_forward_hook(note, with_kwargs=True))
     try:
         with evaluating(module), torch.no_grad():
-            return _Pass(module(make_rows(module, shape)), calls)
+            like = next(module.parameters(), torch.zeros(()))
+            return _Pass(module(make_rows(like, shape)), calls)
     finally:
         for handle in handles:
             handle.remove()
-
-
-def make_rows(module: nn.Module, shape: Shape) -> Tensor:
-    """Return two artificial examples, with the dtype and device of the module's weights."""
-    like = next(module.parameters(), torch.zeros(()))
-    line = torch.linspace(-1, 1, 2 * math.prod(shape))
-    return line.to(dtype=like.dtype, device=like.device).reshape((2, *shape))
 
 
 def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | None:
@@ -292,7 +286,7 @@ def build_custom(
     with drawing_from(generator):
         try:
             # a function may return the same module every time, which runs would share
-            made = copy.deepcopy(factory(**arguments))
+            module = copy.deepcopy(factory(**arguments))
         except Exception as error:  # a user's own code may raise anything
             if isinstance(factory, Template):
                 raise
@@ -301,11 +295,11 @@ def build_custom(
                 f"{name!r} could not be created for these data: the call "
                 f"{name!r}({words}) raised {type(error).__name__}: {error}"
             ) from error
-        if isinstance(made, nn.Module):
-            fill_lazy(made, shape)
-    if isinstance(made, nn.Module):
-        made = made.cpu()
-    return adapt_model(made, shape, outputs)
+        if isinstance(module, nn.Module):
+            fill_lazy(module, shape)
+    if isinstance(module, nn.Module):
+        module = module.cpu()
+    return adapt_model(module, shape, outputs)
 
 
 def _fill_arguments(
@@ -351,7 +345,7 @@ def fill_lazy(module: nn.Module, shape: Shape) -> None:
     """Initialize PyTorch's lazy layers with one forward pass."""
     if any(is_lazy(parameter) for parameter in module.parameters()):
         with evaluating(module), torch.no_grad():
-            module(torch.linspace(-1, 1, 2 * math.prod(shape)).reshape((2, *shape)))
+            module(make_rows(torch.zeros(()), shape))
 
 
 # -- instances ----------------------------------------------------------------------------------

@@ -75,11 +75,11 @@ class LeNetFEMNIST(nn.Module):
 def _body(
     net: str, shape: Sequence[int], channels: tuple[int, int], hidden: tuple[int, int]
 ) -> nn.Sequential:
-    seen = image(net, shape, smallest=16)
-    height = _after_convolutions(seen.height)
-    width = _after_convolutions(seen.width)
+    size = image(net, shape, smallest=16)
+    height = _after_convolutions(size.height)
+    width = _after_convolutions(size.width)
     return nn.Sequential(
-        nn.Conv2d(seen.channels, channels[0], 5),
+        nn.Conv2d(size.channels, channels[0], 5),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(channels[0], channels[1], 5),

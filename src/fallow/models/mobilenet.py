@@ -50,8 +50,8 @@ class MobileNetV2(nn.Module):
     ) -> None:
         super().__init__()
         require_known(head, KERNELS, f"MobileNetV2 has no head {head!r}")
-        seen = image("MobileNetV2", shape, smallest=4)
-        self.body = nn.Sequential(*_conv(seen.channels, 32, 3))
+        size = image("MobileNetV2", shape, smallest=4)
+        self.body = nn.Sequential(*_conv(size.channels, 32, 3))
         narrow = 32
         for times, wide, repeats, stride in BLOCKS:
             for step in (stride, *[1] * (repeats - 1)):

@@ -51,9 +51,9 @@ class ResNet8(nn.Module):
         }
         require_known(variant, blocks, f"ResNet8 has no variant {variant!r}")
         block = blocks[variant]
-        seen = image("ResNet8", shape, smallest=4)
+        size = image("ResNet8", shape, smallest=4)
         self.body = nn.Sequential(
-            _conv3x3(seen.channels, 16),
+            _conv3x3(size.channels, 16),
             block(16, 16, stride=1),
             block(16, 32, stride=2),
             block(32, 64, stride=2),
