@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
 from fallow.core.client import declared, find_wrong_argument
@@ -20,6 +21,7 @@ from fallow.core.values import SenderFacts
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
+from fallow.training.parts.closed_form import Labeled
 from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import (
     BINS,
@@ -33,6 +35,7 @@ from fallow.training.parts.self_training import (
     count_in_folds,
     find_bins,
     has_enough,
+    sum_held_out,
 )
 from tests.training.closed import (
     CLASSES,
@@ -308,6 +311,26 @@ def test_a_form_must_be_better_by_more_than_one_standard_error(
         torch.tensor(right).double(), torch.tensor(changed).double(), torch.zeros(3, 1)
     )
     assert choose_candidate(validated) == best
+
+
+@pytest.mark.parametrize("unit", [1.0, 100.0])
+def test_the_unit_of_weights_does_not_matter_to_the_selection(unit: float) -> None:
+    # The candidate predicts 16 of 100 examples right that supervised training does not, and 12
+    # the other way round: less than a standard error, which is the root of 28.
+    z = torch.zeros(100, 2, dtype=torch.float64)
+    z[:16, 0] = 1.0
+    z[16:28, 1] = 1.0
+    y = one_hot(torch.zeros(100, dtype=torch.int64), 2).double()
+    rows = Labeled(z, y, torch.full((100,), unit, dtype=torch.float64))
+    weight = torch.zeros(2 * FOLDS, 2, 2, dtype=torch.float64)
+    weight[:FOLDS, 0, 1] = 2.0  # supervised models are wrong about the first 16
+    weight[FOLDS:, 1, 1] = 2.0  # those of the candidate about the next 12
+    bias = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(2 * FOLDS, 2)
+    folds = torch.zeros(2, BINS, dtype=torch.int64)
+    held_out = sum_held_out(rows, folds, 0, weight, bias)
+    right, changed, log = (torch.as_tensor(value) for value in held_out.values())
+    assert (right[1] - right[0]) / unit == 4
+    assert choose_candidate(Validated(right, changed, log)) == 0
 
 
 def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:

@@ -209,7 +209,7 @@ class Losses(Composite):
 
     dims: of the penalties, () for a single one.  temperatures: their number.  farthest: largest
     distance between an output and its target.  hottest: largest temperature.  has_changed: of held-out
-    examples, with the weight of changed predictions instead of squared losses.
+    examples, with the squared weight of changed predictions instead of squared losses.
 
     The weight of correct predictions does not exceed that of all examples.  On a grid of penalties,
     outputs are clipped, so that no example has a loss above 2 hottest (farthest + 1 / 2).
@@ -237,10 +237,17 @@ class Losses(Composite):
             return None
         mass = known.noted.get(MASS, known.labels * known.heaviest)
         room = mass * (1 + known.tolerance) + known.tolerance
-        for name in sorted(parts.keys() & {"right", "changed"}):
-            weight = float(parts[name].max())
-            if weight > room:
-                return f"{name} is {weight:g}, and the total weight of the labeled rows is {mass:g}"
+        right = float(parts["right"].max())
+        if right > room:
+            return (
+                f"right is {right:g}, and the total weight of the labeled rows is {mass:g}"
+            )
+        changed = float(parts["changed"].max()) if self.has_changed else 0.0
+        if changed > room * known.heaviest:
+            return (
+                f"changed is {changed:g}, and the squared weights of labeled rows sum to "
+                f"{mass * known.heaviest:g} at most"
+            )
         highest = 2 * self.farthest * self.hottest + self.hottest
         log = float(parts["log"].max())
         if log > room * highest:

@@ -82,7 +82,8 @@ class Validated(NamedTuple):
     """Cross-validation of candidates, with supervised training first.
 
     right (1 + K,)    weight of held-out examples whose class is predicted
-    changed (1 + K,)  weight of those that only one of the candidate and supervised training predicts
+    changed (1 + K,)  squared weight of those that only one of the candidate and supervised training
+                      predicts: the variance of the difference in right
     log (1 + K, T)    log loss of every temperature, summed over them
     """
 
@@ -206,7 +207,7 @@ def sum_held_out(
                 log[kind] += log_losses(outputs, y_out, s_out)
             are_right = torch.stack(hits)  # (K, m)
             right += are_right.double() @ s_out
-            changed += (are_right != are_right[0]).double() @ s_out
+            changed += (are_right != are_right[0]).double() @ s_out.square()
     return {"right": right, "changed": changed, "log": log}
 
 
@@ -363,8 +364,8 @@ def choose_candidate(validated: Validated) -> int:
     """Return the position of the candidate to use; 0 is supervised training.
 
     A candidate must be better than supervised training by more than one standard error of the
-    difference, which has the variance of the number of examples that change.  Of these, the one
-    with the most held-out examples right is chosen, and the first of equal ones.
+    difference.  Of these, the one with the most held-out examples right is chosen, and the first of
+    equal ones.
     """
     more = validated.right - validated.right[0]
     error = validated.changed.clamp_min(0).sqrt()
