@@ -163,7 +163,7 @@ torch.save(trained.model.state_dict(), folder / "net.pt")
 #
 #    fallow compare scans --strategy random,badge --set training=fedavg --set model=nets:Net \
 #        --set lr=0.1 --set rounds=10 --seeds 7 --out runs/scans
-#    fallow predict runs/scans new-images --out predicted.csv
+#    fallow predict runs/scans new-images --own-code --out predicted.csv
 #
 # Next: :doc:`/train` for all hyperparameters, devices and precision.
 import shutil
