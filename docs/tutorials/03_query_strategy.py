@@ -173,7 +173,7 @@ fl.run(federation, RareFirst(), initial=0.02, budget=0.02, cycles=1)
 # .. code-block:: bash
 #
 #    fallow compare demo --strategy random,mine:ExpectedGradient:power=2 --seeds 7
-#    fallow benchmark --method mine:ExpectedGradient --task digits --seeds 5
+#    fallow benchmark --strategy mine:ExpectedGradient --task digits --seeds 5
 #
 # At real sites, install it as a package. Every site then allows the package by name and digest,
 # because no code is transmitted.

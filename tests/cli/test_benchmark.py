@@ -39,7 +39,7 @@ def at(data_dir: Path) -> tuple[str, str]:
 def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """Run the benchmark of margin and random sampling once; return its folder."""
     folder = tmp_path_factory.mktemp("measured")
-    words = (*TASK, "--method", "margin", "--out", "one", *at(data_dir))
+    words = (*TASK, "--strategy", "margin", "--out", "one", *at(data_dir))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["fallow", "benchmark", *words])
@@ -68,7 +68,7 @@ def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
 def test_failed_runs_are_counted_among_all_runs(fallow: Command) -> None:
     Path("broken.py").write_text(MINE.replace("return", "raise RuntimeError(n)  #"))
     words = ("--task", "digits", "--rivals", "random", "--seeds", "1", "--jobs", "1")
-    ended = fallow("benchmark", *words, "--method", "broken:First", "--out", "out")
+    ended = fallow("benchmark", *words, "--strategy", "broken:First", "--out", "out")
     assert ended.code == 1
     expected = "1 of 2 runs failed; the first was broken:First with seed 0"
     assert expected in ended.says()
@@ -81,7 +81,7 @@ def test_a_newcomer_is_added_to_what_was_measured_before(
 ) -> None:
     Path("mine.py").write_text(MINE)
     scores_before = measured / "one" / "scores.csv"
-    known = ("--against", str(scores_before), "--method", "mine:First")
+    known = ("--against", str(scores_before), "--strategy", "mine:First")
     ended = fallow("benchmark", *TASK, *known, "--out", "two", *at(data_dir))
     assert ended.code == 0, ended.err
     assert [path.name for path in Path("two/heart/cells").iterdir()] == ["mine:First"]
@@ -100,7 +100,7 @@ def test_what_was_measured_under_other_settings_is_run_again(
     scores = pd.read_csv(measured / "one" / "scores.csv")
     scores = scores[scores["strategy"] == "random"].assign(digest="another")
     scores.to_csv("old.csv", index=False)
-    known = ("--against", "old.csv", "--method", "random", "--out", "two")
+    known = ("--against", "old.csv", "--strategy", "random", "--out", "two")
     assert fallow("benchmark", *TASK, *known, *at(data_dir)).code == 0
     assert Path("two/heart/cells/random").is_dir()
     assert len(pd.read_csv("two/scores.csv")) == len(scores)
@@ -120,7 +120,8 @@ def test_what_was_measured_under_other_settings_is_run_again(
             "bad.parquet is not a CSV file; give the scores.csv",
         ),
         (("--against", "other.csv"), "other.csv lacks task, digest, strategy"),
-        (("--task", "digits", "--method", "marginn"), "marginn"),
+        (("--task", "digits", "--strategy", "marginn"), "marginn"),
+        (("--task", "digits", "--rivals", ","), "--rivals is empty"),
     ],
 )
 def test_wrong_words_are_told_in_a_sentence(
@@ -194,7 +195,7 @@ def test_the_results_page_states_the_digest_of_the_constants_there_are(
     page = Path(__file__).parents[2] / "studies/benchmark.md"
     assert f"`{details['digest']}`" in page.read_text()
     other = json.loads(
-        fallow("benchmark", "--constants", "-m", "coverage:width=0.6", "--json").out
+        fallow("benchmark", "--constants", "-q", "coverage:width=0.6", "--json").out
     )
-    same = json.loads(fallow("benchmark", "--constants", "-m", "coverage", "--json").out)
+    same = json.loads(fallow("benchmark", "--constants", "-q", "coverage", "--json").out)
     assert other["digest"] != same["digest"]

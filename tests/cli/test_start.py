@@ -90,7 +90,7 @@ COMMANDS: list[list[str]] = [
         "--example",
         "a.csv",
     ],
-    ["benchmark", "--method", "entrpy"],
+    ["benchmark", "--strategy", "entrpy"],
     ["run", "missing.toml"],
     ["compare", "missing.toml"],
     ["report", "missing"],

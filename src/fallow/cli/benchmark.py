@@ -30,12 +30,12 @@ REFERENCE = "random"
 SCORES = "scores.csv"
 WIDEST = 120  # columns, so that intervals are not wrapped
 
-Methods = Annotated[
-    list[str] | None,
+Strategies = Annotated[
+    str | None,
     typer.Option(
-        "--method",
-        "-m",
-        help="Query strategy, name or module:Class; repeatable (default: 2 of Fallow)",
+        "--strategy",
+        "-q",
+        help="Query strategies, names or module:Class, comma-separated (default: 2 of Fallow)",
     ),
 ]
 Tasks = Annotated[
@@ -64,7 +64,7 @@ Constants = Annotated[
 
 @opt.shows("fallow.study.benchmark:BenchmarkResult", "fallow.study.benchmark:Constants")
 def benchmark(
-    method: Methods = None,
+    strategy: Strategies = None,
     task: Tasks = None,
     rivals: Rivals = None,
     fedavg: FedAvg = False,
@@ -83,7 +83,9 @@ def benchmark(
     Strategies with scores in the file of --against, from the same settings, are not run again.
     """
     check_full_install("fallow benchmark")
-    check_strategies([*(method or []), *(opt.named_strategies(rivals) or [])])
+    chosen = opt.named_strategies(strategy)
+    listed = opt.named_strategies(rivals, "--rivals")
+    check_strategies([*(chosen or []), *(listed or [])])
     from fallow.cli.paths import use_current_folder
     from fallow.configs.few_labels import EXPERIMENTAL, OURS, RIVALS
     from fallow.study.benchmark import read_score_file
@@ -91,10 +93,10 @@ def benchmark(
 
     use_current_folder()
     if constants:
-        _show_constants(method or [*OURS, *EXPERIMENTAL], as_json=as_json)
+        _show_constants(chosen or [*OURS, *EXPERIMENTAL], as_json=as_json)
         return
-    others = opt.named_strategies(rivals) or list(RIVALS)
-    wanted = method or list(OURS)
+    others = listed or list(RIVALS)
+    wanted = chosen or list(OURS)
     tasks = _choose_tasks(task or [], fedavg)
     opt.check_resume(out, resume, "benchmark")
     order = BenchmarkOrder(

@@ -261,8 +261,8 @@ def stoppable(out: Path) -> Iterator[None]:
         ) from error
 
 
-def named_strategies(text: str | None) -> list[str] | None:
-    """Parse a comma-separated list of strategies; None without a list.
+def named_strategies(text: str | None, option: str = "--strategy") -> list[str] | None:
+    """Parse the comma-separated strategies of an option; None without the option.
 
     >>> named_strategies("random, margin"), named_strategies(None)
     (['random', 'margin'], None)
@@ -272,7 +272,7 @@ def named_strategies(text: str | None) -> list[str] | None:
     result = [name.strip() for name in text.split(",") if name.strip()]
     if not result:
         raise ValueError(
-            "--strategy is empty; omit it for the default strategies, or choose from "
+            f"{option} is empty; omit it for the default strategies, or choose from "
             "'fallow algorithms'"
         )
     return result

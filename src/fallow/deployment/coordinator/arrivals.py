@@ -63,7 +63,8 @@ def _end_last_line(file: int) -> None:
 def read_arrivals(file: Path) -> Iterator[Arrival]:
     """Yield the lines of the file, oldest first, or nothing if the file is missing.
 
-    An incomplete last line is skipped. Raises StorageError for a complete line that cannot be parsed.
+    Lines that are not JSON are skipped, since the process may have died while it wrote them. Raises
+    StorageError for other fields.
     """
     if not file.exists():
         return
@@ -72,7 +73,7 @@ def read_arrivals(file: Path) -> Iterator[Arrival]:
             try:
                 arrivals = json.loads(line)
             except ValueError:
-                continue  # the process died while it was written
+                continue
             if not isinstance(arrivals, dict) or set(arrivals) != set(FIELDS):
                 raise StorageError(
                     f"{file}, line {number}, was changed: restore it from a backup"
