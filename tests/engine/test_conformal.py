@@ -10,10 +10,10 @@ from torch import Tensor
 from fallow.engine.conformal import (
     ERRORS,
     PredictionSets,
+    build_prediction_sets,
     check_sets,
     count_nonconformity,
     explain_no_sets,
-    find_quantile,
     predict_intervals,
     predict_sets,
     rank_classes,
@@ -40,7 +40,7 @@ def _quantile_of(nonconformity: Floats, coverage: float) -> float:
 
 
 def _sets_of(outputs: Tensor, true: Tensor, coverage: float) -> PredictionSets:
-    return find_quantile(count_nonconformity(outputs, true, False), coverage)
+    return build_prediction_sets(count_nonconformity(outputs, true, False), coverage)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.99])
@@ -78,7 +78,7 @@ def test_new_examples_are_covered_as_chosen_over_many_splits(coverage: float) ->
         split = rng.choice(len(true), n + 1, replace=False)
         known, new = split[:n], split[n:]
         counts = count_nonconformity(outputs[known], true[known], False)
-        sets = find_quantile(counts, coverage)
+        sets = build_prediction_sets(counts, coverage)
         assert sets["bin"] is not None
         tied += float(counts[sets["bin"]]) / (n + 1)
         covered += int(predict_sets(outputs[new], sets)[0, true[new]])
@@ -91,7 +91,7 @@ def test_intervals_are_those_of_numpy_up_to_5_percent() -> None:
     rng = np.random.default_rng(0)
     true = torch.from_numpy(rng.normal(size=300))
     predicted = true + torch.from_numpy(rng.normal(size=300)) ** 3
-    sets = find_quantile(count_nonconformity(predicted, true, True), 0.9)
+    sets = build_prediction_sets(count_nonconformity(predicted, true, True), 0.9)
     exact = _quantile_of((predicted - true).abs().numpy(), 0.9)
     half = threshold_of(sets, is_regression=True)
     assert half is not None
@@ -104,7 +104,7 @@ def test_an_exact_prediction_is_in_the_first_bin_and_a_huge_error_in_the_last() 
     true = torch.tensor([0.0, 0.0])
     counts = count_nonconformity(torch.tensor([0.0, 1e13]), true, True)
     assert counts.nonzero().squeeze(1).tolist() == [0, len(ERRORS)]
-    sets = find_quantile(counts, 0.6)
+    sets = build_prediction_sets(counts, 0.6)
     assert "intervals with coverage 0.6 have no bounds" in str(explain_no_sets(sets))
 
 
@@ -123,7 +123,7 @@ def test_examples_that_several_models_predict_count_once() -> None:
     outputs, true = _draw(2, 40)
     whole = count_nonconformity(outputs, true, False)
     thrice = count_nonconformity(outputs.repeat(3, 1), true.repeat(3), False) / 3
-    assert find_quantile(thrice, 0.9) == find_quantile(whole, 0.9)
+    assert build_prediction_sets(thrice, 0.9) == build_prediction_sets(whole, 0.9)
 
 
 @pytest.mark.parametrize(

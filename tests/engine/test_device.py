@@ -29,7 +29,7 @@ from fallow.engine.device import (
     ForwardPasses,
     SitesInFlight,
     describe_failure,
-    ignore_bytes,
+    ignore_message,
     is_device_error,
 )
 from fallow.engine.forward import check_draws, forward
@@ -378,7 +378,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
         raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        SitesInFlight("cpu", ignore_bytes).train(jobs(linear), train, free=lambda: None)
+        SitesInFlight("cpu", ignore_message).train(jobs(linear), train, free=lambda: None)
 
 
 # -- failing devices -------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 from fallow.contrib.coverage import kernel
 from fallow.core.products import block_rows, has_device, taking_products_on, to_device
 from fallow.core.streams import stream
-from fallow.engine.device import SelectionDevice, ignore_bytes
+from fallow.engine.device import SelectionDevice, ignore_message
 from fallow.engine.placement import DeviceFailed, Placement
 from fallow.strategies.acs_fw import frank_wolfe
 from fallow.strategies.lcmd import nearest
@@ -83,7 +83,7 @@ def test_products_are_taken_on_the_device(compute: Callable[[], Tensor]) -> None
 @pytest.mark.parametrize("compute", PRODUCTS.values(), ids=PRODUCTS)
 def test_they_come_to_the_same_there_and_come_back(compute: Callable[[], Tensor]) -> None:
     wanted = compute()
-    ours = SelectionDevice(Placement.open(DEVICE), ignore_bytes, free=lambda: None)
+    ours = SelectionDevice(Placement.open(DEVICE), ignore_message, free=lambda: None)
     result = ours.run(compute)
     assert result.device == torch.device("cpu")
     torch.testing.assert_close(result, wanted, rtol=0, atol=1e-12)

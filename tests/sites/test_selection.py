@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fallow.core.training_config import TrainingConfig, TrainingStage
-from fallow.engine.device import SelectionDevice, ignore_bytes
+from fallow.engine.device import SelectionDevice, ignore_message
 from fallow.engine.placement import Placement
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
@@ -60,7 +60,7 @@ def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) 
     there = Placement(torch.device("meta"))
     for site in simulation.members.values():
         assert site.parts.selection is not None
-        selection = SelectionDevice(there, ignore_bytes, free=lambda: None)
+        selection = SelectionDevice(there, ignore_message, free=lambda: None)
         site.parts = replace(site.parts, selection=selection)
     with pytest.raises(RuntimeError, match="Cannot copy out of meta tensor"):
         ExperimentRun(simulation, event_log).go()

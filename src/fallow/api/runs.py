@@ -33,7 +33,7 @@ from fallow.core.optional import check_full_install
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.data import Dataset
-from fallow.engine.conformal import check_coverage, find_quantile
+from fallow.engine.conformal import build_prediction_sets, check_coverage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import read_counts
@@ -492,7 +492,9 @@ class Run:
         if coverage is not None and self.config.coverage is not None:
             check_coverage(coverage)
             scores = self.records.iloc[-1]["prediction_sets"]
-            saved["sets"] = find_quantile(read_counts(scores, not self.classes), coverage)
+            saved["sets"] = build_prediction_sets(
+                read_counts(scores, not self.classes), coverage
+            )
         return LoadedModel(self.config, saved, OWN)
 
     def find_label_issues(self, n: int | None = None) -> pd.DataFrame:

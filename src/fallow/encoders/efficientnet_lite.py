@@ -60,13 +60,13 @@ class EfficientNetLite0(PhotoEncoder):
 
     Parameters
     ----------
-    size
+    size : int
         Pixels in each direction to which images are resized.
-    batch
+    batch : int
         Number of images at a time.
-    normalize
+    normalize : bool
         Standardize colors to those of ImageNet, from aggregates of the colors at the sites.
-    half
+    half : bool
         Round features to float16.
 
     Notes
@@ -80,6 +80,8 @@ class EfficientNetLite0(PhotoEncoder):
     ----------
     Tan, Le. EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks. ICML 2019.
 
+    Examples
+    --------
     >>> EfficientNetLite0().width((3, 32, 32))
     1280
     """

@@ -183,8 +183,7 @@ class Fourier:
         """Number of candidates."""
         return len(GAMMAS)
 
-    # -- all parties
-    # -------------------------------------------------------------------------
+    # -- all parties ------------------------------------------------------------------------
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         network = self.network(tuple(x.shape[1:]), state)

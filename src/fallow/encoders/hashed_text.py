@@ -164,8 +164,7 @@ class HashedText:
             kinds |= {"center": Real(others), "spread": NonNegative(others)}
         return kinds
 
-    # -- all parties
-    # -------------------------------------------------------------------------
+    # -- all parties ------------------------------------------------------------------------
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         draw = stream(self.seed, "texts", self.features)

@@ -122,7 +122,7 @@ class PhotoEncoder(ABC):
         return encode_photos(self.load(), x, state, self.size, self.batch)
 
 
-# -- aggregates------------------------------------------------------------------------------------
+# -- aggregates -----------------------------------------------------------------------------------
 
 
 def color_totals(view: View) -> Values:
@@ -148,7 +148,7 @@ def fit_colors(ask: Ask, colors: ClientCall) -> State:
     return {"mean": round_to_grid(mean / deviation) * deviation, "deviation": deviation}
 
 
-# -- examples--------------------------------------------------------------------------------------
+# -- examples -------------------------------------------------------------------------------------
 
 
 def encode_photos(

@@ -286,7 +286,8 @@ def measure_drift(of_sites: Floats, least: int, is_ordered: bool) -> tuple[Float
 
     The distance is that of `jensen_shannon` between the shares of levels, or of groups of bins with
     nearly equal numbers of examples.  The second number is the 95 % quantile of the distance if all
-    sites draw from the same distribution and then merge small cells.
+    sites draw from the same distribution and then merge small cells.  Both are NaN for a site
+    without values, and without values at other sites.
 
     Parameters
     ----------
@@ -296,8 +297,6 @@ def measure_drift(of_sites: Floats, least: int, is_ordered: bool) -> tuple[Float
         Smallest count of the sites.
     is_ordered : bool
         Whether adjacent cells may be joined to groups.
-
-    Both are NaN for a site without values, and without values at other sites.
     """
     sizes = of_sites.sum(1)
     total = of_sites.sum(0)

@@ -90,12 +90,12 @@ def check_coverage(coverage: float) -> None:
         raise ValueError(f"coverage is {coverage}; give a number between 0 and 1")
 
 
-def find_quantile(counts: Tensor, coverage: float) -> PredictionSets:
-    """Return the bin of the ceil((n + 1) coverage)-th smallest nonconformity.
+def build_prediction_sets(counts: Tensor, coverage: float) -> PredictionSets:
+    """Return prediction sets by the bin of the ceil((n + 1) coverage)-th smallest nonconformity.
 
-    >>> find_quantile(torch.tensor([5.0, 3.0, 1.0]), 0.8)["bin"]
+    >>> build_prediction_sets(torch.tensor([5.0, 3.0, 1.0]), 0.8)["bin"]
     1
-    >>> find_quantile(torch.tensor([5.0, 3.0, 0.0]), 0.9)["bin"] is None
+    >>> build_prediction_sets(torch.tensor([5.0, 3.0, 0.0]), 0.9)["bin"] is None
     True
     """
     examples = float(counts.sum())

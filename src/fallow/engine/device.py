@@ -153,7 +153,7 @@ class SitesInFlight:
         )
 
 
-def ignore_bytes(sentence: str) -> None:
+def ignore_message(sentence: str) -> None:
     """Ignore a message."""
 
 
@@ -172,7 +172,7 @@ class Device:
     loss: RowLoss
     channels_last: bool = False
     placement: Placement = Placement()
-    tell: Tell = ignore_bytes
+    tell: Tell = ignore_message
     sites: SitesInFlight = field(init=False)
 
     models: ClassVar[str] = "models that draw random numbers by nn.Dropout or nowhere,"

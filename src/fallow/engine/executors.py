@@ -18,7 +18,7 @@ from fallow.core.names import BUILT_IN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.wording import join_words
 from fallow.engine.batches import Fitted, Job
-from fallow.engine.device import Device, Tell, ignore_bytes
+from fallow.engine.device import Device, Tell, ignore_message
 from fallow.engine.loop import Loop
 from fallow.engine.placement import Placement
 from fallow.engine.stacked import Stacked
@@ -112,7 +112,7 @@ def build_executor(
     *,
     channels_last: bool = False,
     placement: Placement | None = None,
-    tell: Tell = ignore_bytes,
+    tell: Tell = ignore_message,
     policy: NamePolicy = BUILT_IN,
 ) -> Executor:
     """Return the executor ``name`` for a model.

@@ -259,10 +259,10 @@ def is_plain(
         return False
     watch = _Watch(s["w"]._replace(), batch)  # a copy that is identical to no other slot
     try:
-        made = method.step({**s, "w": watch.begin}, w_t, batch, watch)
+        result = method.step({**s, "w": watch.begin}, w_t, batch, watch)
     except _OtherStep:
         return False
-    return made.keys() == {"w"} and made["w"] is watch.end
+    return result.keys() == {"w"} and result["w"] is watch.end
 
 
 class _OtherStep(Exception):

@@ -147,13 +147,13 @@ class Loop:
         w_t, s = start(method, training_config, job.start, job.own, job.sent)
         patience = Patience(training_config.patience)
         steps = 0
-        seen = replace(job, x=self.images(job.x), u=self.images(job.u))
+        arranged = replace(job, x=self.images(job.x), u=self.images(job.u))
         with drawing_from(job.streams("dropout")):  # random numbers of the model itself
             for epoch in epochs(training_config, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
                 if training_config.patience:
                     learn.batch_losses = []
-                for batch in self._batches(training_config, epoch, seen, steps):
+                for batch in self._batches(training_config, epoch, arranged, steps):
                     s = method.step(s, w_t, batch, learn)
                     steps += 1
                 if learn.batch_losses and patience.ends(

@@ -170,11 +170,11 @@ class Joined:
             len(active_job.job.u) for active_job in frame.active_jobs
         ):
             size = lines.rows.shape[1]
-            of_seats = [
+            of_jobs = [
                 _draw_pool_rows(active_job.job, epoch, size, mix)
                 for active_job in frame.active_jobs
             ]
-            by_column = zip(*of_seats, strict=True)
+            by_column = zip(*of_jobs, strict=True)
             pool_rows = _PoolRows._make(torch.cat(parts)[frame.turn] for parts in by_column)
 
         counts = torch.stack(

@@ -12,8 +12,8 @@ from torch import Tensor
 from fallow.core.types import SiteId, Value, Values
 from fallow.engine.conformal import (
     ERROR_BINS,
+    build_prediction_sets,
     count_nonconformity,
-    find_quantile,
     threshold_of,
 )
 from fallow.engine.score_metrics import (
@@ -134,7 +134,7 @@ def _show_interval(value: float | None, low: float | None, high: float | None) -
 
 def _describe_sets(counts: Tensor, coverage: float) -> SetScores:
     """Return the prediction sets of a coverage from counts by bin of nonconformity."""
-    sets = find_quantile(counts, coverage)
+    sets = build_prediction_sets(counts, coverage)
     tied = 0.0
     if sets["bin"] is not None:
         tied = float(counts[sets["bin"]] / counts.sum())

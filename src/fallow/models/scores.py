@@ -6,6 +6,8 @@ example changes nothing.  NaN logits give NaN, which the caller must mask.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from torch import Tensor
 
 
@@ -47,6 +49,14 @@ def least_confidence(logits: Tensor) -> Tensor:
     tensor([0.4000])
     """
     return 1 - _rows(logits).softmax(1).amax(1)
+
+
+SCORES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "entropy": entropy,
+    "margin": margin,
+    "least_confidence": least_confidence,
+}
+"""Uncertainty scores of classifiers by name."""
 
 
 def _rows(logits: Tensor) -> Tensor:

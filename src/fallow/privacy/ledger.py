@@ -76,7 +76,7 @@ def check_delta(site: SiteId, delta: float, examples: int) -> None:
 
 
 def check_budget(
-    site: SiteId, book: Mapping[str, Released], epsilon: float, total: float | None
+    site: SiteId, releases: Mapping[str, Released], epsilon: float, total: float | None
 ) -> None:
     """Raise ValueError if one more release would exceed ``total``.
 
@@ -84,11 +84,11 @@ def check_budget(
     """
     if total is None:
         return
-    spent = add_up(line.epsilon for line in book.values())
+    spent = add_up(line.epsilon for line in releases.values())
     if spent + as_written(epsilon) > as_written(total):
         raise Refusal(
             f"site {site} has spent epsilon {float(spent):g} of {total:g} in "
-            f"{len(book)} releases {doubtful(book.values())}and rejects another one, "
+            f"{len(releases)} releases {doubtful(releases.values())}and rejects another one, "
             f"which would cost {epsilon:g}; raise privacy.total, lower "
             "privacy.epsilon or reduce the number of queries, in a new run"
         )

@@ -16,7 +16,7 @@ from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import Values
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
 from fallow.core.view import Release, SelectedExamples, View
-from fallow.models.scores import entropy, least_confidence, margin
+from fallow.models.scores import SCORES
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -26,7 +26,6 @@ from fallow.strategies.base import (
 )
 from fallow.strategies.parts import fill, rank_rows
 
-SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 AT_TAU = 1e-9  # tolerance of the comparison with τ, so that rounding does not decide it
 
 

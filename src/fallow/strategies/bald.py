@@ -91,8 +91,8 @@ class BALD:
         check_fields(self)
         refuse_unused(self, "model", "passes", switch="ensemble", used_with=(False,))
         if self.ensemble:
-            says = BALD.contract.narrowed(self, needs=("local", "global"), draws=False)
-            object.__setattr__(self, "contract", says)
+            contract = BALD.contract.narrowed(self, needs=("local", "global"), draws=False)
+            object.__setattr__(self, "contract", contract)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=label_counts(budget))

@@ -25,7 +25,7 @@ from fallow.strategies.base import (
     selects,
 )
 from fallow.strategies.parts import (
-    SCORES,
+    ALL_SCORES,
     FeatureVectors,
     gather_committee,
     k_center,
@@ -51,7 +51,7 @@ def draw_by_softmax(
     left = torch.ones(len(scores), dtype=torch.bool)
     good = scores.isfinite()
     if len(scores):
-        require_finite(good, SCORES)
+        require_finite(good, ALL_SCORES)
     selected = []
     chances = []
     for _ in range(min(n, len(scores))):

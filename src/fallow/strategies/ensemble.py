@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import Rows, SelectedExamples, View
-from fallow.models.scores import entropy, least_confidence, margin
+from fallow.models.scores import SCORES
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -23,7 +23,6 @@ from fallow.strategies.base import (
 )
 from fallow.strategies.parts import pick_by_cover, pick_by_gradient, top
 
-SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 BOTH = ("local", "global")
 OFFSET = 20  # an example of rank r, from 1, scores 1 / (20 + r)
 

@@ -72,8 +72,8 @@ class Entropy:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.model == "average":  # models leave sites, without noise
-            says = Entropy.contract.narrowed(self, local_dp=False)
-            object.__setattr__(self, "contract", says)
+            contract = Entropy.contract.narrowed(self, local_dp=False)
+            object.__setattr__(self, "contract", contract)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         mean: Values = {}

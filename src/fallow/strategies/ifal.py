@@ -27,7 +27,7 @@ from fallow.strategies.base import (
 from fallow.strategies.parts import cluster_rows, most_similar, rank_rows
 
 TEMPERATURE = 4.0  # T of the distillation
-TAUGHT = 0.9  # weight of the distillation in the loss
+DISTILLED = 0.9  # weight of the distillation in the loss
 MODELS = ("global", "local", "kd")
 MOST_ROWS = 200_000  # maximum size of a pool; all pairs are compared
 SMALL = 1e-5  # keeps the ratio of two distances finite
@@ -188,11 +188,11 @@ class IFAL:
         by_global = torch.cat([view.logits("global")[at].argmax(1), labels])  # (m + l,)
         by_local = torch.cat([view.logits("local")[at].argmax(1), labels])
 
-        seen = {}
+        classes = {}  # model -> the class distribution of every example, (m, C)
         for model in MODELS:
-            seen[model] = listing_classes(near[model], by_global, m, view.classes)
-        between_local = distance(seen["local"], seen["kd"])
-        between_both = distance(seen["global"], seen["kd"])
+            classes[model] = listing_classes(near[model], by_global, m, view.classes)
+        between_local = distance(classes["local"], classes["kd"])
+        between_both = distance(classes["global"], classes["kd"])
         own = listing_classes(near["local"], by_local, m, view.classes)
         predicted = view.logits("local")[at].double().softmax(1)
         return disagreement(between_both, between_local), distance(own, predicted)
@@ -206,7 +206,7 @@ def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
     loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
     warm = (outputs / TEMPERATURE).log_softmax(-1)
     soft = kl_div(warm, (teacher / TEMPERATURE).softmax(-1), reduction="none").sum(-1)
-    both = (1 - TAUGHT) * loss + TAUGHT * TEMPERATURE**2 * soft
+    both = (1 - DISTILLED) * loss + DISTILLED * TEMPERATURE**2 * soft
     return weighted_mean(both, b.weight)
 
 

@@ -374,11 +374,11 @@ def share_labels(masses: Tensor, labels: Tensor, *, rows: Tensor, n: int) -> Ten
     >>> share_labels(masses, torch.tensor([1.0, 0.0, 0.0]), rows=torch.full((3,), 9.0), n=3)
     tensor([1., 1., 1.])
     """
-    got = torch.zeros_like(masses)
+    assigned = torch.zeros_like(masses)
     for _ in range(min(n, int(rows.sum()))):
-        weight = masses / (labels + got + 1)
-        got[int(weight.masked_fill(got >= rows, -1.0).argmax())] += 1
-    return got
+        weight = masses / (labels + assigned + 1)
+        assigned[int(weight.masked_fill(assigned >= rows, -1.0).argmax())] += 1
+    return assigned
 
 
 def reach(prefix: Tensor, need: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import SCORES, WIDTH, herd, require_finite
+from fallow.strategies.parts import ALL_SCORES, WIDTH, herd, require_finite
 
 
 @explain_constructor
@@ -71,5 +71,5 @@ class UncertaintyHerding:
     @selects()
     def select(self, view: View, n: int) -> SelectedExamples:
         uncertainty = margin(view.logits(self.model)).double()
-        require_finite(uncertainty.isfinite(), SCORES)
+        require_finite(uncertainty.isfinite(), ALL_SCORES)
         return SelectedExamples(herd(view, self.model, uncertainty, self.width, n))

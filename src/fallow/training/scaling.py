@@ -98,16 +98,16 @@ class Scaling:
 
     def _spread(self, ask: Ask, rows: Tensor, features: State) -> State:
         """Return ``features``, with means and optional imputed values, and the standard deviations."""
-        seen = sum_of_all(ask, self.spread, None, **features)
+        total = sum_of_all(ask, self.spread, None, **features)
         # it varies at some site, but the masked aggregate of its squares is 0
-        is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
+        is_lost = (total["varies"] > 0) & (total["squares"] <= 0)
         if bool(is_lost.any()):
             column = int(is_lost.nonzero()[0])
             raise ValueError(
                 f"column {column} is constant up to rounding, or too small for masked "
                 "sums: omit it, multiply it by a large number, or lower privacy.bound"
             )
-        std = torch.where(seen["varies"] > 0, (seen["squares"] / rows).sqrt(), 0.0)
+        std = torch.where(total["varies"] > 0, (total["squares"] / rows).sqrt(), 0.0)
         if self.is_encoded:
             std = std * math.sqrt(len(std))
         return {**features, "std": std}

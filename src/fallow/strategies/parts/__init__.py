@@ -64,7 +64,7 @@ from fallow.strategies.parts.posterior import (
     refuse_classes,
 )
 from fallow.strategies.parts.top import (
-    SCORES,
+    ALL_SCORES,
     apportion,
     fill,
     first_best,
@@ -76,6 +76,7 @@ from fallow.strategies.parts.top import (
 )
 
 __all__ = [
+    "ALL_SCORES",
     "BASE",
     "CENTERS",
     "CLUSTERS",
@@ -85,7 +86,6 @@ __all__ = [
     "LEAST",
     "NO_BID",
     "OFTEN",
-    "SCORES",
     "SIGMA",
     "TIED",
     "WIDTH",

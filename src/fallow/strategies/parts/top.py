@@ -24,7 +24,7 @@ def require_finite(
         )
 
 
-SCORES = "all {n} scores"
+ALL_SCORES = "all {n} scores"
 
 
 def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
@@ -35,7 +35,7 @@ def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
     if not len(scores):
         return torch.empty(0, dtype=torch.int64)
     good = scores.isfinite()
-    require_finite(good, SCORES)
+    require_finite(good, ALL_SCORES)
     mixed = torch.randperm(len(scores), generator=generator)
     scores = scores.masked_fill(~good, -torch.inf)
     return mixed[scores[mixed].argsort(descending=True, stable=True)]

@@ -26,6 +26,8 @@ class Local(StepTraining):
     w_k is trained for local epochs, round after round.  A site receives the common initial model
     once and sends nothing.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.Local(), model="mlp", cycles=0, rounds=5)
