@@ -24,6 +24,13 @@ from fallow.configs.find import find_config
 from fallow.settings.config import config_from
 
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
+DOES_MORE = {
+    "own-table",
+    "closed-form-totals",
+    "closed-form-left-out",
+    "convolution",
+    "fourier",
+}
 
 
 def result(name: str, ratio: float, is_equal: bool = True) -> Result:
@@ -85,9 +92,9 @@ def test_outputs_that_differ_are_noticed() -> None:
 def test_every_race_says_what_it_is_against_and_what_it_compares(name: str) -> None:
     values = entry(name)
     assert values.name == name
-    # ours does more than the reference there and may take up to twice as long
-    does_more = name in ("own-table", "closed-form-totals", "closed-form-left-out")
-    assert values.bar >= 1 or does_more
+    # Fallow does more than the reference in the others, as their reference texts say
+    if name not in DOES_MORE:
+        assert values.bar >= 1
     assert values.reference and values.compared
 
 
