@@ -13,12 +13,12 @@ from fallow import contrib
 from fallow._index import CLASSES
 from fallow._names import PARTS
 from fallow.cli.app import app
-from fallow.cli.lists import kinds
 from fallow.configs.papers import load_papers
-from fallow.core.build import names
 from fallow.core.client import declared
-from fallow.core.contract import Contract
-from fallow.core.names import spell_class, summarize
+from fallow.core.names import spell_class
+from fallow.settings.classes import classes_of
+from fallow.settings.components import list_components
+from fallow.settings.fields import AlgorithmRow, list_algorithms
 
 HERE = Path(__file__).resolve().parent
 
@@ -113,14 +113,18 @@ def algorithms_page() -> str:
         _title("Algorithms"),
         "All query strategies and training algorithms, with the names that TOML files and "
         "commands take. *Noise*: supports differential privacy of counts "
-        "(``privacy.epsilon``). *Masks*: supports secure aggregation (``privacy.secure_sum``).",
+        "(``privacy.epsilon``). *Secure aggregation*: supports ``privacy.secure_sum``.",
     ]
-    for kind, package in kinds().items():
+    summaries = {}
+    for component in list_components():
+        if component.algorithm is not None:
+            summaries[component.name] = component.summary
+    for kind, title in KINDS.items():
         rows = []
-        for cls in sorted(names(package).values(), key=spell_class):
-            name = spell_class(cls)
-            rows.append(_describe(name, summarize(cls), cls.contract))
-        parts += [_heading(KINDS[kind]), _table(HEADS, rows)]
+        for algorithm in sorted(list_algorithms(), key=lambda item: item.name):
+            if algorithm.kind == kind:
+                rows.append(_describe(algorithm, summaries[algorithm.name]))
+        parts += [_heading(title), _table(HEADS, rows)]
     codes = sorted(code for paper in load_papers() for code in paper.codes)
     rows = [[f"``{code.word}``", _rst(code.load().contract.title)] for code in codes]
     parts += [
@@ -134,13 +138,13 @@ def algorithms_page() -> str:
 HEADS = ("name", "what it does", "paper", "noise", "secure aggregation")
 
 
-def _describe(name: str, summary: str, contract: Contract) -> list[str]:
+def _describe(algorithm: AlgorithmRow, summary: str) -> list[str]:
     paper = "–"
-    if contract.year:
-        paper = f"{contract.paper} ({contract.year})"
-    flags = [contract.local_dp, contract.secure_sum]
+    if algorithm.year:
+        paper = f"{algorithm.paper} ({algorithm.year})"
+    flags = [algorithm.local_dp, algorithm.secure_sum]
     supported = ["yes" if flag else "no" for flag in flags]
-    return [f"``{name}``", _rst(summary), _rst(paper), *supported]
+    return [f"``{algorithm.name}``", _rst(summary), _rst(paper), *supported]
 
 
 # -- disclosures
@@ -156,8 +160,8 @@ GROUPS = {
 def disclosures_page() -> str:
     """Return what the algorithms disclose, by the kinds of the fields that they declare."""
     named: dict[tuple[str, str], list[str]] = {}
-    for package in kinds().values():
-        for cls in sorted(names(package).values(), key=spell_class):
+    for part in ("strategy", "training"):
+        for cls in sorted(classes_of(part).values(), key=spell_class):
             for function in declared(cls()).values():
                 line = (function.group, function.discloses)
                 algorithms = named.setdefault(line, [])
