@@ -122,7 +122,7 @@ def parameters_of(part: str, name: str) -> tuple[str, ...]:
     The result is empty for an unknown name, and for a custom class, which is not imported.
 
     >>> parameters_of("partition", "exact-dirichlet")
-    ('alpha',)
+    ('alpha', 'sizes')
     """
     component = find_component(part, name)
     if component is None:
