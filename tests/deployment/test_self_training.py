@@ -123,5 +123,7 @@ def test_more_held_out_examples_than_labels_are_refused() -> None:
         "changed": torch.tensor([0.0, 99.0]),
         "log": torch.zeros(2, len(TEMPERATURES)),
     }
-    known = SenderFacts(noted={MASS: 60.0})
+    known = SenderFacts(noted={MASS: 60.0}, heaviest=1.0)
     assert "changed is 99" in (find_fault(held_out, answer, known) or "")
+    known = SenderFacts(noted={MASS: 60.0}, heaviest=2.0)
+    assert find_fault(held_out, answer, known) is None
