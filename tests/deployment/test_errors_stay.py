@@ -274,7 +274,7 @@ def test_what_people_can_put_right_is_said_from_a_closed_list(
 def test_the_log_is_bounded_for_its_owner_alone_and_leads_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "MOST", 100_000)
+    monkeypatch.setattr(refusals, "LARGEST_LOG", 100_000)
     log = ErrorLog(tmp_path)
     for _ in range(20):
         log.note("x", ValueError("x" * 1_000_000))
