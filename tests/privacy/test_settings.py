@@ -31,7 +31,6 @@ OPEN = Contract("Open", secure_sum=False, local_dp=False, functions=(UPLOAD,))
         ({"total": 5.0}, "privacy.epsilon is None, so nothing would be spent"),
         ({"bound": -1.0}, "privacy.bound is -1.0"),
         ({"mechanism": "discrete_laplace"}, "so no noise is added; set privacy.epsilon"),
-        ({"bound": 2.0}, "so it has no effect; set privacy.secure_sum"),
         ({"mechanism": "gauss"}, "it must be 'laplace' or 'discrete_laplace'"),
     ],
 )

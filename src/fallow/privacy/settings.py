@@ -45,11 +45,6 @@ CONFLICTS = (
         lambda mechanism, epsilon: mechanism != "laplace" and epsilon is None,
         ", so no noise is added; set privacy.epsilon, or leave out privacy.mechanism",
     ),
-    Conflict(
-        ("bound", "secure_sum"),
-        lambda bound, secure_sum: bound is not None and not secure_sum,
-        ", so it has no effect; set privacy.secure_sum, or leave out privacy.bound",
-    ),
 )
 """Settings that exclude each other."""
 
