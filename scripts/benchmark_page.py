@@ -58,8 +58,6 @@ from fallow.study.statistics import (
 
 PAGE = Path("studies/benchmark.md")
 PUBLISHED = Path("studies/benchmark.csv")
-IMAGES = Path("studies/benchmark-images.csv")
-"""Tasks of images with the present convolution encoder; `PUBLISHED` has those of the first one."""
 REFERENCE = "random"
 JUDGED = "typical_unsure"
 """The strategy that is compared task by task, over tasks and in every cell."""
@@ -402,23 +400,6 @@ def compare_trainers(scores: pd.DataFrame) -> str:
     return write_table(heads, rows)
 
 
-def compare_encoders(before: pd.DataFrame, now: pd.DataFrame) -> str:
-    """Areas and gains over random rows with the first convolution encoder, and with the present one."""
-    earlier = areas_by_task(rows_by_task(before, SOLVED))
-    rows = []
-    for task, of_task in areas_by_task(rows_by_task(now, SOLVED)).items():
-        cells = [shorten(task), str(len(of_task[REFERENCE]))]
-        levels = [100 * fmean(by[REFERENCE].values()) for by in (earlier[task], of_task)]
-        cells.append(f"{levels[0]:.1f} / {levels[1]:.1f}")
-        for strategy in (*SHORT_LIST[1:], JUDGED):
-            cells.append(
-                f"{gain_of(earlier[task], strategy)} / {gain_of(of_task, strategy)}"
-            )
-        rows.append(cells)
-    heads = ["task", "seeds", "random, area in %", *SHORT_LIST[1:], JUDGED]
-    return write_table(heads, rows)
-
-
 def compare_levels(scores: pd.DataFrame) -> str:
     """The mean accuracy of `JUDGED` at each budget by the closed form and by FedAvg."""
     solved = rows_by_task(scores, SOLVED)
@@ -452,7 +433,6 @@ def build_sections() -> dict[str, Callable[[], str]]:
         "seeds": lambda: count_seeds(scores),
         "trainers": lambda: compare_trainers(scores),
         "levels": lambda: compare_levels(scores),
-        "encoders": lambda: compare_encoders(scores, read_score_file(IMAGES)),
         "cells": lambda: count_cells(scores),
         "strategies": lambda: list_strategies(scores, SOLVED),
         "best": lambda: compare_with_best(scores, SOLVED),
