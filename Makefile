@@ -4,7 +4,7 @@
 .PHONY: help setup setup-locked lock demo test test-more test-all adapters soak mutants coverage check lint format bench results house sbom audit release docs clean
 
 PYTHON ?= python3
-PIP_FLAGS ?= -qq
+PIP_FLAGS ?= -qq --no-compile
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed

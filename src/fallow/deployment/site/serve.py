@@ -158,12 +158,12 @@ def _watch(
         problem = node.problem or unreachable(folder)
         if output != [problem]:
             output = [problem]
-            notify({"event": "coordinator", "problem": problem})
             state = ServerState(os.getpid(), since, problem)
             try:
                 write_json(folder.path / "live.json", asdict(state))
             except StorageError as error:
                 notify({"event": "state", "reason": f"{error}; this site continues"})
+            notify({"event": "coordinator", "problem": problem})
         if stop.wait(min(LOOK, copies.every)):
             return
         copies.look()

@@ -25,6 +25,8 @@ from fallow.core.client import ClientCall
 EPS = torch.finfo(torch.float64).eps
 CHUNK = 4096
 """Number of examples per block, so that no second copy of all examples is in memory."""
+WIDTH = 64
+"""Number of columns per block of products, of which only the upper triangle is computed."""
 FINE = 2.0**20
 """Scale of products.  Those of scaled columns are between -1 and 1, and the 40 fractional bits of
 masked sums are too few for small directions."""
@@ -153,7 +155,9 @@ def products(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     k = basis.shape[1]
     total = basis.new_zeros(k, k)
     for z in project_rows(x, mean, basis):
-        total += z.T @ z
+        for first in range(0, k, WIDTH):
+            left = z[:, first : first + WIDTH]
+            total[first : first + WIDTH, first:] += left.T @ z[:, first:]
     row, column = torch.triu_indices(k, k)
     return total[row, column] * FINE
 
