@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from fallow.cli import main
+from fallow.cli.benchmark import find_rivals
 from fallow.study.benchmark import LARGEST_FILE, read_score_file
 from tests.cli.conftest import Command
 
@@ -132,6 +133,12 @@ def test_wrong_words_are_told_in_a_sentence(
     ended = fallow("benchmark", *words)
     assert ended.code == 2
     assert sentence in ended.says()
+
+
+def test_a_strategy_of_fallow_is_a_rival_of_a_new_one_alone() -> None:
+    strategies = ("random", "typical", "typical_unsure", "mine:First")
+    assert find_rivals(strategies, ["mine:First"]) == [*strategies[:3]]
+    assert find_rivals(strategies, ["typical_unsure"]) == ["random", "mine:First"]
 
 
 SCORE = {

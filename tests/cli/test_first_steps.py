@@ -32,6 +32,7 @@ def test_fallow_alone_says_how_to_begin_and_ends_well(
     ("files", "first"),
     [
         (["heart.csv"], "fallow init study.toml --data heart.csv --label COLUMN"),
+        (["heart.pq"], "fallow init study.toml --data heart.pq --label COLUMN"),
         (["heart.csv", "study.toml"], "fallow compare study.toml --dry-run"),
         (["my rows.xlsx"], "fallow init study.toml --data 'my rows.xlsx' --label COLUMN"),
         (["coordinator.json", "study.toml"], "fallow coordinate status ."),

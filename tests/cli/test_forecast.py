@@ -81,7 +81,7 @@ def test_what_cannot_be_forecast_is_said_in_a_sentence(
             ("study", "--strategy", "badge"),
             "has no scores of badge yet; it has random, ahfal",
         ),
-        (("study", "--more", "0"), "--more is 0; it must be at least 1"),
+        (("study", "--more", "0"), "'--more': 0 is not in the range x>=1"),
         (("study", "--to", "101"), "an accuracy is above 0 and at most 1"),
         (("study", "--picture", "a.png"), "--picture draws one strategy; name it"),
         (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fallow.cli import options as opt
 from tests.cli.conftest import Command
 
 RUN = ("run", "tiny.toml", "--out", "study")
@@ -97,3 +98,15 @@ def test_tab_completes_commands_recipes_settings_and_strategies(
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
     output = fallow()
     assert offered in output.out.split(), output
+
+
+def test_text_between_colons_is_printed_as_it_is(
+    fallow: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opt.console().print("[fd00:ab::1]:9092", markup=False)
+    assert capsys.readouterr().out == "[fd00:ab::1]:9092\n"
+    assert "x:key:y" in fallow("forecast", "x:key:y").says()
+
+
+def test_fetch_prints_no_json(fallow: Command) -> None:
+    assert "omit --json" in fallow("datasets", "--fetch", "digits", "--json").says()

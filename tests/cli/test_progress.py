@@ -13,6 +13,22 @@ from fallow.study.study_run import StudyRun
 CLOSED = "random@training=closed-form"
 
 
+def test_a_failed_run_is_told_with_its_reason() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=200)
+    runs = [StudyRun("random", 0)]
+    with ProgressWatcher(fl.ExperimentConfig("a", cycles=1), runs, console) as watch:
+        watch(
+            {
+                "event": "failed",
+                "strategy": "random",
+                "seed": 0,
+                "reason": "the disk is full",
+            }
+        )
+    assert "random, seed 0: failed: the disk is full" in screen.getvalue()
+
+
 def test_the_rounds_of_a_line_are_those_of_the_strategy() -> None:
     screen = io.StringIO()
     cells = [StudyRun("random", 0), StudyRun(CLOSED, 0)]

@@ -187,6 +187,13 @@ def run_until(
     return notify
 
 
+def test_a_stop_before_the_first_exchange_counts_once(tmp_path: Path) -> None:
+    simulation = tiny(tmp_path)
+    Control(simulation.coordinator_folder / "control").tell("stop")
+    assert not simulation.program().go()
+    assert simulation.program().go()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "kind", mark_long(["met", "labels", "round", "query"], ["met", "query"])

@@ -77,6 +77,9 @@ def test_a_sites_model_is_loaded_exported_and_cited(
     command = ["export-model", str(folder), "--onnx", str(tmp_path / "again.onnx")]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert (tmp_path / "again.onnx").read_bytes() == file.read_bytes()
+    for selection in (["--seed", "0"], ["--strategy", "random"], ["--site", "basel"]):
+        refused = CliRunner().invoke(app, [*command, *selection])
+        assert "basel is a site, which has one model" in str(refused.exception)
     for folder_or_file in (folder, finished.coordinator_folder):
         cited = CliRunner().invoke(app, ["cite", str(folder_or_file)])
         assert "@software{fallow," in cited.output

@@ -20,7 +20,7 @@ from fallow.data import load as load_named
 from fallow.data.catalog.named import is_named
 from fallow.data.loaders.labels import TaskChoice, warn_of_nan
 from fallow.data.loaders.pixels import Channels, describe_move, has_channels_last
-from fallow.data.loaders.table_files import TABLES
+from fallow.storage.table_suffixes import TABLES
 
 
 @explain_function(OF_FEDERATION)

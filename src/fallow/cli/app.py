@@ -169,7 +169,9 @@ def main() -> None:
     except MemoryError:
         _leave(1, LACKS_MEMORY)
     except Exception as error:
-        _leave(1, f"{sentence(error)}; this is a bug: add --debug for a traceback")
+        _leave(
+            1, f"{sentence(error)}; this is a bug: run 'fallow --debug ...' for a traceback"
+        )
     if ended == INTERRUPTED:
         _leave(INTERRUPTED, KEPT)
     if isinstance(ended, int):
@@ -199,6 +201,6 @@ def _usage(error: Any) -> str:
 def _leave(code: int, reason: str) -> None:
     if "--debug" in sys.argv:
         traceback.print_exc()
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     errors.print(f"[bold red]error:[/] {escape(plain(reason, LONGEST))}")
     sys.exit(code)

@@ -258,7 +258,7 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print a table for each task, and compare each strategy with the best of the others."""
-    from fallow.configs.few_labels import OURS, classes_of
+    from fallow.configs.few_labels import classes_of
     from fallow.report.benchmark import describe_verdict, task_table, to_markdown
     from fallow.storage.files import write_whole
     from fallow.study.benchmark import (
@@ -269,7 +269,7 @@ def _show(
         write_score_file,
     )
 
-    rivals = [strategy for strategy in strategies if strategy not in (*wanted, *OURS)]
+    rivals = find_rivals(strategies, wanted)
     tables = {}
     verdicts = []
     for task in tasks:
@@ -297,6 +297,16 @@ def _show(
         opt.print_json(result)
 
 
+def find_rivals(strategies: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the strategies to compare with; those of Fallow are no rivals of each other."""
+    from fallow.configs.few_labels import OURS
+
+    own = {*wanted}
+    if own <= {*OURS}:
+        own = {*OURS}
+    return [strategy for strategy in strategies if strategy not in own]
+
+
 @opt.shows("fallow.study.advice:Advice")
 def advise(
     study: Annotated[
@@ -316,11 +326,11 @@ def advise(
     check_full_install("fallow advise")
     from fallow.cli.results import keep_private
     from fallow.configs.few_labels import RULES, read_table
-    from fallow.study.advice import advise as advise_simulation
+    from fallow.study.advice import advise as recommend
     from fallow.study.advice import read_facts
     from fallow.study.reading import read_study
 
     keep_private(study)
     facts, labels = read_facts(read_study(study))
-    advice = advise_simulation(read_table(), facts, labels, RULES)
+    advice = recommend(read_table(), facts, labels, RULES)
     opt.tell(advice.sentences, advice, quiet=quiet, as_json=as_json)

@@ -256,6 +256,7 @@ def start(
     from fallow.cli.log_lines import open_log
     from fallow.core.events import Event
     from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.coordinator.live import Control
     from fallow.deployment.coordinator.program import alone
     from fallow.deployment.folders import tighten
     from fallow.study.callbacks import CallbackList, load_tracker
@@ -272,6 +273,7 @@ def start(
     log = open_log(log_format, agreement.name, "coordinator")
     console = opt.console(quiet=quiet or as_json or log is not None)
     with alone(folder):  # raises before it affects a running coordinator
+        Control(folder / "control").forget("stop")
         print_lines(
             console, [f"study {agreement.name}, at {coordinator_folder.address}: starting"]
         )
@@ -339,12 +341,14 @@ def _collect_description(coordinator_folder: CoordinatorFolder, *, quiet: bool) 
     """Run the exchanges of a description, without the study."""
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import Event
+    from fallow.deployment.coordinator.live import Control
     from fallow.deployment.coordinator.program import alone
     from fallow.experiment.describing import DESCRIBE
     from fallow.experiment.description import FILE
     from fallow.transport.kinds import check_packages
 
     with alone(coordinator_folder.path):  # a running coordinator uses the port
+        Control(coordinator_folder.path / "control").forget("stop")
         coordinator_folder.check_machine()
     check_packages(coordinator_folder.agreement.transport_factory)
     lines = CoordinatorLines(opt.console(quiet=quiet), coordinator_folder.agreement)

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fallow.cli import options as opt
-from fallow.cli.results import Output, Query, check_trained, find_policy, keep_private
+from fallow.cli.results import (
+    Output,
+    Query,
+    check_trained,
+    choose_policy,
+    is_site,
+    keep_private,
+)
 from fallow.cli.terminal import Spinner
 
 if TYPE_CHECKING:
-    from fallow.core.names import NamePolicy
     from fallow.study.trained import Trained
 
 
@@ -94,7 +100,7 @@ def cite(
         strategy = str(agreed.config.strategy)
         text = cite_strategies(agreed.config, [strategy], policy=agreed.names)
     else:
-        text = cite_study(study, _choose_policy(study, own_code=own_code))
+        text = cite_study(study, choose_policy(study, own_code=own_code))
     if out is not None:
         write_whole(out, text.encode())
     result = Citation(text, opt.as_text(out))
@@ -113,24 +119,11 @@ def read_model(
     own_code: bool,
 ) -> Trained:
     """Read the model of a study or of a real site."""
-    from fallow.deployment.site.folder import SETTINGS
     from fallow.deployment.site.predict import read_site_model
     from fallow.study.trained import read_trained
 
-    if (study / SETTINGS).exists() and not (strategy or seed or site):
+    if is_site(study, strategy, seed, site):
         return read_site_model(study)
     return read_trained(
-        study, strategy, seed, site, _choose_policy(study, own_code=own_code)
+        study, strategy, seed, site, choose_policy(study, own_code=own_code)
     )
-
-
-def _choose_policy(study: Path, *, own_code: bool) -> NamePolicy:
-    """Return the classes that a study may name: any if the user confirms that it is their own."""
-    from fallow.core.names import OWN
-
-    if not own_code:
-        return find_policy(study)
-    from fallow.cli.paths import use_current_folder
-
-    use_current_folder()
-    return OWN

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import typer
 
+from fallow.storage.table_suffixes import TABLES
+
 FEW = 3
 """Maximum number of suggestions of a kind."""
 
 LOOKED_AT = 1000
 """Maximum number of file names to read, since a folder may have millions of images."""
 
-TABLES = {".csv", ".tsv", ".xlsx", ".parquet", ".feather", ".arrow", ".npz"}
-NOT_STUDIES = {"pyproject.toml", "site.toml", "Cargo.toml"}
+NOT_STUDIES = {"pyproject.toml", "Cargo.toml"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def suggest_steps(folder: Path) -> list[Suggestion]:
         *_steps_of_a_study(names),
         *_steps_of_folders(folder, names),
     ]
-    tables = [name for name in names if Path(name).suffix.lower() in TABLES]
+    tables = [name for name in names if Path(name).suffix.lower() in (*TABLES, ".npz")]
     if not steps:
         for name in tables[:FEW]:
             file = shlex.quote(name)

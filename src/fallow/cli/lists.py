@@ -76,6 +76,10 @@ def datasets(
     from fallow.data import fetch, list_entries
 
     if name is not None:
+        if as_json:
+            raise ValueError(
+                "--fetch prints the path of the downloaded dataset; omit --json"
+            )
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
     rows = []

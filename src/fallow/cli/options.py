@@ -210,7 +210,7 @@ def named_config(config: str, data: str | None) -> tuple[str | None, str | None]
     >>> named_config("patients.csv", None)
     (None, 'patients.csv')
     """
-    from fallow.data.loaders.table_files import TABLES
+    from fallow.storage.table_suffixes import TABLES
 
     path = Path(config)
     is_folder = path.is_dir() and not (path / "study.json").exists()
@@ -305,7 +305,7 @@ def console(*, quiet: bool = False) -> Console:
     width = None  # that of the terminal
     if not sys.stdout.isatty():
         width = 160
-    return Screen(width=width, highlight=False, quiet=quiet)
+    return Screen(width=width, highlight=False, emoji=False, quiet=quiet)
 
 
 def split_names(text: str) -> tuple[str, ...]:

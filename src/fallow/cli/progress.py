@@ -76,36 +76,34 @@ class ProgressWatcher:
                 event["reason"], soft_wrap=True, markup=False, highlight=False
             )
         elif kind == "failed":
-            self.console.print(
-                f"{text}: {event['reason']}", style="red", markup=False, highlight=False
-            )
+            self.console.print(text, style="red", markup=False, highlight=False)
 
     def _text(self, event: Event) -> str:
         head = self.progress.describe_run()
-        what = f"{event['strategy']}, seed {event['seed']}"
+        run_name = f"{event['strategy']}, seed {event['seed']}"
         match event["event"]:
             case "round":
                 rounds = self.progress.count_rounds(event["strategy"])
-                more = f"cycle {event['cycle']}, round {event['round'] + 1} of {rounds}"
+                detail = f"cycle {event['cycle']}, round {event['round'] + 1} of {rounds}"
             case "query":
-                more = f"cycle {event['cycle']}, selecting examples"
+                detail = f"cycle {event['cycle']}, selecting examples"
             case "scored":
                 if event["accuracy"] is not None:
-                    good = f"accuracy {event['accuracy']:.3f}"
+                    score = f"accuracy {event['accuracy']:.3f}"
                 else:
-                    good = f"mse {event['mse']:.4g}"
-                more = f"cycle {event['cycle']}, {event['labeled']} labels, {good}"
+                    score = f"mse {event['mse']:.4g}"
+                detail = f"cycle {event['cycle']}, {event['labeled']} labels, {score}"
             case "encoding":
-                more = f"encoding examples, {event['done']:,} of {event['rows']:,}"
+                detail = f"encoding examples, {event['done']:,} of {event['rows']:,}"
             case "device":
-                more = event["reason"]
+                detail = event["reason"]
             case "failed":
-                more = "failed"
+                detail = f"failed: {event['reason']}"
             case _ if event.get("cached"):
-                more = "done before"
+                detail = "done before"
             case _:
-                more = "done"
-        return f"{head}: {what}: {more}"
+                detail = "done"
+        return f"{head}: {run_name}: {detail}"
 
     def _time_left(self) -> str:
         """Return the estimated remaining time, or "" before there is a basis for it."""

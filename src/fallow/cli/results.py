@@ -113,8 +113,8 @@ def forecast(
         ),
     ],
     more: Annotated[
-        float, typer.Option(help="Number of additional labels to forecast for")
-    ] = 200.0,
+        int, typer.Option(min=1, help="Number of additional labels to forecast for")
+    ] = 200,
     to: Annotated[
         float | None,
         typer.Option(
@@ -151,8 +151,6 @@ def forecast(
     from fallow.study.forecast import ForecastResults, forecast_study
     from fallow.study.reading import read_study
 
-    if not more > 0:
-        raise ValueError(f"--more is {more:g}; it must be at least 1")
     keep_private(study)
     values = read_study(study, load_paper_results())
     forecasts = forecast_study(values, by)
@@ -211,24 +209,16 @@ def predict(
 ) -> None:
     """Predict with the model of a finished run, and write a CSV or Parquet file."""
     from fallow.cli.objects import WrittenPredictions
-    from fallow.core.names import OWN
     from fallow.core.wording import count_noun
-    from fallow.deployment.site.folder import SETTINGS
     from fallow.deployment.site.predict import predict_at
     from fallow.study.predict import predict_file
 
     keep_private(study)
     with Spinner(opt.console(quiet=quiet or as_json), f"predicting the examples of {data}"):
-        if (study / SETTINGS).exists() and not (strategy or seed or site):
+        if is_site(study, strategy, seed, site):
             file = predict_at(study, data, out)
         else:
-            if own_code:
-                from fallow.cli.paths import use_current_folder
-
-                use_current_folder()
-                policy = OWN
-            else:
-                policy = find_policy(study)
+            policy = choose_policy(study, own_code=own_code)
             file = predict_file(study, data, strategy, seed, out, site, policy)
     result = WrittenPredictions(str(file.path), file.rows, file.lacking, file.unclear)
     line = f"Wrote {count_noun(result.rows, 'prediction')} to {result.file}"
@@ -249,6 +239,30 @@ def keep_private(*folders: Path) -> None:
     """Restrict the output to the owner if the study is one of real sites."""
     if any(is_real(folder) for folder in folders):
         opt.for_a_real_site()
+
+
+def is_site(study: Path, strategy: str | None, seed: int | None, site: str | None) -> bool:
+    """Return whether the folder is a real site. Raises ValueError if a model is then selected."""
+    from fallow.deployment.site.folder import SETTINGS
+
+    if not (study / SETTINGS).exists():
+        return False
+    if strategy is not None or seed is not None or site is not None:
+        raise ValueError(
+            f"{study} is a site, which has one model; omit --strategy, --seed and --site"
+        )
+    return True
+
+
+def choose_policy(study: Path, *, own_code: bool) -> NamePolicy:
+    """Return the classes that a study may name: any if the user confirms that it is their own."""
+    from fallow.cli.paths import use_current_folder
+    from fallow.core.names import OWN
+
+    if not own_code:
+        return find_policy(study)
+    use_current_folder()
+    return OWN
 
 
 def find_policy(study: Path) -> NamePolicy:

@@ -23,7 +23,6 @@ from fallow import data
 from fallow.core.missing import Missing
 from fallow.core.types import Tree
 from fallow.data.dataset import Dataset
-from fallow.data.loaders.table_files import TABLES
 from fallow.data.reading import Reading
 from fallow.experiment.methods import versions
 from fallow.settings.config import OF_FILES, ExperimentConfig
@@ -37,6 +36,7 @@ from fallow.storage.files import (
     save_tree,
     sweep,
 )
+from fallow.storage.table_suffixes import TABLES
 from fallow.storage.validation import adapter_of
 
 LARGE = 8_000_000  # size of files in bytes above which reading takes as long as a short run

@@ -16,7 +16,6 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data import read_rows
 from fallow.data.loaders.features import NewRows
-from fallow.data.loaders.table_files import EXCEL_FILES, FEATHER_FILES
 from fallow.engine import predict
 from fallow.engine.conformal import (
     PredictionSets,
@@ -31,6 +30,7 @@ from fallow.experiment.scale import Scale, in_units
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import write_whole
 from fallow.storage.plain import csv_content
+from fallow.storage.table_suffixes import EXCEL_FILES, FEATHER_FILES
 from fallow.study.trained import Trained, read_trained
 
 NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")

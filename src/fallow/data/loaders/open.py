@@ -26,10 +26,11 @@ from fallow.data.loaders.pixels import (
     has_channels_last,
 )
 from fallow.data.loaders.table import Source, TableArrays, Wanted, read_table
-from fallow.data.loaders.table_files import TABLES, ReportBytes, ignore_bytes, read_file
+from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import Reading, count_at
 from fallow.storage.files import find_existing
+from fallow.storage.table_suffixes import TABLES
 
 ARRAYS = {
     "x": "x",

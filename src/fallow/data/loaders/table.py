@@ -28,7 +28,6 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import (
     EMPTY,
-    TABLES,
     ColumnCells,
     IsText,
     Numbers,
@@ -41,7 +40,6 @@ from fallow.data.reading import ColumnRead, Reading, count_at
 __all__ = [
     "EMPTY",
     "MOST_LEVELS",
-    "TABLES",
     "Columns",
     "TableArrays",
     "Wanted",

@@ -25,18 +25,13 @@ from fallow.core.refusal import explain_errors
 from fallow.data.loaders.dialect import Dialect, detect
 from fallow.data.loaders.workbook import check_workbook_fits
 from fallow.storage.received import check_fits, check_no_pipe
+from fallow.storage.table_suffixes import EXCEL_FILES, PARQUET_FILES, TEXT_FILES
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
     from narwhals.stable.v2.typing import IntoDataFrame
     from pyarrow.parquet import FileMetaData
 
-TEXT_FILES = (".csv", ".tsv")
-EXCEL_FILES = (".xlsx", ".xlsm")
-PARQUET_FILES = (".parquet", ".pq")
-FEATHER_FILES = (".feather", ".arrow", ".ipc")
-TABLES = (*TEXT_FILES, *PARQUET_FILES, *FEATHER_FILES, *EXCEL_FILES)
-"""Suffixes of files with a table."""
 EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """Texts for a missing feature, in lower case."""
 UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)

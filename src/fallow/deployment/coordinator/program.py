@@ -134,7 +134,6 @@ class Program:
         private_folder(self.folder)
         tighten(self.folder)
         with alone(self.folder):
-            control.forget("stop")
             live = StatusFile(self.folder / "live.json", self.clock, self.notify)
             reporter = EventReporter(
                 self.folder, self.agreement, live, self.notify, self.pages
@@ -151,6 +150,7 @@ class Program:
                         reporter.notify({"event": "again"})
                 reporter.end("finished")
             except StopRequested:
+                control.forget("stop")
                 reporter.end("stopped")
                 return False
             except BaseException as error:

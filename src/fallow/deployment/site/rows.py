@@ -20,7 +20,7 @@ from fallow.core.wording import count_noun
 from fallow.data.loaders.columns import are_dates, hash_texts, summarize_texts
 from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
 from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
-from fallow.data.loaders.table_files import TABLES, number_in
+from fallow.data.loaders.table_files import number_in
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
@@ -30,6 +30,7 @@ from fallow.deployment.site.pictures import (
     read_pictures,
 )
 from fallow.storage.files import find_existing
+from fallow.storage.table_suffixes import TABLES
 
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
 """Row in readable form: (column, text, unit) for each column, with "" for empty cells, or an image
