@@ -85,9 +85,9 @@ def first_of(gain: Tensor) -> int:
 ENTRIES = (
     Entry(
         "bait",
-        "Sherman and Morrison on Mφ and RMφ of all rows, in place, for each pick; one run",
+        "Sherman and Morrison on Mφ and RMφ of all rows, in place, for each selection; one run",
         bar=3.0,
-        compared="the picks that were timed: identical",
+        compared="the selections that were timed: identical",
         prepare=prepare,
         ceiling=12.0,
     ),

@@ -56,7 +56,7 @@ def errors_of(config: str, strategy: str, seed: int) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.calibration", description=__doc__)
-    parser.add_argument("configs", nargs="+", metavar="RECIPE")
+    parser.add_argument("configs", nargs="+", metavar="CONFIG")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--strategy", default="margin")
     options = parser.parse_args(arguments)

@@ -9,9 +9,9 @@ should not grow with their number. Writes ``bench/features.json``.
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -122,9 +122,12 @@ def main(rows: int, width: int) -> None:
     RESULTS.write_text(json.dumps(details, indent=1) + "\n")
     print(json.dumps(details, indent=1))
     if highest > LIMIT:
-        raise SystemExit(f"{highest:.2f} GB of memory, and {LIMIT} was promised")
+        raise SystemExit(f"peak memory is {highest:.2f} GB; the limit is {LIMIT} GB")
 
 
 if __name__ == "__main__":
-    sizes = [int(word) for word in sys.argv[1:3]] or [1_000_000, 768]
-    main(*sizes)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=int, nargs="?", default=1_000_000)
+    parser.add_argument("width", type=int, nargs="?", default=768)
+    arguments = parser.parse_args()
+    main(arguments.rows, arguments.width)

@@ -68,7 +68,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}"
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/full-size"), help="records")
+    parser.add_argument(
+        "--out", type=Path, help="records; default runs/full-size, with --tiny -tiny added"
+    )
     parser.add_argument(
         "--table", type=Path, help=f"default {TABLE}, or with --tiny in --out"
     )
@@ -84,6 +86,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     options.studies = options.studies or list(STUDIES)
+    if options.out is None:
+        options.out = Path("runs/full-size")
+        if options.tiny:
+            options.out = Path("runs/full-size-tiny")
     for name in options.studies:
         if name not in STUDIES:
             parser.error(f"there is no study {name!r}; choose from {', '.join(STUDIES)}")
@@ -165,8 +171,7 @@ def run(config: ExperimentConfig, out: Path, data: Path | None, jobs: int) -> li
     seeds = range(config.seeds)
     cells = [StudyRun(strategy, seed) for seed in seeds for strategy in config.strategies]
     setup = Setup(config, out, data_dir=data, threads=torch.get_num_threads())
-    if not (out / "study.json").exists():
-        open_study(setup, cells, "python -m bench.full_protocol", resume=False)
+    open_study(setup, cells, "python -m bench.full_protocol", resume=True)
     print(f"{config.name}: {count_noun(len(cells), 'run')} in {out}", flush=True)
     return run_study(setup, cells, jobs, _tell)
 
@@ -182,7 +187,7 @@ def _tell(event: Event) -> None:
             )
         case "done" | "failed":
             print(
-                f"  {run_name}: {event['event']} {event.get('why', '')}".rstrip(),
+                f"  {run_name}: {event['event']} {event.get('reason', '')}".rstrip(),
                 flush=True,
             )
         case "device":

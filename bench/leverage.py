@@ -121,7 +121,7 @@ def extra(is_quick: bool) -> float:
 ENTRIES = (
     Entry(
         "leverage",
-        "torch.linalg.svd of all 53,500 rows of 379 columns in float64",
+        "torch.linalg.svd of the examples of all sites, 53,500 with 379 columns, in float64",
         bar=0.9,
         compared="scores of all rows: 1e-10",
         prepare=prepare,

@@ -82,7 +82,7 @@ ENTRIES = (
         "feal",
         "the five most similar others of every row, in blocks, before the walk; one run",
         bar=5.0,
-        compared="the picks that were timed: identical",
+        compared="the selections that were timed: identical",
         prepare=race_feal,
         ceiling=10.0,
     ),

@@ -9,7 +9,7 @@ about as much as KSAS and much less than BADGE.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def seconds(pool: int, labeled: int, selected: int, runs: int) -> dict[str, Seco
             strategy.query(ask, {"a": selected}, {})
             taken[name].append(CPU() - started)
             if len(here.memory["selected"]["rows"]) != selected:
-                raise RuntimeError(f"{name} did not pick {selected} rows")
+                raise RuntimeError(f"{name} did not select {selected} examples")
     return {name: Seconds.of(times) for name, times in taken.items()}
 
 
@@ -110,7 +110,7 @@ def rows(seconds: Mapping[str, Seconds]) -> list[dict[str, Any]]:
     ]
 
 
-def main(arguments: Sequence[str] = ()) -> int:
+def main() -> int:
     torch.set_num_threads(1)
     machine = describe_machine()
     measured = rows(seconds(5_000, 250, 250, 5))
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         shown.add_row(row["strategy"], f"{row['seconds']:.3f}", f"{row['times_ahfal']:.2f}")
     Console().print(shown)
     protocol = (
-        "one site, pool 5,000 of 28x28, LeNet, 250 picks, CPU seconds, median of five"
+        "one site, pool 5,000 of 28x28, LeNet, 250 selections, CPU seconds, median of five"
     )
     content = {"about": protocol, "machine": machine, "rows": measured}
     RESULTS.write_text(json.dumps(content, indent=2) + "\n")

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import fallow as fl
@@ -33,8 +33,9 @@ def measured(spent: list[float]) -> Iterator[None]:
 
 def run_demo() -> None:
     """Run ``fallow demo --fast --jobs 1``."""
-    with tempfile.TemporaryDirectory() as folder, suppress(SystemExit):
-        app(["demo", "--fast", "--jobs", "1", "--quiet", "--out", folder])
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["demo", "--fast", "--jobs", "1", "--quiet", "--out", folder]
+        app(command, standalone_mode=False)
 
 
 def run_closed_form() -> None:
@@ -56,6 +57,8 @@ def main() -> int:
         begin = time.process_time()
         with measured(spent):
             run()
+        if not spent:
+            raise RuntimeError(f"{name}: no reply was checked")
         total = time.process_time() - begin
         share = sum(spent) / total
         is_slow = is_slow or share > LIMIT

@@ -511,7 +511,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.scale", description=__doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("counts", nargs="*", type=int, help="of what the part is about")
-    parser.add_argument("--method", choices=tuple(METHODS), default="small network")
+    parser.add_argument(
+        "--method", choices=tuple(METHODS), default="small network", help="of 'rounds'"
+    )
     parser.add_argument("--folder", type=Path, help="of the file of rows, or of pictures")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -522,7 +524,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (rounds,) = options.counts or (ROUNDS,)
         grow_rounds(console, options.method, sites=1000, rounds=rounds)
     elif options.part == "cycles":
-        cycles, sites = options.counts or (CYCLES, 10)
+        counts = [int(count) for count in options.counts]
+        cycles, sites = [*counts, *(CYCLES, 10)[len(counts) :]]
         grow_cycles(console, "closed form", sites=sites, cycles=cycles)
     elif options.part == "site":
         grow_site(console, options.counts or ROWS_OF_ONE, options.folder or Path.cwd())

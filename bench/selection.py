@@ -208,16 +208,16 @@ def measure_coverage(is_quick: bool) -> float:
 ENTRIES = (
     Entry(
         "k-center",
-        "squared lengths once and a product with a vector for each pick, in float64",
+        "squared lengths once and a product with a vector for each selection, in float64",
         bar=1.0,
-        compared="the 500 picks that were timed: identical",
+        compared="the 500 selections that were timed: identical",
         prepare=race_core_set,
     ),
     Entry(
         "badge",
-        "k-means++ on factors of gradients: two products with a vector for each pick",
+        "k-means++ on factors of gradients: two products with a vector for each selection",
         bar=1.0,
-        compared="the 200 picks that were timed, same draws: identical",
+        compared="the 200 selections that were timed, same draws: identical",
         prepare=race_badge,
     ),
     Entry(
@@ -232,7 +232,7 @@ ENTRIES = (
         "coverage",
         "the same kernels, then lazy greedy selection with a heap, one row at a time",
         bar=1.0,
-        compared="what the picks that were timed cover: 1e-5",
+        compared="coverage of the selections that were timed: 1e-5",
         prepare=race_coverage,
         extra=measure_coverage,
         limit=500.0,

@@ -14,7 +14,7 @@ from statistics import median
 import torch
 
 Clock = Callable[[], float]
-CPU: Clock = time.process_time  # CPU time of one thread, independent of other processes
+CPU: Clock = time.process_time  # of all threads of this process alone
 WALL: Clock = time.perf_counter
 
 
@@ -162,7 +162,7 @@ class Race:
 
 
 def describe_machine() -> str:
-    """Describe cores, threads, the load of the last minute, and the CPU."""
+    """Describe cores, threads, the load of the last minute, and the version of PyTorch."""
     threads = torch.get_num_threads()
     parts = [f"{os.cpu_count()} cores", f"{threads} threads a process"]
     if hasattr(os, "getloadavg"):

@@ -151,8 +151,9 @@ def grow(
         count = wanted
         if rows:
             item = float(rows[-1]["megabytes_each"]) / 1000
-            fits = int((free() - ROOM) / item) // 10 * 10
-            count = min(wanted, fits)
+            if item:  # 0: unknown
+                fits = int((free() - ROOM) / item) // 10 * 10
+                count = min(wanted, fits)
             if count <= rows[-1]["sites"]:
                 break
         sites = [f"site-{number}" for number in range(count)]
@@ -272,7 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     def save(results: dict[str, object]) -> None:
-        kept = json.loads(RESULTS.read_bytes()).get("over_nvflare")  # of an earlier run
+        kept = None
+        if RESULTS.exists():
+            kept = json.loads(RESULTS.read_bytes()).get("over_nvflare")  # of an earlier run
         text = json.dumps({**results, "over_nvflare": kept}, indent=2)
         print(text, flush=True)
         RESULTS.write_text(text + "\n")

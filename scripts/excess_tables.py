@@ -118,14 +118,18 @@ def tables_of(cells: Cells) -> list[str]:
     return [table for table in TABLES if table in there]
 
 
-def read_sent(runs: Path, strategies: Sequence[str]) -> dict[tuple[str, str], float]:
+def read_sent(
+    runs: Path, tables: Sequence[str], strategies: Sequence[str], seeds: int
+) -> dict[tuple[str, str], float]:
     """Return the data that all sites send for one selection of `BYTES_AT` examples, in kB."""
     sent: dict[tuple[str, str], float] = {}
-    for table in TABLES:
+    for table in tables:
         study = read_study(runs / f"many-{table}")
         for strategy in strategies:
             ends = []
             for cell in study.of(strategy):
+                if cell.seed >= seeds:
+                    continue
                 of_first = [record for record in cell.records if record["cycle"] == 1]
                 if of_first:
                     ends.append(of_first[-1]["bytes_up"])
@@ -251,10 +255,14 @@ def describe_bar(outcomes: str) -> str:
     return f"{wins} of {n} are won ({100 * wins / n:.0f} %) and {losses} lost: **{output}**"
 
 
-def print_bytes(sent: Mapping[tuple[str, str], float], strategies: Sequence[str]) -> None:
+def print_bytes(
+    sent: Mapping[tuple[str, str], float],
+    tables: Sequence[str],
+    strategies: Sequence[str],
+) -> None:
     heads = [SHOWN[strategy] for strategy in strategies]
     print(f"| table | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
-    for table in TABLES:
+    for table in tables:
         shown = [f"{sent[table, strategy]:,.0f}" for strategy in strategies]
         print(f"| {table} | {' | '.join(shown)} |")
 
@@ -280,7 +288,9 @@ def main() -> None:
     print_tests(page, cells)
     if not args.ten:
         print()
-        print_bytes(read_sent(args.runs, page.strategies), page.strategies)
+        tables = tables_of(cells)
+        sent = read_sent(args.runs, tables, page.strategies, args.seeds)
+        print_bytes(sent, tables, page.strategies)
 
 
 if __name__ == "__main__":

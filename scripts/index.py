@@ -267,7 +267,7 @@ ALGORITHMS = {
     "fallow.training.personal": "personal",
 }
 """Package -> kind of its algorithms."""
-GIVEN = "must be given"
+REQUIRED = "must be given"
 """Default of a required parameter."""
 
 
@@ -335,7 +335,7 @@ def _describe_default(value: object) -> str:
     from fallow.settings.listing import describe_value
 
     if value is ...:
-        return GIVEN
+        return REQUIRED
     if value is None:
         return "null"
     return describe_value(value)

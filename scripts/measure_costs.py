@@ -21,6 +21,7 @@ from typing import Any
 import fallow as fl
 from fallow.core.methods import Query
 from fallow.core.names import spell_class
+from fallow.core.suggestions import require_known
 from fallow.settings.classes import classes_of
 
 TABLE = Path(__file__).resolve().parents[1] / "studies" / "costs.csv"
@@ -126,21 +127,24 @@ def main() -> int:
     strategies = find_strategies()
     if asked.check is not None:
         written = read_table()
+        for name in asked.check:
+            require_known(name, written, f"{TABLE} has no row {name!r}")
         other = [
             name for name in asked.check if measure(name, strategies[name]) != written[name]
         ]
         for name in other:
-            print(f"{TABLE}: {name} costs something else: python scripts/measure_costs.py")
+            print(
+                f"{name}: the cost differs from {TABLE}; run python scripts/measure_costs.py"
+            )
         return len(other)
     kept: dict[str, dict[str, str]] = {}
     if asked.only is not None:
         kept = {name: row for name, row in read_table().items() if name not in asked.only}
+    rows = [kept.get(name) or measure(name, cls) for name, cls in strategies.items()]
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
-        for name, cls in strategies.items():
-            table.writerow(kept.get(name) or measure(name, cls))
-            file.flush()
+        table.writerows(rows)
     return 0
 
 

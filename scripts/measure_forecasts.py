@@ -121,7 +121,7 @@ MARGIN = 0.25  # of the labels that a target takes in all
 
 
 @dataclass
-class Found:
+class ForecastErrors:
     """Forecasts and actual values: each list has one entry per forecast."""
 
     inside: list[bool] = field(default_factory=list)
@@ -159,7 +159,7 @@ def points_of(cycles: list[dict[str, Any]], source: str) -> list[CurvePoint]:
 
 
 def ask(
-    errors: Found, cycles: list[dict[str, Any]], source: str, at: int, ahead: int
+    errors: ForecastErrors, cycles: list[dict[str, Any]], source: str, at: int, ahead: int
 ) -> None:
     """One forecast after cycle ``at`` of what ``ahead`` cycles more bring.
 
@@ -196,7 +196,7 @@ def measure(file: Path) -> None:
     for data in DATA:
         for name, source in SOURCES.items():
             for ahead in AHEAD:
-                errors = Found()
+                errors = ForecastErrors()
                 for run in runs:
                     if run["about"][0] != data or (
                         source == "evaluation" and not run["about"][1]

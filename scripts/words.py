@@ -71,6 +71,14 @@ BRITISH = re.compile(
     r"maxim|central|serial|author|summar)is(?:e|ed|es|ing|ation|er)\b)\w*",
     re.IGNORECASE,
 )
+NAMED = (
+    ast.FunctionDef
+    | ast.AsyncFunctionDef
+    | ast.ClassDef
+    | ast.ExceptHandler
+    | ast.MatchAs
+    | ast.MatchStar
+)
 LIMITS = {"names": 0, "spelling": 0, "openings": 0}
 
 Finding = tuple[str, int, str]
@@ -106,8 +114,15 @@ def find_names(path: Path) -> Iterator[Finding]:
             name = node.id
         elif isinstance(node, ast.arg):
             name = node.arg
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
+        elif isinstance(node, ast.alias):
+            name = node.asname
+        elif isinstance(node, NAMED):
             name = node.name
+        if name is None:
+            continue
+        name = name.lower()
         if name in NAMES and (id(node) in local or name not in ALLOWED):
             yield str(path.relative_to(ROOT)), getattr(node, "lineno", 0), str(name)
 

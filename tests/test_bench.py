@@ -26,6 +26,7 @@ from fallow.settings.config import config_from
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
 DOES_MORE = {
     "own-table",
+    "leverage",
     "closed-form-totals",
     "closed-form-left-out",
     "convolution",

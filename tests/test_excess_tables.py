@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.report.conftest import write_study
+
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
@@ -30,3 +32,11 @@ def test_a_table_without_all_its_runs_is_left_out(
     assert tables.read_table(tables.TEN, tmp_path, "pol", 30) is None
     with pytest.raises(SystemExit, match="holds no table with all runs of 30 seeds"):
         tables.read_cells(tables.TEN, tmp_path, 30)
+
+
+def test_bytes_are_read_of_complete_tables_and_of_these_seeds(
+    tmp_path: Path, tables: ModuleType
+) -> None:
+    write_study(tmp_path / "many-pol", strategies=("random",), seeds=3, cycles=2)
+    sent = tables.read_sent(tmp_path, ["pol"], ["random"], 2)
+    assert sent == {("pol", "random"): 2.0}

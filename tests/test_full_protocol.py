@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.full_protocol import main
+from bench.full_protocol import STUDIES, main, run
 
 FILES = (
     "cifar10_labels.npz",
@@ -51,6 +51,9 @@ def test_a_rehearsal_writes_records_and_a_table_and_goes_on_from_them(
     assert row.endswith("| 1 | 50.93 ± 1.97 |")
     assert "## AHFAL" not in page  # it was not run
 
+    with pytest.raises(ValueError, match="other settings"):
+        run(STUDIES["dpfl"], tmp_path / "dpfl", None, 1)
+    capsys.readouterr()
     assert main(words) == 0
     again = capsys.readouterr().out
     assert again.count(": done") == 4

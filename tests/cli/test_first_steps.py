@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fallow.cli import first_steps
-from fallow.cli.new_study import COLUMNS, ROWS, SITES, write_table
+from fallow.cli.new_study import COLUMNS, ROWS, SITES, build_table
 from tests.cli.conftest import Command
 
 
@@ -84,8 +84,8 @@ def test_a_new_folder_runs_as_it_is(fallow: Command, folder: Path) -> None:
 
 
 def test_the_example_rows_are_the_same_each_time_and_have_holes() -> None:
-    assert write_table() == write_table()
-    rows = list(csv.DictReader(write_table().decode().splitlines()))
+    assert build_table() == build_table()
+    rows = list(csv.DictReader(build_table().decode().splitlines()))
     assert len(rows) == ROWS
     assert tuple(rows[0]) == COLUMNS
     assert {row["site"] for row in rows} == set(SITES)

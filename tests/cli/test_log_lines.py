@@ -23,7 +23,7 @@ from fallow.strategies import Entropy
 from fallow.transport.envelope import sign_message
 from tests.deployment.hosts import SECRET, Leader, folder
 from tests.deployment.simulations import tiny
-from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.test_program_cli import RunCommand, begun, fallow
 from tests.keys import key_of
 
 __all__ = ["begun", "fallow"]  # fixtures
@@ -97,7 +97,7 @@ def test_what_an_error_quotes_of_a_row_stands_in_no_line(
     assert not [word for word in QUOTED.split() if word in output]
 
 
-def test_lines_are_asked_for_in_one_way(begun: Said) -> None:
+def test_lines_are_asked_for_in_one_way(begun: RunCommand) -> None:
     code, out, err = begun("site", "start", "north", "--json", "--log-format", "json")
     assert (code, out) == (2, "")
     assert "are mutually exclusive" in err

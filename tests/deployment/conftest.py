@@ -16,7 +16,7 @@ from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.deployment.site.folder import SiteFolder
 from tests.deployment.hosts import Leader, folder
 from tests.deployment.ledgers import RUN, STEP, Open
-from tests.deployment.mistakes import Said, coordinator_folders, moved, read_out
+from tests.deployment.mistakes import RunCommand, coordinator_folders, moved, read_out
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def command(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Said:
+) -> RunCommand:
     """Run the command in a folder made by `coordinator_folders`; return exit code, output and error."""
     monkeypatch.chdir(moved(offices_template, tmp_path))
 

@@ -24,9 +24,9 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import import_labels, list_open_tasks
 
-GIVEN, TRUTH = "given.txt", "truth.json"
+SAVED_FILE, TRUTH = "given.txt", "truth.json"
 PAUSE = 0.3  # seconds between two labels, because annotators take time
-WHO = "Ann"
+ANNOTATOR = "Ann"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class Labeler:
 
     def answer_one_by_one(self, site: SiteFolder, ledger: Ledger) -> None:
         for question in ledger.tasks(state="open"):
-            ledger.answer(question.row, float(self.truth[site.name][question.row]), WHO)
+            ledger.answer(
+                question.row, float(self.truth[site.name][question.row]), ANNOTATOR
+            )
             self.acknowledge(site.name, question.row)
             time.sleep(PAUSE)
 
@@ -63,18 +65,18 @@ class Labeler:
             lines = list(csv.DictReader(opened))
         for line in lines:
             line["label"] = schema.classes[self.truth[site.name][int(line["row"])]]
-            line["annotator"] = WHO
+            line["annotator"] = ANNOTATOR
         with file.open("w", newline="", encoding="utf-8") as opened:
             writer = csv.DictWriter(opened, list(lines[0]))
             writer.writeheader()
             writer.writerows(lines)
         time.sleep(PAUSE)
-        import_labels(ledger, schema, site.rows, file, WHO)
+        import_labels(ledger, schema, site.rows, file, ANNOTATOR)
         for line in lines:
             self.acknowledge(site.name, int(line["row"]))
 
     def acknowledge(self, site: str, row: int) -> None:
-        with (self.folder / GIVEN).open("a", encoding="utf-8") as file:
+        with (self.folder / SAVED_FILE).open("a", encoding="utf-8") as file:
             file.write(f"{site} {row} {self.truth[site][row]}\n")
             file.flush()
             os.fsync(file.fileno())

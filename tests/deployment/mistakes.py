@@ -17,7 +17,7 @@ from fallow.storage.files import write_json
 from tests.deployment.agreed import HEAD, ROWS, TABLE, table
 from tests.deployment.label_queues import RUN, ask
 
-Said = Callable[..., tuple[int, str, str]]  # exit code, output, error
+RunCommand = Callable[..., tuple[int, str, str]]  # exit code, output, error
 NOBODY = 65534
 
 

@@ -40,7 +40,7 @@ from tests.packages import install
 SITES = ("basel", "chur", "davos")
 PLANTED = "davos"  # the site with the planted values
 FOLDER, FILE, TESTS = "sanatorium-berghof", "mountain-patients.csv", "mountain-controls.csv"
-ROW, WHO, WHY, NUMBER = (
+ROW, ANNOTATOR, WHY, NUMBER = (
     "castorp-hans-1907",
     "Clawdia Chauchat",
     "asked by Settembrini",
@@ -148,11 +148,11 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
     """Answer open labeling tasks; at `PLANTED`, withdraw the first example asked for."""
     truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
     for asked in ledger.tasks(state="open"):
-        for annotator in (WHO, SECOND)[: asked.needed]:
+        for annotator in (ANNOTATOR, SECOND)[: asked.needed]:
             ledger.answer(asked.row, agreed_on.value(truth[asked.row]), annotator)
     asked_at_all = ledger.tasks()
     if site == PLANTED and asked_at_all and not ledger.tasks(state="withdrawn"):
-        ledger.withdraw(asked_at_all[0].row, WHO, WHY)
+        ledger.withdraw(asked_at_all[0].row, ANNOTATOR, WHY)
 
 
 def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
@@ -187,7 +187,7 @@ def texts() -> list[bytes]:
         FILE,
         TESTS,
         ROW,
-        WHO,
+        ANNOTATOR,
         SECOND,
         WHY,
         *CLASSES,

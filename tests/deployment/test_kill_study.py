@@ -31,7 +31,7 @@ from fallow.privacy.settings import Privacy
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.deployment.children import REPOSITORY, wait_until
-from tests.deployment.labeler import GIVEN, TRUTH
+from tests.deployment.labeler import SAVED_FILE, TRUTH
 from tests.deployment.real import LEADER, SHORT, Real, asked, real, records
 from tests.deployment.simulations import NAMES
 
@@ -71,7 +71,7 @@ PHASES = {
     "initial": "selecting examples",
 }
 """Phase until an exchange is answered, by the first of these words in its key."""
-WHO = {  # processes that are killed together, with probabilities
+PROCESSES = {  # processes that are killed together, with probabilities
     "the coordinator": 0.30,
     "a site": 0.35,
     "the coordinator and a site": 0.15,
@@ -93,7 +93,7 @@ class Kill:
 
 
 @dataclass
-class Told:
+class Outcome:
     """Describe what happened to a study whose processes were killed repeatedly."""
 
     phases: Counter[str] = field(default_factory=Counter)
@@ -106,7 +106,7 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
     draw = np.random.default_rng(seed)
     result = []
     for after in sorted(draw.integers(0, exchanges - 1, kills).tolist()):
-        victim = str(draw.choice(list(WHO), p=list(WHO.values())))
+        victim = str(draw.choice(list(PROCESSES), p=list(PROCESSES.values())))
         sites = draw.permutation(SITES).tolist()
         victims = {
             "the coordinator": (LEADER,),
@@ -165,14 +165,14 @@ def hospitals(folder: Path) -> Iterator[Real]:
         yield study
 
 
-def run_through(study: Real, kills: list[Kill], instruction: list[str]) -> Told:
+def run_through(study: Real, kills: list[Kill], instruction: list[str]) -> Outcome:
     """Run a study from beginning to end and kill processes according to the timetable.
 
     ``instruction`` has the exchanges of an undisturbed run, which define the moments. A fast
     machine may end the study before the last moments, which are up to two seconds after an
     exchange.
     """
-    output = Told()
+    output = Outcome()
     position = {key: at for at, key in enumerate(instruction)}
     for name in (LEADER, *SITES, PEOPLE):
         start(study, name)
@@ -282,7 +282,7 @@ def different(one: Any, other: Any, where: str) -> Iterator[str]:
 
 def acknowledged(study: Real) -> list[tuple[str, int, float]]:
     """Return the labels whose storage was acknowledged, as site, row and label."""
-    lines = (study.folder / GIVEN).read_text().splitlines()
+    lines = (study.folder / SAVED_FILE).read_text().splitlines()
     result = [line.split() for line in lines]
     return [(site, int(row), float(value)) for site, row, value in result]
 

@@ -13,7 +13,7 @@ from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.files import write_json
 from tests.deployment.agreed import ROWS, table
-from tests.deployment.mistakes import Said, edited, refused
+from tests.deployment.mistakes import RunCommand, edited, refused
 
 pytest.importorskip("cryptography")
 INIT = (
@@ -116,7 +116,7 @@ ADMIT = ("coordinate", "admit", "study")
     ],
 )
 def test_a_wrong_choice_is_told_and_makes_no_folder(
-    words: tuple[str, ...], message: str, command: Said
+    words: tuple[str, ...], message: str, command: RunCommand
 ) -> None:
     refused(command(*words), message)
     assert not Path("new").exists()
@@ -133,20 +133,20 @@ def test_a_wrong_choice_is_told_and_makes_no_folder(
     ],
 )
 def test_no_folder_is_made_where_there_is_something(
-    init: tuple[str, ...], target: str, message: str, command: Said
+    init: tuple[str, ...], target: str, message: str, command: RunCommand
 ) -> None:
     refused(command(*init[:2], target, *init[3:]), message)
     assert not (Path("north/coordinator.json").exists() or Path("study/site.toml").exists())
 
 
 def test_a_coordinator_without_a_name_is_told_that_no_other_machine_reaches_it(
-    command: Said,
+    command: RunCommand,
 ) -> None:
     assert "certificate is valid for this machine only" in command(*INIT)[1]
 
 
 def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_next(
-    command: Said,
+    command: RunCommand,
 ) -> None:
     assert command(*INIT, "--host", "wrong.example")[0] == 0
     key = Path("new/keys/coordinator.key").read_bytes()
@@ -180,7 +180,7 @@ OWN: list[tuple[str, ...]] = [
 
 @pytest.mark.parametrize("words", [*COORDINATE, *OWN])
 def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
-    words: tuple[str, ...], command: Said
+    words: tuple[str, ...], command: RunCommand
 ) -> None:
     wrong, kind, init = (
         ("north", "site", "coordinate init")
@@ -198,7 +198,7 @@ def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
 # -- admitting sites -----------------------------------------------------------------------
 
 
-def test_what_is_no_join_file_is_said(command: Said) -> None:
+def test_what_is_no_join_file_is_said(command: RunCommand) -> None:
     for file, output in (
         ("nowhere.json", "cannot be read (No such"),
         ("north", "(Is a directory"),
@@ -211,7 +211,7 @@ def test_what_is_no_join_file_is_said(command: Said) -> None:
     assert CoordinatorFolder.open("study").admitted == {}
 
 
-def test_the_same_file_twice_changes_nothing(command: Said) -> None:
+def test_the_same_file_twice_changes_nothing(command: RunCommand) -> None:
     assert command(*ADMIT, "north/join.json")[0] == 0
     before = CoordinatorFolder.open("study").admitted
     assert (
@@ -220,7 +220,9 @@ def test_the_same_file_twice_changes_nothing(command: Said) -> None:
     assert CoordinatorFolder.open("study").admitted == before
 
 
-def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) -> None:
+def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(
+    command: RunCommand,
+) -> None:
     command(*ADMIT, "north/join.json")
     own = json.loads(Path("north/join.json").read_bytes())
     write_json(
@@ -276,7 +278,7 @@ LABEL, EXPORT = (
     ],
 )
 def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
-    old: str, new: str, message: str, command: Said
+    old: str, new: str, message: str, command: RunCommand
 ) -> None:
     edited(Path("north/site.toml"), old, new)
     for words in (STATUS, START, LABEL):
@@ -328,7 +330,11 @@ def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
     ],
 )
 def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
-    change: Change, words: list[tuple[str, ...]], message: str, code: int, command: Said
+    change: Change,
+    words: list[tuple[str, ...]],
+    message: str,
+    code: int,
+    command: RunCommand,
 ) -> None:
     shutil.copytree("north", "before")
     change()
@@ -389,7 +395,7 @@ def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
     ],
 )
 def test_what_was_changed_or_lost_at_the_coordinator_is_said_before_flower_starts(
-    change: Change, message: str, code: int, command: Said
+    change: Change, message: str, code: int, command: RunCommand
 ) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     change()

@@ -24,7 +24,7 @@ from fallow.storage.files import only_one
 from fallow.transport.address import find_bind_problem
 from tests.deployment.agreed import TABLE
 from tests.deployment.label_queues import RUN, ask
-from tests.deployment.mistakes import Said, edited, full_disk, read_only, refused
+from tests.deployment.mistakes import RunCommand, edited, full_disk, read_only, refused
 from tests.deployment.simulations import tiny
 from tests.each import mark_long
 
@@ -69,13 +69,15 @@ def labels() -> dict[int, list[float | None]]:
     ],
 )
 def test_a_file_of_labels_that_is_none_is_named(
-    words: tuple[str, ...], message: str, command: Said
+    words: tuple[str, ...], message: str, command: RunCommand
 ) -> None:
     refused(command(*words), message)
     assert labels() == {2: [], 3: []}
 
 
-def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Said) -> None:
+def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(
+    command: RunCommand,
+) -> None:
     assert command(*IMPORT, "labels.csv")[0] == 0
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
     assert "2 asked of 1 at most; no more labels are requested" in command(*STATUS)[1]
@@ -90,7 +92,9 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Sa
 
 
 @pytest.mark.parametrize("size", [0, 4096, 20_000])
-def test_labels_on_a_full_disk_are_all_taken_or_none(size: int, command: Said) -> None:
+def test_labels_on_a_full_disk_are_all_taken_or_none(
+    size: int, command: RunCommand
+) -> None:
     shutil.copy("north/ledger.sqlite", "before.sqlite")
     with full_disk(size):
         done = command(*IMPORT, "labels.csv")
@@ -104,7 +108,7 @@ def test_labels_on_a_full_disk_are_all_taken_or_none(size: int, command: Said) -
 @pytest.mark.parametrize("size", [0, 100, 300, 1000])
 @pytest.mark.parametrize("folder", ["site", "coordinate"])
 def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
-    folder: str, size: int, command: Said
+    folder: str, size: int, command: RunCommand
 ) -> None:
     words = {
         "site": (
@@ -139,7 +143,9 @@ def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
     assert (done[0], done[2]) == (0, "")
 
 
-def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) -> None:
+def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(
+    command: RunCommand,
+) -> None:
     assert command("site", "export", "north", "open.csv")[0] == 0
     before = Path("open.csv").read_bytes()
     with full_disk(10):
@@ -190,7 +196,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
     assert model.read_bytes() == (whole.program().run_folder / model.name).read_bytes()
 
 
-def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
+def test_a_damaged_page_of_the_ledger_has_a_way_out(command: RunCommand) -> None:
     with closing(open_once()) as ledger:
         ledger.backup()
     file = Path("north/ledger.sqlite")
@@ -250,7 +256,10 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
     ],
 )
 def test_a_folder_that_is_read_only_is_said(
-    words: tuple[str, ...], message: str, command: Said, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...],
+    message: str,
+    command: RunCommand,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # import modules now, because user nobody could not read them later
     assert command(*words[:2], "--help")[0] == 0
@@ -276,7 +285,7 @@ def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None
         assert find_bind_problem("127.0.0.1", port, patience=30.0) is None
 
 
-def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
+def test_what_runs_already_is_not_started_again_nor_disturbed(command: RunCommand) -> None:
     command("coordinate", "admit", "study", "north/join.json", "south/join.json")
     address = json.loads(Path("study/coordinator.json").read_text())["address"]
     host, _, port = address.rpartition(":")
@@ -307,7 +316,7 @@ class Yesterday(datetime):
 
 
 def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_last(
-    command: Said, monkeypatch: pytest.MonkeyPatch
+    command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(open_once()) as ledger:
         queue = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)

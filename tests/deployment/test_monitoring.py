@@ -22,7 +22,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import only_server
 from fallow.deployment.site.status import collect_progress
 from fallow.storage.files import write_json
-from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.test_program_cli import RunCommand, begun, fallow
 
 pytest.importorskip("prometheus_client")
 
@@ -54,7 +54,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def site(begun: Said, tmp_path: Path) -> Path:
+def site(begun: RunCommand, tmp_path: Path) -> Path:
     return tmp_path / "north"
 
 
@@ -68,7 +68,7 @@ def test_the_metrics_of_a_site_are_the_numbers_of_its_status(site: Path) -> None
         assert value(samples, "fallow_labels", state=state) == standing["labels"][state]
 
 
-def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: Said) -> None:
+def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: RunCommand) -> None:
     code, _, err = fallow("monitor", str(site), "--check")
     assert (code, err) == (1, "error: no process runs site north\n")
     folder = SiteFolder.open(site)
@@ -82,7 +82,7 @@ def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: Said) -> N
 
 
 @pytest.fixture
-def coordinator(begun: Said, tmp_path: Path) -> Iterator[Path]:
+def coordinator(begun: RunCommand, tmp_path: Path) -> Iterator[Path]:
     """Return a folder that is in use by this process."""
     folder = tmp_path / "study"
     with alone(folder):
@@ -149,13 +149,15 @@ def test_a_state_that_no_coordinator_wrote_is_no_health_and_no_number(
     assert "fallow_waiting_sites" not in {name for name, _ in samples}
 
 
-def test_a_coordinator_that_has_ended_is_not_well(begun: Said, tmp_path: Path) -> None:
+def test_a_coordinator_that_has_ended_is_not_well(
+    begun: RunCommand, tmp_path: Path
+) -> None:
     health = watch(tmp_path / "study").check()
     assert (health.is_well, "no coordinator runs" in health.reason) == (False, True)
 
 
 def test_before_a_run_there_is_nothing_to_count_and_that_is_no_error(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     samples = parse(metrics_text(watch(tmp_path / "study")))
     assert "fallow_waiting_sites" not in {name for name, _ in samples}
@@ -196,7 +198,7 @@ def test_a_website_under_another_name_starts_no_check() -> None:
     assert watched.checks == 1
 
 
-def test_a_folder_of_nobody_is_one_sentence(fallow: Said, tmp_path: Path) -> None:
+def test_a_folder_of_nobody_is_one_sentence(fallow: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     code, _, err = fallow("monitor", "empty")
     assert code == 2

@@ -10,12 +10,12 @@ from fallow.data.facts import ColumnFacts, DataFacts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from tests.deployment.label_queues import FACTS, enter, make_queue
-from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.test_program_cli import RunCommand, begun, fallow
 
 __all__ = ["begun", "fallow"]  # fixtures
 
 
-def test_it_shows_what_the_command_says(begun: Said, tmp_path: Path) -> None:
+def test_it_shows_what_the_command_says(begun: RunCommand, tmp_path: Path) -> None:
     site = SiteFolder.open(tmp_path / "north")
     facts = describe_own_data(site)
     queue = replace(make_queue(tmp_path), describe_data=partial(describe_own_data, site))

@@ -24,7 +24,7 @@ from fallow.deployment.labeling_page.login import (
 from fallow.deployment.site.settings import PageLogin, settings_from
 from fallow.storage.errors import StorageError
 from tests.deployment.label_queues import make_queue
-from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.test_program_cli import RunCommand, begun, fallow
 
 __all__ = ["begun", "fallow"]  # fixtures
 
@@ -267,7 +267,7 @@ def test_a_login_that_cannot_be_is_refused_in_a_sentence(
         settings_from(tree)
 
 
-def test_it_is_off_unless_it_is_asked_for_and_set(begun: Said) -> None:
+def test_it_is_off_unless_it_is_asked_for_and_set(begun: RunCommand) -> None:
     code, _, err = begun("label", "north", "--behind-proxy", "--no-open")
     assert code == 2
     assert "has no login: add a section [page]" in err

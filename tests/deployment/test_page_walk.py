@@ -42,7 +42,7 @@ GETS = (
     "/?row={}",
     "/mine?page={}",
 )
-TOLD = ("/state?row={}", "/?outcome=saved&row={}", "/conflicts?outcome=saved&row={}")
+STATES = ("/state?row={}", "/?outcome=saved&row={}", "/conflicts?outcome=saved&row={}")
 POSTS = ("/answer", "/undo", "/resolve", "/withdraw", "/name")
 
 
@@ -66,7 +66,7 @@ def queue_of(kind: str, folder: Path) -> LabelQueue:
 def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> None:
     queue = queue_of(kind, tmp_path)
     browser = enter(queue)
-    for path in (*GETS, *TOLD):
+    for path in (*GETS, *STATES):
         for row in ODD:
             result = browser.request("GET", path.format(row))
             assert result.status_code in (200, 303, 307, 400, 404, 405), (path, row[:40])

@@ -17,6 +17,7 @@ from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.packing import pack
 from tests.deployment.planted import (
+    ANNOTATOR,
     AT,
     CLASSES,
     FOLDER,
@@ -25,7 +26,6 @@ from tests.deployment.planted import (
     PLANTED,
     ROW,
     SITES,
-    WHO,
     Wire,
     hidden_in,
     install_leaky,
@@ -166,7 +166,7 @@ def test_planted_numbers_are_found_in_every_order_of_bytes_and_in_base64(kind: s
     assert kind != "<f4" or hidden_in(b"{" + base64.b64encode(raw) + b"}")
 
 
-@pytest.mark.parametrize("text", [ROW, WHO, FOLDER, CLASSES[1]])
+@pytest.mark.parametrize("text", [ROW, ANNOTATOR, FOLDER, CLASSES[1]])
 def test_planted_texts_are_found_plain_and_in_base64(text: str) -> None:
     assert hidden_in(pack({"a": [text]}))
     for before in ("", "a", "ab"):

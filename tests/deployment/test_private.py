@@ -18,7 +18,7 @@ from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.serve import serve
 from tests.deployment.agreed import table
-from tests.deployment.mistakes import Said
+from tests.deployment.mistakes import RunCommand
 from tests.deployment.simulations import TINY, schema_for, tiny
 from tests.deployment.test_serve import Wire, north
 
@@ -145,7 +145,7 @@ def test_what_is_exported_elsewhere_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_real_sites_write_for_their_owner_alone(
-    command: Said, tmp_path: Path
+    command: RunCommand, tmp_path: Path
 ) -> None:
     for words in (("coordinate", "status", "study"), ("site", "status", "north")):
         os.umask(OPEN_UMASK)

@@ -28,7 +28,7 @@ from tests.deployment.agreed import table
 from tests.deployment.children import free_port
 from tests.report.conftest import write_study
 
-Said = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 INIT = (
     "--config",
     "demo",
@@ -44,7 +44,7 @@ INIT = (
 @pytest.fixture
 def fallow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Said:
+) -> RunCommand:
     """Run the command in a separate folder; return exit code, output and error."""
     monkeypatch.chdir(tmp_path)
 
@@ -61,7 +61,7 @@ def fallow(
 
 
 @pytest.fixture
-def begun(fallow: Said, tmp_path: Path) -> Said:
+def begun(fallow: RunCommand, tmp_path: Path) -> RunCommand:
     """Create a coordinator's folder ``study`` and the folders of its two sites."""
     table(tmp_path / "example.csv")
     code, _, err = fallow("coordinate", "init", "study", "--example", "example.csv", *INIT)
@@ -77,7 +77,7 @@ def begun(fallow: Said, tmp_path: Path) -> Said:
 
 
 def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     (tmp_path / "real.toml").write_text('strategy = "margin"\n')
@@ -110,7 +110,7 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
 
 
 def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     options = ["--config", "demo", "--example", "example.csv", "--label", "disease"]
@@ -129,7 +129,7 @@ def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
 
 
 def test_a_file_that_says_no_to_secure_sums_is_followed(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     (tmp_path / "plain.toml").write_text(
@@ -144,7 +144,7 @@ def test_a_file_that_says_no_to_secure_sums_is_followed(
 
 
 def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     details = ["--config", "demo", "--example", "example.csv", "--label", "disease"]
@@ -158,7 +158,7 @@ def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
 
 
 def test_init_writes_an_agreement_that_names_this_coordinator(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     agreed = read_agreement(tmp_path / "study" / "study.toml")
     coordinator_folder = CoordinatorFolder.open(tmp_path / "study")
@@ -170,7 +170,9 @@ def test_init_writes_an_agreement_that_names_this_coordinator(
         assert mode == 0o600, secret
 
 
-def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path) -> None:
+def test_init_says_what_to_send_and_what_to_do_next(
+    fallow: RunCommand, tmp_path: Path
+) -> None:
     table(tmp_path / "example.csv")
     details = ("--example", "example.csv", "--host", "hub.example", *INIT)
     _, out, _ = fallow("coordinate", "init", "study", *details)
@@ -197,7 +199,7 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     ],
 )
 def test_a_study_that_cannot_be_leaves_no_folder(
-    words: tuple[str, ...], message: str, fallow: Said, tmp_path: Path
+    words: tuple[str, ...], message: str, fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     details = ("--config", "demo", "--example", "example.csv", "--label", "disease", *words)
@@ -207,13 +209,13 @@ def test_a_study_that_cannot_be_leaves_no_folder(
     assert not (tmp_path / "study").exists()
 
 
-def test_a_folder_is_begun_once(begun: Said) -> None:
+def test_a_folder_is_begun_once(begun: RunCommand) -> None:
     code, _, err = begun("coordinate", "init", "study", "--example", "example.csv", *INIT)
     assert code == 2
     assert "choose another one" in err
 
 
-def test_sites_are_admitted_by_what_they_send(begun: Said, tmp_path: Path) -> None:
+def test_sites_are_admitted_by_what_they_send(begun: RunCommand, tmp_path: Path) -> None:
     code, out, _ = begun("coordinate", "admit", "study", "north/join.json")
     assert code == 0
     assert "missing: south" in out
@@ -225,7 +227,7 @@ def test_sites_are_admitted_by_what_they_send(begun: Said, tmp_path: Path) -> No
         assert (keys.sites[site], keys.seals[site].public) == (own.verify, own.seal_public)
 
 
-def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
+def test_nobody_starts_before_all_sites_are_admitted(begun: RunCommand) -> None:
     begun("coordinate", "admit", "study", "north/join.json")
     code, _, err = begun("coordinate", "start", "study")
     assert code == 2
@@ -257,7 +259,7 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
     ],
 )
 def test_what_is_wrong_with_a_join_file_is_said(
-    change: dict[str, object], message: str, begun: Said, tmp_path: Path
+    change: dict[str, object], message: str, begun: RunCommand, tmp_path: Path
 ) -> None:
     file = tmp_path / "south" / "join.json"
     write_json(file, json.loads(file.read_bytes()) | change)
@@ -268,7 +270,7 @@ def test_what_is_wrong_with_a_join_file_is_said(
 
 
 def test_a_join_file_with_a_number_of_thousands_of_digits_is_named(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     (tmp_path / "long.json").write_text(f'{{"name": {"9" * 5000}}}')
     code, _, err = begun("coordinate", "admit", "study", "long.json")
@@ -277,7 +279,7 @@ def test_a_join_file_with_a_number_of_thousands_of_digits_is_named(
 
 
 def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     names = np.array(["\ud800", "b"] * 2)
     np.savez(tmp_path / "example.npz", x=np.ones((4, 2)), y=names)
@@ -300,7 +302,7 @@ def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
     ids=["guideline", "config", "clients", "certificate", "authority"],
 )
 def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
-    options: tuple[str, ...], fallow: Said, tmp_path: Path
+    options: tuple[str, ...], fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     os.mkfifo(tmp_path / "pipe.toml")
@@ -323,7 +325,7 @@ def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
 
 
 def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     begun("coordinate", "admit", "study", "south/join.json")
     file = tmp_path / "south" / "join.json"
@@ -340,7 +342,7 @@ def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
 
 
 def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     pytest.importorskip("uvicorn")
     table(tmp_path / "example.csv")
@@ -361,7 +363,7 @@ def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
     assert "this is a bug" not in err
 
 
-def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:
+def test_the_status_of_a_study_that_was_not_started(begun: RunCommand) -> None:
     _, out, _ = begun("coordinate", "status", "study")
     assert "not admitted yet: north, south" in out
     _, out, _ = begun("coordinate", "status", "study", "--json")
@@ -391,7 +393,7 @@ LIVE = {
 }
 
 
-def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
+def test_the_status_of_a_study_that_runs(begun: RunCommand, tmp_path: Path) -> None:
     write_json(tmp_path / "study" / "live.json", LIVE)
     with only_one(tmp_path / "study" / "coordinator.lock"):
         _, out, _ = begun("coordinate", "status", "study")
@@ -402,7 +404,7 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
 
 
 def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
-    begun: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forecast uses the coordinator's records, as ``fallow forecast`` does, without pandas."""
     study = tmp_path / "study"
@@ -428,7 +430,9 @@ def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
         assert line in " ".join(out.split())
 
 
-def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Path) -> None:
+def test_the_status_of_labels_that_are_being_cut_short(
+    begun: RunCommand, tmp_path: Path
+) -> None:
     step = {"step": "0/query", "tasks": "labels of cycle 0"}
     write_json(tmp_path / "study" / "live.json", {**LIVE, **step})
     with only_one(tmp_path / "study" / "coordinator.lock"):
@@ -440,14 +444,16 @@ def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Pa
         assert "closed" not in begun("coordinate", "status", "study")[1]
 
 
-def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -> None:
+def test_the_status_of_a_study_whose_process_died(
+    begun: RunCommand, tmp_path: Path
+) -> None:
     write_json(tmp_path / "study" / "live.json", LIVE)
     _, out, _ = begun("coordinate", "status", "study")
     assert "The process has ended" in out
 
 
 def test_a_running_coordinator_is_told_to_advance_and_to_stop(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     control = Control(tmp_path / "study" / "control")
     write_json(tmp_path / "study" / "live.json", LIVE)
@@ -457,7 +463,9 @@ def test_a_running_coordinator_is_told_to_advance_and_to_stop(
     assert control.take("advance") and control.take("stop")
 
 
-def test_there_is_nothing_to_tell_where_nothing_runs(begun: Said, tmp_path: Path) -> None:
+def test_there_is_nothing_to_tell_where_nothing_runs(
+    begun: RunCommand, tmp_path: Path
+) -> None:
     for word in ("advance", "stop"):
         code, _, err = begun("coordinate", word, "study")
         assert code == 2
@@ -480,7 +488,7 @@ WAITING = {
 
 
 def test_status_and_advance_speak_of_sites_that_are_waited_for(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     live = {**LIVE, "phase": "initial labels", "deadline": None, "waiting": WAITING}
     live["absent"] = [
@@ -508,7 +516,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
     ],
 )
 def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
-    phase: str, message: str, begun: Said, tmp_path: Path
+    phase: str, message: str, begun: RunCommand, tmp_path: Path
 ) -> None:
     waiting = {**WAITING, "can_advance": False}
     live = {**LIVE, "phase": phase, "waiting": waiting}
@@ -519,14 +527,14 @@ def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
     assert message in err
 
 
-def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
+def test_a_folder_that_is_none_is_named(fallow: RunCommand) -> None:
     code, _, err = fallow("coordinate", "status", "nowhere")
     assert code == 2
     assert "fallow coordinate init nowhere" in err
 
 
 def test_a_copied_agreement_of_another_coordinator_is_refused(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     key = tmp_path / "study" / "keys" / "coordinator.key"
     key.write_bytes(b64encode(new_signing_key()))
@@ -538,7 +546,7 @@ def test_a_copied_agreement_of_another_coordinator_is_refused(
 # -- non-interactive use -------------------------------------------------------------------
 
 
-def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None:
+def test_init_tells_a_program_what_it_made(fallow: RunCommand, tmp_path: Path) -> None:
     table(tmp_path / "example.csv")
     details = ("--example", "example.csv", *INIT)
     code, out, _ = fallow("coordinate", "init", "study", *details, "--json")
@@ -549,7 +557,7 @@ def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None
     assert fallow("coordinate", "init", "other", *details, "--quiet") == (0, "", "")
 
 
-def test_who_is_admitted_is_told_to_a_program(begun: Said) -> None:
+def test_who_is_admitted_is_told_to_a_program(begun: RunCommand) -> None:
     code, out, _ = begun("coordinate", "admit", "study", "north/join.json", "--json")
     event = json.loads(out)
     assert code == 0
@@ -562,7 +570,7 @@ def test_who_is_admitted_is_told_to_a_program(begun: Said) -> None:
     )
 
 
-def test_stop_is_told_to_a_program(begun: Said, tmp_path: Path) -> None:
+def test_stop_is_told_to_a_program(begun: RunCommand, tmp_path: Path) -> None:
     with only_one(tmp_path / "study" / "coordinator.lock"):
         code, out, _ = begun("coordinate", "stop", "study", "--json")
         assert code == 0 and json.loads(out) == {"folder": "study"}
@@ -570,7 +578,7 @@ def test_stop_is_told_to_a_program(begun: Said, tmp_path: Path) -> None:
 
 
 def test_a_site_that_joins_by_a_script_gives_the_digest(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     words = ["site", "init", "again", "--study", "study/study.toml", "--name", "north"]
     words += ["--data", "example.csv"]
@@ -587,7 +595,7 @@ def test_a_site_that_joins_by_a_script_gives_the_digest(
 
 
 def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     agreement = read_agreement(tmp_path / "study" / "study.toml")
     table(
@@ -610,7 +618,9 @@ def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
     assert SiteFolder.open(tmp_path / "limited").settings.limit == 7
 
 
-def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Path) -> None:
+def test_a_site_tells_a_program_what_it_wrote_and_took(
+    begun: RunCommand, tmp_path: Path
+) -> None:
     code, out, _ = begun("site", "export", "north", "open.csv", "--json")
     assert code == 0
     assert json.loads(out) == {
@@ -630,7 +640,7 @@ def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Pa
 
 
 def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
-    fallow: Said, tmp_path: Path
+    fallow: RunCommand, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
     long = "Where two readings differ, choose “Cannot tell”. " * 40
@@ -656,7 +666,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     ],
 )
 def test_a_guideline_that_cannot_be_shown_is_refused(
-    fallow: Said, tmp_path: Path, content: bytes | None, why: str
+    fallow: RunCommand, tmp_path: Path, content: bytes | None, why: str
 ) -> None:
     table(tmp_path / "example.csv")
     if content is not None:

@@ -112,14 +112,14 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
 
 
 W = torch.ones(2).double()
-TOLD: Values = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
+REPLY: Values = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
     result = federation(AHFAL())
-    answers: dict[str, Values] = dict.fromkeys(result.remote.sites, TOLD)
+    answers: dict[str, Values] = dict.fromkeys(result.remote.sites, REPLY)
     first = result.remote.sites[0]
-    answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
+    answers[first] = {**REPLY, "class_rows": torch.ones(3).double()}
     for site, signing in result.signing.items():
         signing.sent["0/train/1/score/0"] = answers[site]
     result.remote.waits = Timeouts(result.remote.waits.timeout, quorum=2)

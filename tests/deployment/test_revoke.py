@@ -30,13 +30,13 @@ from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import write_json
 from fallow.transport.envelope import open_instruction
-from tests.deployment.mistakes import Said, refused
+from tests.deployment.mistakes import RunCommand, refused
 from tests.deployment.simulations import NAMES, TINY, Federation, federation, rows, tiny
 from tests.deployment.test_closed_form import CLOSED
 from tests.each import mark_long
 from tests.keys import key_of
 
-GONE = "davos"
+LEAVING = "davos"
 LONGER = replace(TINY, rounds=2, cycles=2)
 WAITS = Timeouts(timeout=5.0, patience=60.0, deadline=3600.0)
 MOMENTS = [
@@ -66,12 +66,12 @@ class Revoking:
 
     def notify(self, event: Event) -> None:
         self.simulation.label(event)
-        if self.revoked and GONE in event.get("open", ()):
+        if self.revoked and LEAVING in event.get("open", ()):
             self.looks += 1
             assert self.looks < 10, "its labels are waited for"
         is_it = event["event"] == self.event and event.items() >= self.more.items()
         if is_it and not self.revoked:
-            self.revoked.add(GONE)
+            self.revoked.add(LEAVING)
             self.delivered = len(self.simulation.transport.delivered)
 
     def program(self, notify: Callable[[Event], None] | None = None) -> Program:
@@ -84,7 +84,9 @@ class Revoking:
         public = self.simulation.agreement.coordinator
         later = self.simulation.transport.delivered[self.delivered :]
         return {
-            str(open_instruction(public, blob).key) for site, blob in later if site == GONE
+            str(open_instruction(public, blob).key)
+            for site, blob in later
+            if site == LEAVING
         }
 
 
@@ -99,11 +101,11 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
 ) -> None:
     there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), event, more)
     assert there.program().go()
-    assert there.revoked == {GONE}
+    assert there.revoked == {LEAVING}
     assert there.keys_after() == set()
-    assert GONE in there.simulation.transport.revoked
+    assert LEAVING in there.simulation.transport.revoked
     (line,) = without(read_live(there.simulation.coordinator_folder) or {})
-    assert line.startswith(f"The study proceeds without {GONE} since")
+    assert line.startswith(f"The study proceeds without {LEAVING} since")
     last = there.simulation.records()[-1]
     assert sorted(last["per_site"]) == ["basel", "chur"]
     assert there.simulation.transport.seconds < WAITS.deadline
@@ -131,12 +133,12 @@ def test_a_study_with_secure_sums_goes_on_without_a_revoked_site(
 ) -> None:
     there = Revoking(four(tmp_path, privacy=Privacy(secure_sum=True)), event, more)
     assert there.program().go()
-    assert there.revoked == {GONE}
+    assert there.revoked == {LEAVING}
     assert there.keys_after() == set()
     assert [
         line
         for line in without(read_live(there.simulation.coordinator_folder) or {})
-        if GONE in line
+        if LEAVING in line
     ]
 
 
@@ -166,7 +168,7 @@ def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
             Control(there.simulation.coordinator_folder / "control").tell("stop")
 
     assert not there.program(stop_in_round).go()
-    there.revoked.add(GONE)
+    there.revoked.add(LEAVING)
     there.delivered = len(there.simulation.transport.delivered)
     assert there.program().go()
     assert there.keys_after() == set()
@@ -187,7 +189,9 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
     assert there.simulation.program().go()
     public = there.simulation.agreement.coordinator
     later = there.simulation.transport.delivered[asked:]
-    instructions = [open_instruction(public, blob) for site, blob in later if site == GONE]
+    instructions = [
+        open_instruction(public, blob) for site, blob in later if site == LEAVING
+    ]
     assert {instruction.purpose for instruction in instructions} <= {"progress"}
     assert sorted(there.simulation.records()[-1]["per_site"]) == ["basel", "chur"]
 
@@ -200,24 +204,24 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
         simulation.transport,
         live,
         Control(simulation.coordinator_folder / "control"),
-        lambda: {GONE},
-        {GONE},
+        lambda: {LEAVING},
+        {LEAVING},
     )
-    transport.send({GONE: b"order", "basel": b"order"})
+    transport.send({LEAVING: b"order", "basel": b"order"})
     transport.receive(100.0)
     assert {site for site, _ in simulation.transport.delivered} == {"basel"}
-    simulation.transport.comes_late(GONE, b"late")
+    simulation.transport.comes_late(LEAVING, b"late")
     simulation.transport.comes_late("basel", b"late")
-    assert GONE not in {site for site, _ in transport.receive(100.0)}
+    assert LEAVING not in {site for site, _ in transport.receive(100.0)}
     transport.removed = set()
-    with pytest.raises(RevocationRequested, match=GONE):
+    with pytest.raises(RevocationRequested, match=LEAVING):
         transport.receive(1.0)
 
 
 def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:
     agreed = tiny(tmp_path / "a", LONGER).agreement
     event_log = EventLog()
-    arguments: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
+    arguments: dict[str, Any] = {"sites": [LEAVING], "at": "2026-11-26T00:00:00+00:00"}
     with pytest.raises(RunHalted, match="a study starts with all its sites"):
         revoke(event_log, agreed, {}, key=key_of("0/hello/0"), **arguments)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
@@ -237,11 +241,11 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
 def test_a_revoked_site_belongs_to_its_step_until_that_is_finished() -> None:
     event_log = EventLog()
     line = {"at": "2026-11-26T00:00:00+00:00", "step": "0/query"}
-    event_log.note("revoked", json.dumps({GONE: line}))
+    event_log.note("revoked", json.dumps({LEAVING: line}))
     assert Revocation(**line).step == "0/query"
     assert load_left(event_log) == {}
     event_log.finish("0/query", {})
-    assert load_left(event_log) == {GONE: line["at"]}
+    assert load_left(event_log) == {LEAVING: line["at"]}
 
 
 # -- command -------------------------------------------------------------------------------
@@ -251,7 +255,9 @@ ADMIT = ("coordinate", "admit", "study")
 REVOKE = ("coordinate", "revoke", "study")
 
 
-def test_a_site_is_revoked_by_one_command_and_again_changes_nothing(command: Said) -> None:
+def test_a_site_is_revoked_by_one_command_and_again_changes_nothing(
+    command: RunCommand,
+) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     coordinator_folder = CoordinatorFolder.open("study")
     assert coordinator_folder.revoked == frozenset()
@@ -268,21 +274,23 @@ def test_a_site_is_revoked_by_one_command_and_again_changes_nothing(command: Sai
     assert json.loads(out) == {"site": "south", "again": True, "reason": None}
 
 
-def test_the_command_says_where_the_study_needs_the_site(command: Said) -> None:
+def test_the_command_says_where_the_study_needs_the_site(command: RunCommand) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     command(*REVOKE, "south")
     _, out, _ = command(*REVOKE, "north")
     assert "The study cannot proceed: 0 of 2 sites would be left" in " ".join(out.split())
 
 
-def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(command: Said) -> None:
+def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(
+    command: RunCommand,
+) -> None:
     message = "'sout' is not a site of this study; its sites are north, south; did you mean 'south'"
     refused(command(*REVOKE, "sout"), message)
     refused(command(*REVOKE, "south"), "south is not admitted, so it has no key to revoke")
     assert CoordinatorFolder.open("study").revoked == frozenset()
 
 
-def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: Said) -> None:
+def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: RunCommand) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     command(*REVOKE, "south")
     again = command(*ADMIT, "south/join.json", "--replace")
@@ -295,7 +303,7 @@ def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: Said) -> 
     refused(command(*ADMIT, "south/join.json", "--replace"), "has revoked keys of")
 
 
-def test_a_damaged_list_of_revoked_keys_is_said(command: Said) -> None:
+def test_a_damaged_list_of_revoked_keys_is_said(command: RunCommand) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     write_json(Path("study", REVOKED), ["south"])
     refused(command(*REVOKE, "south"), f"{REVOKED} is missing or damaged", code=1)

@@ -33,7 +33,7 @@ from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
-ABOUT = Masked(key_of("0/train/0/0"), 0, None)
+MASKED = Masked(key_of("0/train/0/0"), 0, None)
 OTHERS = [site for site in SITES if site != SITE]
 
 
@@ -56,13 +56,13 @@ class Sum:
             "training",
             0,
             0,
-            (fit, Step("each", KEYS, {}, masked=ABOUT)),
+            (fit, Step("each", KEYS, {}, masked=MASKED)),
         )
         self.own = leader.exchange({SITE: asked}).replies[SITE]
         self.keys = {site: bytes_to_tensor(public_half(new_secret())) for site in OTHERS}
         self.signed = {site: self.sign(site, self.identities[site]) for site in OTHERS}
 
-    def sign(self, site: str, secret: bytes, masked: Masked = ABOUT, run: str = "") -> str:
+    def sign(self, site: str, secret: bytes, masked: Masked = MASKED, run: str = "") -> str:
         study = self.leader.site.agreement.digest
         instruction = Instruction(
             study, run or self.leader.run, site, key_of("0/train/0/0"), 0
@@ -77,7 +77,7 @@ class Sum:
     def refusal(self, is_proven: bool = True) -> str | None:
         """Return why the site rejects the instruction to contribute."""
         keys: dict[str, Tensor] = {SITE: torch.as_tensor(self.own["key"]), **self.keys}
-        step = Step("sum", "upload", {}, masked=replace(ABOUT, keys=keys))
+        step = Step("sum", "upload", {}, masked=replace(MASKED, keys=keys))
         request = Request(key_of("0/train/0/1"), "training", 0, 0, (step,))
         identities = {site: verify_key(secret) for site, secret in self.identities.items()}
         proofs = join_proofs(identities, self.signed) if is_proven else None
@@ -107,15 +107,15 @@ def test_a_site_signs_its_own_key_for_this_sum_alone(asked: Sum) -> None:
         "study": site.agreement.digest,
         "run": RUN,
         "site": SITE,
-        "masked": ABOUT,
+        "masked": MASKED,
     }
     check_sum_key(site.keys.verify, signature, key=asked.own["key"], **context)
     others: tuple[dict[str, Any], ...] = (
         {"study": "0" * 32},
         {"run": SECOND},
         {"site": "south"},
-        {"masked": replace(ABOUT, attempt=1)},
-        {"masked": replace(ABOUT, exchange=key_of("0/train/0/2"))},
+        {"masked": replace(MASKED, attempt=1)},
+        {"masked": replace(MASKED, exchange=key_of("0/train/0/2"))},
     )
     for other in others:
         with pytest.raises(ValueError, match="is not signed by that site"):
@@ -142,8 +142,8 @@ def test_keys_without_signatures_are_refused(asked: Sum) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"masked": replace(ABOUT, attempt=1)},
-        {"masked": replace(ABOUT, exchange=key_of("0/train/1/0"))},
+        {"masked": replace(MASKED, attempt=1)},
+        {"masked": replace(MASKED, exchange=key_of("0/train/1/0"))},
         {"run": SECOND},
     ],
     ids=["attempt", "exchange", "run"],

@@ -33,7 +33,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.errors import StorageError
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.deployment.simulations import Federation, federation, rows
-from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.test_program_cli import RunCommand, begun, fallow
 
 pytest.importorskip("cryptography")
 __all__ = ["begun", "fallow"]  # fixtures
@@ -286,7 +286,7 @@ def test_a_name_of_a_person_is_no_markup_and_no_formula(
 
 
 def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
-    begun: Said, tmp_path: Path
+    begun: RunCommand, tmp_path: Path
 ) -> None:
     joined = [str(tmp_path / site / "join.json") for site in ("north", "south")]
     assert begun("coordinate", "admit", "study", *joined)[0] == 0
@@ -362,7 +362,7 @@ def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
     ],
 )
 def test_what_is_no_key_is_refused_in_a_sentence(
-    fallow: Said, tmp_path: Path, key: str, why: str
+    fallow: RunCommand, tmp_path: Path, key: str, why: str
 ) -> None:
     for name, verify in (("weak", "AQ" + 41 * "A" + "="), ("short", "abc")):
         names = ("name", "study", "seal", "seal_signature", "transport_key")

@@ -33,7 +33,7 @@ from tests.simulations import Simulation, simulation, tables
 
 SITES = ("a", "b", "c")
 POOL = 24
-PICKS = 3
+SELECTED = 3
 EXPERIMENT = ExperimentConfig(
     "evaluated",
     partition=Spec("iid"),
@@ -84,7 +84,7 @@ def run_evaluation(
     silent: dict[str, list[int]] | None = None,
 ) -> EvaluationScore:
     """Query, draw, label and count once; ``silent`` examples get no label."""
-    budget = dict.fromkeys(SITES, PICKS + 2)
+    budget = dict.fromkeys(SITES, SELECTED + 2)
     seed = simulation.members["a"].parts.seed
     counts = method.divide(budget, stream(seed, "audit", 0))
     simulation.query({site: budget[site] - counts[site] for site in SITES})
@@ -123,7 +123,7 @@ def test_rows_of_the_query_alone_would_say_something_else() -> None:
     result = built()
     labels = truth(result)
     hits = []
-    for name, rows in result.selected(PICKS).items():
+    for name, rows in result.selected(SELECTED).items():
         predicted = result.members[name].parts.hidden[name][rows]
         hits += (predicted == labels[name][rows]).tolist()
     assert abs(fmean(hits) - true_accuracy(result)) > 0.03
@@ -142,36 +142,36 @@ def test_most_intervals_hold_what_is_true(many: list[EvaluationScore]) -> None:
 def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
     result = built()
     method = EvaluationSet(0.4)
-    budget = dict.fromkeys(SITES, PICKS + 2)
-    result.query(dict.fromkeys(SITES, PICKS))
+    budget = dict.fromkeys(SITES, SELECTED + 2)
+    result.query(dict.fromkeys(SITES, SELECTED))
     chosen = {
         name: site.memory["selected"]["rows"] for name, site in result.members.items()
     }
     method.draw_rows(result.ask("evaluation_set"), budget, dict.fromkeys(SITES, 2))
     for name, site in result.members.items():
         selected = site.memory["selected"]
-        assert selected["rows"][:PICKS].tolist() == chosen[name].tolist()
-        assert selected["beside"].tolist() == [False] * PICKS + [True] * 2
-        assert len(set(selected["rows"].tolist())) == PICKS + 2
+        assert selected["rows"][:SELECTED].tolist() == chosen[name].tolist()
+        assert selected["beside"].tolist() == [False] * SELECTED + [True] * 2
+        assert len(set(selected["rows"].tolist())) == SELECTED + 2
         assert selected["rows"].max() < POOL
-        drawn = selected["probability"][PICKS:].tolist()
-        assert drawn == pytest.approx([2 / (POOL - PICKS)] * 2)
-        assert selected["probability"][:PICKS].isnan().all()
+        drawn = selected["probability"][SELECTED:].tolist()
+        assert drawn == pytest.approx([2 / (POOL - SELECTED)] * 2)
+        assert selected["probability"][:SELECTED].isnan().all()
 
 
 def test_every_row_that_is_left_is_drawn_equally_often() -> None:
     times = torch.zeros(POOL)
     for seed in range(150):
         result = built(seed)
-        result.query({"a": PICKS})
+        result.query({"a": SELECTED})
         EvaluationSet(0.4).draw_rows(result.ask("evaluation_set"), {"a": 5}, {"a": 2})
         selected = result.members["a"].memory["selected"]
         times[selected["rows"][selected["beside"]]] += 1
-    result.query({"a": PICKS})
+    result.query({"a": SELECTED})
     chosen = result.members["a"].memory["selected"]["rows"]
     assert times[chosen].sum() == 0
     left = times[[row for row in range(POOL) if row not in chosen.tolist()]]
-    expected = 300 / (POOL - PICKS)
+    expected = 300 / (POOL - SELECTED)
     # chi-squared with 20 degrees of freedom
     assert float((left - expected).square().sum() / expected) < 45
 
@@ -182,7 +182,7 @@ def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> Non
     other = built()
     method = EvaluationSet(0.4)
     before = run_evaluation(one, method)
-    budget = dict.fromkeys(SITES, PICKS + 2)
+    budget = dict.fromkeys(SITES, SELECTED + 2)
     counts = method.divide(budget, stream(0, "audit", 0))
     other.query({site: budget[site] - counts[site] for site in SITES})
     method.draw_rows(other.ask("evaluation_set"), budget, counts)

@@ -82,6 +82,6 @@ def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbors() -> N
 def test_there_are_never_more_clusters_than_the_paper_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fallow.strategies.typicality.MOST", 2)
+    monkeypatch.setattr("fallow.strategies.typicality.MAX_CLUSTERS", 2)
     selected = simulation({"a": groups([8, 5])}, Typicality()).selected(4)["a"]
     assert [row < 8 for row in selected] == [True, False, True, False]

@@ -52,11 +52,14 @@ def keep_best(
     return int(best["turn"]), float(best["score"])
 
 
-HELD = [Label(row, 0, 0, is_validation=True) for row in range(4)]
+VALIDATION = [Label(row, 0, 0, is_validation=True) for row in range(4)]
 
 
 def test_the_best_round_is_retained_and_of_equals_the_later() -> None:
-    assert keep_best(site_of(HELD), [right_on(k) for k in (2, 4, 3, 4, 1)]) == (3, 1.0)
+    assert keep_best(site_of(VALIDATION), [right_on(k) for k in (2, 4, 3, 4, 1)]) == (
+        3,
+        1.0,
+    )
 
 
 def test_without_validation_rows_the_latest_model_is_kept() -> None:
@@ -65,4 +68,4 @@ def test_without_validation_rows_the_latest_model_is_kept() -> None:
 
 def test_a_model_that_is_not_finite_is_kept_only_until_there_is_another() -> None:
     spoilt = {**right_on(4), "w": torch.full_like(right_on(4)["w"], torch.nan)}
-    assert keep_best(site_of(HELD), [spoilt, right_on(1), spoilt]) == (1, 0.25)
+    assert keep_best(site_of(VALIDATION), [spoilt, right_on(1), spoilt]) == (1, 0.25)

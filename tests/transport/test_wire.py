@@ -160,7 +160,7 @@ def with_step(**change: Any) -> bytes:
     return pack({"key": "k", "owner": "query", "cycle": 0, "round": 0, "steps": [step]})
 
 
-ABOUT = {"exchange": "k", "attempt": 0, "bound": None, "keys": {}}
+MASKED = {"exchange": "k", "attempt": 0, "bound": None, "keys": {}}
 NODES: list[Any] = [None, 5, "x", "[", [], {}, {"x": 1}, {"#": "0"}, {"#": []}]
 NO_REQUESTS: list[Any] = [None, 5, [], {}, {"key": "k"}, torch.zeros(2)]
 WRONG: list[bytes] = [
@@ -183,12 +183,12 @@ WRONG: list[bytes] = [
     with_step(args=None),
     with_step(masked=5),
     with_step(masked={}),
-    with_step(masked={**ABOUT, "attempt": "0"}),
-    with_step(masked={**ABOUT, "bound": "1"}),
-    with_step(masked={**ABOUT, "bound": -1.0}),
-    with_step(masked={**ABOUT, "keys": {"a": 1}}),
-    with_step(masked={**ABOUT, "keys": {"a": torch.zeros(31, dtype=torch.uint8)}}),
-    with_step(masked={**ABOUT, "keys": {"a": torch.zeros(32)}}),
+    with_step(masked={**MASKED, "attempt": "0"}),
+    with_step(masked={**MASKED, "bound": "1"}),
+    with_step(masked={**MASKED, "bound": -1.0}),
+    with_step(masked={**MASKED, "keys": {"a": 1}}),
+    with_step(masked={**MASKED, "keys": {"a": torch.zeros(31, dtype=torch.uint8)}}),
+    with_step(masked={**MASKED, "keys": {"a": torch.zeros(32)}}),
     with_step(training_config=5),
     with_step(training_config={"batch_size": 3}),
     with_step(training_config={**CONFIG.to_dict(), "batch_size": 0}),

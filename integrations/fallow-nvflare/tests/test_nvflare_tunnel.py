@@ -346,7 +346,7 @@ def test_only_an_absence_without_a_break_of_a_site_of_the_study_counts() -> None
         assert not absence.is_too_long(missing)
 
 
-class Told:
+class Outcome:
     """Reply of NVFlare 2.9 to an admin who lists the jobs of clients."""
 
     def get_client_job_status(self) -> list[dict[str, str]]:
@@ -359,8 +359,8 @@ class Told:
 
 
 def test_who_runs_other_jobs_or_none_is_without_this_one() -> None:
-    assert find_missing(Told(), "7") == {"anna"}
-    assert find_missing(Told(), "8") == {"anna", "bert"}
+    assert find_missing(Outcome(), "7") == {"anna"}
+    assert find_missing(Outcome(), "8") == {"anna", "bert"}
 
 
 # -- job -----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ the comparison.
 
 ## Your own data
 
-1. Replace `rows.csv` by your table (CSV, Excel or Parquet), with one header line and one
+1. Replace `rows.csv` with your table (CSV, Excel or Parquet), with one header line and one
   example per row.  One column has the labels (here `outcome`).  Another one may have the
   site (here `site`).  Leave missing cells empty.
 2. Set the names of these columns in `study.toml` (`label`, `site`, `id`, `drop`), or create
@@ -50,8 +50,8 @@ examples must not leave their sites and are not labeled yet, set up a federation
 """
 
 
-def write_table() -> bytes:
-    """Write `ROWS` synthetic patients as CSV, the same each time.
+def build_table() -> bytes:
+    """Return `ROWS` synthetic patients as CSV, the same each time.
 
     Older smokers with high blood pressure are ill more often, and all sites differ.
     """
@@ -87,7 +87,7 @@ def write_table() -> bytes:
     return text.getvalue().encode()
 
 
-def write_readme() -> bytes:
+def build_readme() -> bytes:
     """Return the README of the folder."""
     return README.format(rows=ROWS).encode()
 
@@ -156,10 +156,10 @@ def new(
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / "rows.csv"
     study = folder / "study.toml"
-    write_whole(table, write_table())
+    write_whole(table, build_table())
     console = opt.console(quiet=quiet or as_json)
     _write_study(console, study, str(table), "outcome", "site", None)
-    write_whole(folder / "README.md", write_readme())
+    write_whole(folder / "README.md", build_readme())
     result = NewFolder(str(folder), tuple(sorted(os.listdir(folder))))
     lines = [
         f"Created {result.folder} with example data (rows.csv), settings (study.toml) and a "

@@ -268,8 +268,8 @@ def choose_policy(study: Path, *, own_code: bool) -> NamePolicy:
 def find_policy(study: Path) -> NamePolicy:
     """Return the classes that a study may name: at a coordinator, those it was created with."""
     from fallow.core.names import BUILT_IN
-    from fallow.deployment.coordinator.folder import ABOUT, CoordinatorFolder
+    from fallow.deployment.coordinator.folder import COORDINATOR_FILE, CoordinatorFolder
 
-    if not (study / ABOUT).exists():
+    if not (study / COORDINATOR_FILE).exists():
         return BUILT_IN
     return CoordinatorFolder.open(study).names

@@ -50,7 +50,7 @@ def demo(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare strategies on bundled digits at ten sites, in less than a minute."""
-    from fallow.configs.demo import ABOUT, DEMO, PHOTOS, TARGETS, shorten
+    from fallow.configs.demo import DEMO, INTRODUCTIONS, PHOTOS, TARGETS, shorten
     from fallow.configs.papers import load_paper_results
     from fallow.encoders.efficientnet_lite import load_network
     from fallow.report.final_table import final_table
@@ -63,7 +63,7 @@ def demo(
         load_network()  # raises if it is not installed
     chosen = shorten(config) if fast else config
     console = opt.console(quiet=quiet or as_json)
-    console.print(ABOUT[config.name], markup=False, soft_wrap=True)
+    console.print(INTRODUCTIONS[config.name], markup=False, soft_wrap=True)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir)
     options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, None, range(seeds or chosen.seeds), options)

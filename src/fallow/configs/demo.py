@@ -72,7 +72,7 @@ TARGETS = {DEMO.name: 0.9, PHOTOS.name: 0.7}
 """Accuracy to which a demo counts labels."""
 
 EXPERIMENTS = (DEMO, PHOTOS)
-ABOUT = {
+INTRODUCTIONS = {
     DEMO.name: f"{DEMO.sites} simulated sites have the handwritten digits of scikit-learn. "
     "Each site has mostly a few classes (non-IID). In each cycle, the sites select examples "
     "to label, at random or by the smallest margin. They then train one global model by "

@@ -44,7 +44,7 @@ def encoder_class(network: Network) -> type:
         title = network.__name__
 
     @dataclass(frozen=True)
-    class Given:
+    class ModuleEncoder:
         """Features computed by a frozen module or a function."""
 
         version: ClassVar[int] = 1
@@ -72,13 +72,13 @@ def encoder_class(network: Network) -> type:
         def weights_digest(self) -> str:
             return digest
 
-    Given.__name__ = f"{title}_{digest[:12]}"
-    Given.__qualname__ = Given.__name__
+    ModuleEncoder.__name__ = f"{title}_{digest[:12]}"
+    ModuleEncoder.__qualname__ = ModuleEncoder.__name__
     # There is no module "given": the class is registered in the context, and its
     # annotations refer to no names of such a module.
-    Given.__module__ = "given"
-    Given.__annotations__ = {}
-    return Given
+    ModuleEncoder.__module__ = "given"
+    ModuleEncoder.__annotations__ = {}
+    return ModuleEncoder
 
 
 @final

@@ -216,7 +216,7 @@ def add_encoder(model: TrainedModel, encoder: Encoder | None, state: State | Non
         model["encoder"] = {"state": state, "digest": encoder_digest(encoder, state)}
 
 
-MOST = 65_536
+MAX_FEATURES = 65_536
 """Maximum number of features: a thousand examples take 0.25 GB."""
 
 
@@ -238,10 +238,10 @@ def build_encoder(
         raise ValueError(
             f"{name} does not support examples of shape {describe_shape(shape)}"
         )
-    if width > MOST:
+    if width > MAX_FEATURES:
         raise ValueError(
             f"{name} computes {width:,} features for examples of shape "
-            f"{describe_shape(shape)}, more than the maximum of {MOST:,}; set a lower "
+            f"{describe_shape(shape)}, more than the maximum of {MAX_FEATURES:,}; set a lower "
             "number"
         )
     return built

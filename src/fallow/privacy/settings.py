@@ -20,13 +20,13 @@ SMALLEST = 3
 MIN_NEW_LABELS = 10
 """``min_new_labels`` in a federation, if the study agreement does not set it."""
 
-LEAST = 1e-6
-MOST = 1e6
+MIN_EPSILON = 1e-6
+MAX_EPSILON = 1e6
 """Range of ε of one release.  Outside of it, the scale of the noise is numerically unusable; far below
-``MOST`` there is no protection."""
+``MAX_EPSILON`` there is no protection."""
 
 
-EPSILON = Limits(ge=LEAST, le=MOST)
+EPSILON = Limits(ge=MIN_EPSILON, le=MAX_EPSILON)
 NEW_LABELS = Limits(ge=1, advice=" (1: no minimum)")
 CONFLICTS = (
     Conflict(

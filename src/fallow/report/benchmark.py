@@ -16,7 +16,7 @@ OUTCOMES = {
     "not worse": f"is at most {100 * MARGIN:.1f} points worse than {{rival}}, the best rival:",
     "open": "against {rival}, the best rival: undecided with these seeds;",
 }
-ABOUT = (
+INTRODUCTION = (
     "Area: mean accuracy over the logarithm of the number of labels. Holm p: the exact "
     "signed-rank test over seeds, corrected for all strategies of a table."
 )
@@ -75,7 +75,7 @@ def describe_verdict(verdict: Verdict) -> str:
 
 def to_markdown(result: BenchmarkResult, reference: str) -> str:
     """Return the whole benchmark as Markdown."""
-    lines = ["# Benchmark", "", ABOUT]
+    lines = ["# Benchmark", "", INTRODUCTION]
     for title, of_task in result.tables.items():
         table = task_table(title, of_task, reference)
         lines += ["", f"## {markdown_text(one_line(title))}", "", *table.markdown()]

@@ -19,7 +19,7 @@ from fallow.study.statistics import differences as paired_differences
 
 COLUMNS = 5
 """Maximum number of checkpoints with a column."""
-MOST = 10
+MAX_CHECKPOINTS = 10
 """Number of checkpoints per study in the table over several studies."""
 MARK = " †"
 
@@ -316,7 +316,7 @@ def excess_across(
     for study in with_excess:
         some = next(iter(common))
         bought = study.labels(some)
-        for cycle in checkpoints(study, MOST):
+        for cycle in checkpoints(study, MAX_CHECKPOINTS):
             cells: dict[str, str | None] = {
                 "Study": study.study.name,
                 "Labels": f"{bought[cycle]:,.0f}",

@@ -16,7 +16,7 @@ from fallow.report.section import Across
 from fallow.settings.config import OUTSIDE
 from fallow.study.records import Measure, StudyManifest, StudyRecords
 
-MOST = 2
+MAX_NAMED = 2
 """Maximum number of settings that are named."""
 
 
@@ -51,7 +51,7 @@ def _differing_settings(study: StudyManifest, alike: Sequence[StudyManifest]) ->
     for key in dict.fromkeys(chain.from_iterable(settings)):
         values[key] = {of_study.get(key) for of_study in settings}
     differing = [key for key, of_studies in values.items() if len(of_studies) > 1]
-    if len(differing) > MOST:
+    if len(differing) > MAX_NAMED:
         return ""
     own = _settings(study)
     return "".join(f", {key}={own.get(key, 'none')}" for key in differing)

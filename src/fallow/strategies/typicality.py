@@ -21,7 +21,7 @@ from fallow.strategies.base import (
 )
 from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typicality
 
-MOST = 500  # maximum number of clusters, as in the paper
+MAX_CLUSTERS = 500  # maximum number of clusters, as in the paper
 
 
 @explain_constructor
@@ -88,7 +88,7 @@ class Typicality:
         mixed = rank_rows(level, view.stream("ties"))
         good = mixed[is_whole[mixed]]
         x = torch.cat([pool[good], self.read_labeled(view)])
-        k = min(n + len(x) - len(good), MOST)
+        k = min(n + len(x) - len(good), MAX_CLUSTERS)
         cluster = cluster_rows(x, k, view.stream("k-means"))
         score = torch.empty(len(x), dtype=x.dtype)
         for rows in members(cluster):

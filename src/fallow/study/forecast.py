@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 By = Literal["auto", "test", "evaluation", "left-out"]
 MORE = 200.0
 """Default number of additional labels."""
-MOST = 5_000.0
+MAX_LABELS = 5_000.0
 """Maximum number of labels in a forecast."""
 WIDE = 0.1
 """An interval of a gain that is wider than this and contains negative values is
@@ -185,10 +185,10 @@ class Forecast:
         if reach.high <= 0:
             return f"{named} is already reached."
         ends = f"[{_describe_labels(reach.low)}, {_describe_labels(reach.high)}]"
-        if reach.low > MOST:
-            return f"To reach {named}: not within {MOST:,.0f} labels."
-        if reach.more > MOST:
-            return f"To reach {named}: probably not within {MOST:,.0f} labels {ends}."
+        if reach.low > MAX_LABELS:
+            return f"To reach {named}: not within {MAX_LABELS:,.0f} labels."
+        if reach.more > MAX_LABELS:
+            return f"To reach {named}: probably not within {MAX_LABELS:,.0f} labels {ends}."
         more = _describe_labels(reach.more)
         return f"To reach {named}: {more} more labels {ends}."
 
@@ -239,13 +239,13 @@ class ForecastResults:
 
 
 def _describe_labels(more: float) -> str:
-    """Describe a number of labels, or that it exceeds `MOST`.
+    """Describe a number of labels, or that it exceeds `MAX_LABELS`.
 
     >>> _describe_labels(639.6), _describe_labels(float("inf"))
     ('640', 'not within 5,000')
     """
-    if more > MOST:
-        return f"not within {MOST:,.0f}"
+    if more > MAX_LABELS:
+        return f"not within {MAX_LABELS:,.0f}"
     return f"{more:,.0f}"
 
 

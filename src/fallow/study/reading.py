@@ -46,7 +46,7 @@ from fallow.study.records import (
 )
 from fallow.study.study_run import StudyRun
 
-LETTERS = 10_000
+MAX_CHARACTERS = 10_000
 """Letters of a setting."""
 
 
@@ -148,9 +148,9 @@ def check_settings(value: object, name: str) -> None:
     elif isinstance(value, list):
         for at, part in enumerate(value):
             check_settings(part, f"{name}.{at}")
-    elif isinstance(value, str) and len(value) > LETTERS:
+    elif isinstance(value, str) and len(value) > MAX_CHARACTERS:
         raise ValueError(
-            f"{name} has {len(value):,} characters; it must have {LETTERS:,} or fewer"
+            f"{name} has {len(value):,} characters; it must have {MAX_CHARACTERS:,} or fewer"
         )
     elif isinstance(value, float | int) and (value != value or not is_usable(value)):
         raise ValueError(f"{name} is {show_value(value)}; it must be a number")

@@ -43,7 +43,7 @@ from fallow.training.parts.closed_form import (
 )
 from fallow.training.parts.ridge import BLOCK, LinearHead, Path, decompose, head_of
 
-MOST = 8192  # maximum number of features: their products take 0.5 GB
+MAX_FEATURES = 8192  # maximum number of features: their products take 0.5 GB
 TINY = 1e-12  # a feature with a smaller relative variation is constant
 
 
@@ -203,8 +203,8 @@ def check_last_layer(view: View) -> None:
             "last layer, or omit head=exact"
         )
     size = view.layout.params[-2][1][1]
-    if size > MOST:
+    if size > MAX_FEATURES:
         raise ValueError(
             f"the body of this model has {size:,} features, and head=exact supports at "
-            f"most {MOST:,}; use a model with a narrower last layer, or omit head=exact"
+            f"most {MAX_FEATURES:,}; use a model with a narrower last layer, or omit head=exact"
         )

@@ -32,7 +32,7 @@ from fallow.training.parts.closed_form import (
 )
 from fallow.training.parts.ridge import PENALTIES, Path, decompose
 
-MOST = 8  # maximum number of candidates, one exchange each
+MAX_CANDIDATES = 8  # maximum number of candidates, one exchange each
 PATH = "path_"
 """Prefix of arguments with solutions."""
 
@@ -97,7 +97,7 @@ class Tuning:
         returns=Products("sketch", is_weighted=False),
         takes=lambda self: self._candidate_kinds(),
         exact=True,
-        times=MOST,
+        times=MAX_CANDIDATES,
         reveals_parts="the coordinator sees the products of each site's labeled "
         "examples: those of a single example reveal it with its label, and "
         "those of a few reveal their common properties",

@@ -17,7 +17,7 @@ from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack_received
 
-Errand = Literal["request", "deliver", "progress"]
+RequestKind = Literal["request", "deliver", "progress"]
 """Purpose of an instruction: a request, a delivery, or a progress request without effects."""
 
 
@@ -52,7 +52,7 @@ class Instruction:
     life: str = ""
 
     @property
-    def purpose(self) -> Errand:
+    def purpose(self) -> RequestKind:
         """Return what the instruction is for."""
         if self.key.phase == "progress":
             return "progress"

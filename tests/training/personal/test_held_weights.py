@@ -16,12 +16,12 @@ from fallow.training.personal.dpfl import reward
 from fallow.training.personal.parts.greedy import Member, ggc
 from tests.training.personal.collaborators import Federation, dpfl, federation
 
-HELD = 6
+N_VALIDATION = 6
 
 
 def with_weights(weights: Sequence[float]) -> Federation:
     """Return sites with these weights of validation labels, after one round of training."""
-    made = federation(dpfl(), labels_of_site=HELD).rounds(0)
+    made = federation(dpfl(), labels_of_site=N_VALIDATION).rounds(0)
     for site in made.members.values():
         site.weight[site.validation] = torch.tensor(weights, dtype=site.weight.dtype)
     return made
@@ -40,13 +40,13 @@ def test_what_a_model_earns_is_the_weighted_mean_over_held_rows() -> None:
     expected = -(weights * losses(view, w)).sum() / weights.sum()
     assert_close(torch.as_tensor(reward(view)(w)), expected)
     by_row = torch.as_tensor(reward(view, by_row=True)(w))
-    assert by_row.shape == (HELD,)
+    assert by_row.shape == (N_VALIDATION,)
     assert_close(by_row.mean(), expected)
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 def test_rows_of_one_weight_count_the_same(weight: float) -> None:
-    view = SiteView(with_weights([weight] * HELD).members["a"], 0)
+    view = SiteView(with_weights([weight] * N_VALIDATION).members["a"], 0)
     w = view.memory["local"]["w"]
     assert_close(torch.as_tensor(reward(view)(w)), -losses(view, w).mean())
 
@@ -63,7 +63,7 @@ def helpful(view: SiteView, own: Tensor) -> Tensor:
 
 
 def test_weights_decide_who_is_a_collaborator() -> None:
-    view = SiteView(with_weights([1.0] * HELD).members["a"], 0)
+    view = SiteView(with_weights([1.0] * N_VALIDATION).members["a"], 0)
     site = view._site
     own = view.memory["local"]["w"]
     peers = [Member(2 * helpful(view, own) - own, 1)]
@@ -71,8 +71,8 @@ def test_weights_decide_who_is_a_collaborator() -> None:
     coins = torch.tensor([0.5], dtype=torch.float64)
     chosen = []
     for heavy in (0, 1):
-        weights = torch.zeros(HELD, dtype=site.weight.dtype)
-        weights[heavy] = HELD
+        weights = torch.zeros(N_VALIDATION, dtype=site.weight.dtype)
+        weights[heavy] = N_VALIDATION
         site.weight[site.validation] = weights
         chosen.append(bool(ggc(Member(own, 1), peers, reward(view), order, coins).chosen))
     assert chosen == [True, False]

@@ -52,7 +52,7 @@ OPEN = "/v1/fleet/"  # paths that SuperNodes request
 PARENT = "FALLOW_PARENT"  # environment variable with the parent process
 GRACE = 5  # seconds for a clean exit
 CLAIM = 90  # seconds for an app to start; Flower's 30 are too few on a busy machine
-MOST = {
+MAX_RUNNING = {
     "flwr-serverapp": 1,
     "flwr-clientapp": 3,
 }  # concurrent apps; a site handles one message at a time
@@ -133,14 +133,14 @@ def let_apps_start() -> None:
 
 
 class App(subprocess.Popen[Any]):
-    """Process that first ends the oldest of its kind if there are `MOST` already."""
+    """Process that first ends the oldest of its kind if there are `MAX_RUNNING` already."""
 
     alive: ClassVar[dict[str, list[subprocess.Popen[Any]]]] = {}
 
     def __init__(self, line: Any, *args: Any, **options: Any) -> None:
         name = Path(line[0]).name
         running = [app for app in self.alive.get(name, []) if app.poll() is None]
-        while len(running) >= MOST.get(name, sys.maxsize):
+        while len(running) >= MAX_RUNNING.get(name, sys.maxsize):
             oldest = running.pop(0)
             oldest.kill()
             oldest.wait()

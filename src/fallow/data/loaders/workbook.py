@@ -18,7 +18,7 @@ CELL = 40
 """Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""
 ROW = 120
 ELEMENT = 60  # bytes of any other element, such as a shared text
-LETTERS = re.compile(r"[A-Za-z]{1,3}")
+COLUMN_LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
 
 
@@ -97,7 +97,7 @@ def _refuse_entities(*details: object) -> None:
 
 def _column_of(reference: str | None, before: int) -> int:
     """Return the column number of a cell, from 1: its own, or the next one."""
-    result = LETTERS.match(reference or "")
+    result = COLUMN_LETTERS.match(reference or "")
     if result is None:
         return before + 1
     number = 0

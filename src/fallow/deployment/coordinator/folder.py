@@ -44,7 +44,7 @@ from fallow.transport.gathering import Keys, SealKey
 from fallow.transport.kinds import FACTORIES, TRANSPORT, USUAL, check_transport
 from fallow.transport.tls import Tls, make_server_context, new_tls
 
-ABOUT = "coordinator.json"
+COORDINATOR_FILE = "coordinator.json"
 REVOKED = "revoked.json"
 LEAVING = 20.0
 """Seconds after which a killed coordinator's processes of a transport have ended."""
@@ -248,7 +248,7 @@ class CoordinatorFolder:
         settings |= server.settings
         if agreed.names.allowed:
             settings["allow"] = dict(agreed.names.allowed)
-        write_json(folder.path / ABOUT, settings)
+        write_json(folder.path / COORDINATOR_FILE, settings)
         agreed.transport_factory.prepare(folder.end)
         return folder
 
@@ -293,11 +293,13 @@ class CoordinatorFolder:
         These are the classes of the study when it was created. ``coordinator.json`` lists the
         fingerprints of their code under ``allow``.
         """
-        allowed = self._read(self.path / ABOUT).get("allow")
+        allowed = self._read(self.path / COORDINATOR_FILE).get("allow")
         if allowed is None:
             return BUILT_IN
         if not isinstance(allowed, dict):
-            raise ValueError(f"{self.path / ABOUT}: allow is not a table of fingerprints")
+            raise ValueError(
+                f"{self.path / COORDINATOR_FILE}: allow is not a table of fingerprints"
+            )
         return NamePolicy(allowed=allowed)
 
     @property
@@ -334,9 +336,9 @@ class CoordinatorFolder:
     @property
     def server(self) -> Server:
         """Return the HTTPS settings from ``coordinator.json``."""
-        if not (self.path / ABOUT).exists():  # the folder is being created
+        if not (self.path / COORDINATOR_FILE).exists():  # the folder is being created
             return Server()
-        details = self._read(self.path / ABOUT)
+        details = self._read(self.path / COORDINATOR_FILE)
         files = {name: Path(str(details[name])) for name in FILES if name in details}
         return Server(**files, behind_proxy=details.get("behind_proxy") is True)
 
@@ -351,8 +353,8 @@ class CoordinatorFolder:
     @property
     def address(self) -> str:
         """Return the ``host:port`` at which sites reach this machine."""
-        value = self._read(self.path / ABOUT).get("address")
-        return check_address(str(value), f"{self.path / ABOUT}: address")
+        value = self._read(self.path / COORDINATOR_FILE).get("address")
+        return check_address(str(value), f"{self.path / COORDINATOR_FILE}: address")
 
     def check_machine(self, patience: float = LEAVING) -> None:
         """Check certificates, address and port before the transport starts.
@@ -376,7 +378,8 @@ class CoordinatorFolder:
         why = find_bind_problem(host.strip("[]"), int(port), patience)
         if why is not None:
             raise ValueError(
-                f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); set "
+                f"{self.path / COORDINATOR_FILE}: this machine cannot listen at {self.address} "
+                f"({why}); set "
                 "an address of this machine there, or 0.0.0.0 for all of its addresses, and a free "
                 "port, and send the new address to the sites (address in their site.toml)"
             )

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 HELLO = ExchangeKey("hello", "hello")
 FINISH = "left at the end"  # event log: rows of a `Disclosure`
 LABELS = "labels"  # event log: number of labels of each site
-MOST = "most labels"  # event log: largest possible number of labels of each site
+LABEL_LIMITS = "most labels"  # event log: largest possible number of labels of each site
 
 
 class SiteRegistrations(TypedDict):
@@ -200,7 +200,7 @@ class RemoteEnvironment:
         This is the number of initial labels plus the labels requested so far. A site may report
         fewer, but not more.
         """
-        noted = self.event_log.read_note(MOST)
+        noted = self.event_log.read_note(LABEL_LIMITS)
         if noted is not None:
             values: dict[SiteId, int] = json.loads(noted)
             return values
@@ -316,7 +316,7 @@ class RemoteEnvironment:
         done["revealed"] = shown.rows()
         with event_log.transaction():
             event_log.note(LABELS, json.dumps(labels))
-            event_log.note(MOST, json.dumps(limits))
+            event_log.note(LABEL_LIMITS, json.dumps(limits))
             return event_log.finish(step.phase_name, done)
 
     def _ask_people(

@@ -12,8 +12,8 @@ from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.schema import Schema
 
 RESERVED = "gnsuwx"  # guess, not gradable, skip, undo, why, cannot tell
-LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
-KEYS = "123456789" + "".join(LETTERS)
+FREE_LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
+KEYS = "123456789" + "".join(FREE_LETTERS)
 MODELS = {
     "global": text_id("The global model"),
     "local": text_id("This site's personalized model"),

@@ -51,7 +51,7 @@ _VARIABLES = {
     FAINT: "var(--faint)",
 }
 
-MOST = 8
+MAX_STRATEGIES = 8
 """Number of strategies with distinct colors. Others are drawn faintly."""
 
 AXES_SHARE = 0.78
@@ -149,11 +149,11 @@ def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
 
     If there are more than eight, these are the reference, random and the best ones.
     """
-    if len(study.strategies) <= MOST:
+    if len(study.strategies) <= MAX_STRATEGIES:
         return study.strategies
     wanted = (study.study.reference, "random", *rank_strategies(study))
     present = [strategy for strategy in wanted if strategy in study.strategies]
-    first = list(dict.fromkeys(present))[:MOST]  # without repetitions
+    first = list(dict.fromkeys(present))[:MAX_STRATEGIES]  # without repetitions
     return tuple(strategy for strategy in study.strategies if strategy in first)
 
 

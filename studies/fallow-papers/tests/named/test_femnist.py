@@ -12,7 +12,7 @@ import torch
 
 from fallow.data import Dataset, check_leak, load
 from fallow.data.partition.partitions import ClassWindows
-from fallow_papers.datasets.femnist import MOST
+from fallow_papers.datasets.femnist import MAX_IMAGES
 
 USERS = 40
 OF_CLASS = 4000
@@ -59,11 +59,11 @@ def test_all_characters_are_62_classes(tmp_path: Path) -> None:
 def test_of_a_letter_the_first_images_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow_papers.datasets.femnist.MOST", 7)
+    monkeypatch.setattr("fallow_papers.datasets.femnist.MAX_IMAGES", 7)
     write(tmp_path, f1=[36] * 5, f2=[36] * 5 + [37] * 2)
     outcome = load("femnist_letters", tmp_path)
     assert len(outcome.x) + len(outcome.x_test) == 9
-    assert MOST == 4000
+    assert MAX_IMAGES == 4000
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from fallow.data.partition.shares import hold_out
 FOLDER = "femnist"
 SIDE = 28
 CLASSES = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase)
-LETTERS = slice(36, 46)  # a to j, the ten classes of DPFL's comparison
-MOST = 4000  # images of a letter
+LETTER_CLASSES = slice(36, 46)  # a to j, the ten classes of DPFL's comparison
+MAX_IMAGES = 4000  # images of a letter
 
 
 def femnist_reader(name: str, is_letters: bool = False) -> Reader:
@@ -45,7 +45,7 @@ def femnist_reader(name: str, is_letters: bool = False) -> Reader:
         pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
         classes = CLASSES
         if is_letters:
-            classes = CLASSES[LETTERS]
+            classes = CLASSES[LETTER_CLASSES]
         train, test = hold_out(name, pixels, y)
         return Dataset(
             name=name,
@@ -67,13 +67,13 @@ def _rows_by_writer(
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Return pixels (n, 784), labels (n,) and writers (n,) of every writer.
 
-    For letters, at most `MOST` images of each class are returned.
+    For letters, at most `MAX_IMAGES` images of each class are returned.
     """
-    left = np.full(len(CLASSES[LETTERS]), MOST)
+    left = np.full(len(CLASSES[LETTER_CLASSES]), MAX_IMAGES)
     for path in _files(folder):
         for writer, x, y in _writers(path):
             if is_letters:
-                y = y - LETTERS.start
+                y = y - LETTER_CLASSES.start
                 keep = _first(y, left)
                 x = x[keep]
                 y = y[keep]

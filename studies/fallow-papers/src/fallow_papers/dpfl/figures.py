@@ -30,7 +30,7 @@ from fallow.study.records import StudyRecords
 from fallow_papers.dpfl import graph_measures as measure
 from fallow_papers.dpfl.graphs import Graphs, links_and_dropped, over_rounds, snapshots
 
-MOST = 4
+MAX_SNAPSHOTS = 4
 """Snapshots side by side."""
 
 KEPT = "#1f83c4"
@@ -44,7 +44,7 @@ def adjacency(run: Graphs) -> Figure:
 
     Sites with flipped labels are last.
     """
-    shown = snapshots(run, MOST)
+    shown = snapshots(run, MAX_SNAPSHOTS)
     width = 6.2  # inches
     if len(shown) == 1:
         width = 3.0
