@@ -39,7 +39,7 @@ def shaken(tls: Tls, authority: Path, host: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "127.0.0.1", "coordinator.example", "10.0.0.7"]
+    "host", ["localhost", "127.0.0.1", "::1", "coordinator.example", "10.0.0.7"]
 )
 def test_a_client_that_trusts_the_authority_accepts_the_server_by_each_name(
     tmp_path: Path, host: str

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
+from fallow.transport.tls import Tls
+from fallow_flower import FlowerTransport, private_socket
 from fallow_flower.launch import (
     APP,
     CLAIM,
@@ -31,6 +33,7 @@ from fallow_flower.launch import (
     may_pass,
 )
 from fallow_flower.processes import Child, environment, free_port, write_commands
+from fallow_flower.sockets import listening
 from fallow_flower.superlink import Superlink
 from fallow_flower.supernode import Supernode
 from tests.deployment.children import processes, wait_until
@@ -156,6 +159,45 @@ def test_flower_finds_the_given_commands_and_nothing_of_the_users(
     assert env["FLWR_HOME"] == str(tmp_path / "home")
     assert "FLWR_OIDC_ENABLED" not in env
     assert env["FLWR_TELEMETRY_ENABLED"] == "0"
+
+
+def test_a_command_runs_from_a_folder_with_a_quote_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "o'brian" / "python"
+    python.parent.mkdir()
+    python.symlink_to(shutil.which("echo") or "")
+    monkeypatch.setattr(sys, "executable", str(python))
+    commands = write_commands(tmp_path / "bin", ["flwr-clientapp"])
+    done = subprocess.run(
+        [commands / "flwr-clientapp", "--run"], capture_output=True, text=True
+    )
+    assert done.stdout.endswith("flwr-clientapp --run\n"), done.stderr
+
+
+def test_a_transport_that_was_never_started_leaves_a_running_one_alone(
+    tmp_path: Path,
+) -> None:
+    commands = write_commands(tmp_path / "bin", ["flwr"])
+    with private_socket(tmp_path) as at, listening(at):
+        second = FlowerTransport(tmp_path, "127.0.0.1:9", Tls.in_folder(tmp_path), {})
+        assert [path.name for path in commands.iterdir()] == ["flwr"]
+        second.close()
+        assert at.exists()
+
+
+def test_a_child_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    child = Child("tool", lambda: [str(tool)], dict(os.environ), tmp_path / "log")
+    child.start()
+    try:
+        wait_until(lambda: child.problem is not None, 30, "it has failed")
+        assert "tool could not be run" in str(child.problem)
+        tool.write_text("#!/bin/sh\necho on\n")
+        tool.chmod(0o700)
+        wait_until(lambda: child.last() == "on", 30, "it runs")
+    finally:
+        child.stop()
 
 
 def test_a_child_that_ends_is_started_again_and_says_why(tmp_path: Path) -> None:
@@ -292,11 +334,9 @@ def test_a_supernode_says_in_words_why_it_is_not_connected(tmp_path: Path) -> No
 
 
 def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
-    from fallow.transport.tls import Tls
-
     with pytest.raises(ValueError, match="write host:port"):
         Superlink(tmp_path, "coordinator", Tls.in_folder(tmp_path), tmp_path / "s")
-    local = {"0.0.0.0:9": "127.0.0.1:9", "[::]:9": "127.0.0.1:9", "[::1]:9": "[::1]:9"}
+    local = {"0.0.0.0:9": "127.0.0.1:9", "[::]:9": "[::1]:9", "[::1]:9": "[::1]:9"}
     for address, result in local.items():
         made = Superlink(tmp_path, address, Tls.in_folder(tmp_path), tmp_path / "s")
         assert made.local == result

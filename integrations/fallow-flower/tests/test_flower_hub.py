@@ -199,10 +199,20 @@ def test_a_message_that_was_dropped_is_answered_no_more(hub: Hub, app: App) -> N
     hub.drop("ash")  # there is none
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (NODES, b"{not json"),
+        (NODES, b"5"),
+        (NODES, b"[[7]]"),
+        (NODES, b'[{"node": 7}]'),
+        (REPLY, b"no"),
+    ],
+)
 def test_nonsense_from_the_app_ends_its_connection_and_nothing_else(
-    hub: Hub, app: App, events: list[Event]
+    hub: Hub, app: App, events: list[Event], kind: bytes, payload: bytes
 ) -> None:
-    write(app.connection, NODES, b"{not json")
+    write(app.connection, kind, payload)
     assert read(app.connection) is None
     assert "broke" in str(events[0]["reason"])
     again = App(hub)

@@ -38,7 +38,7 @@ USES = (
     "encipher_only",
     "decipher_only",
 )
-LOCAL = ("localhost", "127.0.0.1")  # a transport's processes on the coordinator's machine
+LOCAL = ("localhost", "127.0.0.1", "::1")  # for processes on the coordinator's machine
 
 
 @dataclass(frozen=True)

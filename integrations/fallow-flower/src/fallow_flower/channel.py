@@ -30,7 +30,12 @@ class FlowerTransport:
     ``folder`` is for Flower's files. ``address`` is the ``host:port`` at which sites reach this
     machine. ``tls`` are the certificate files. ``nodes`` has the public key of each site's node.
     The transport need not be trusted: messages are signed, and node names are bound to keys.
+
+    Nothing is written before `start`, because another process may use the folder until then.
     """
+
+    hub: Hub
+    superlink: Superlink
 
     def __init__(
         self,
@@ -41,22 +46,30 @@ class FlowerTransport:
         notify: EventHandler = ignore_event,
     ) -> None:
         self.notify = notify
+        self._folder = folder
+        self._address = address
+        self._tls = tls
         self._nodes = dict(nodes)
         self._lock = Lock()
         self._admitted = False
         self._trouble: str | None = None
         self._stop = Event()
-        self._stack = ExitStack()
-        path = self._stack.enter_context(private_socket(folder))
-        self.hub = Hub(path, notify)
-        self.superlink = Superlink(folder, address, tls, path, notify)
-        self._thread = Thread(target=self._keep, daemon=True)
+        self._running = ExitStack()  # ends whatever `start` has started, in reverse order
 
     def start(self) -> FlowerTransport:
         """Start all processes in the background. Messages may be sent immediately."""
-        self.hub.start()
+        path = self._running.enter_context(private_socket(self._folder))
+        self.hub = Hub(path, self.notify)
+        self.superlink = Superlink(
+            self._folder, self._address, self._tls, path, self.notify
+        )
+        thread = Thread(target=self._keep, daemon=True)
         self.superlink.start()
-        self._thread.start()
+        self._running.callback(self.superlink.stop)
+        self.hub.start()
+        self._running.callback(self.hub.close)
+        thread.start()
+        self._running.callback(thread.join)
         return self
 
     @property
@@ -95,10 +108,7 @@ class FlowerTransport:
     def close(self) -> None:
         """Stop the app, the SuperLink and all of their processes."""
         self._stop.set()
-        self._thread.join()
-        self.hub.close()
-        self.superlink.stop()
-        self._stack.close()
+        self._running.close()
 
     def _keep(self) -> None:
         """Keep the nodes registered and a run of the app connected."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -154,14 +155,15 @@ class Hub:
             while (frame := read(connection)) is not None:
                 kind, payload = frame
                 self._take(connection, kind, payload)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, LookupError, struct.error) as error:
             self.notify(
                 {
                     "event": "transport",
                     "reason": f"the connection to Flower's app broke: {error}",
                 }
             )
-        self._drop(connection)
+        finally:
+            self._drop(connection)
 
     def _find_site(self, number: int) -> SiteId | None:
         """Return the site of a delivery number, or None if the message is no longer open."""

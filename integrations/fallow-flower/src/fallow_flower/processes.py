@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -45,7 +46,7 @@ def environment(
     for name, value in os.environ.items():
         if not name.startswith("FLWR_"):
             inherited[name] = value
-    local = ",".join(filter(None, [inherited.get("NO_PROXY"), "127.0.0.1,localhost"]))
+    local = ",".join(filter(None, [inherited.get("NO_PROXY"), "127.0.0.1,localhost,::1"]))
     result = inherited | {
         "PATH": os.pathsep.join(map(os.fspath, path)),
         "NO_PROXY": local,
@@ -82,7 +83,7 @@ def write_commands(folder: Path, names: Sequence[str]) -> Path:
     for stale in folder.iterdir():
         stale.unlink()
     for name in names:
-        line = " ".join(f"'{part}'" for part in command(name))
+        line = shlex.join(command(name))
         write_private(folder / name, f'#!/bin/sh\nexec {line} "$@"\n', mode=0o700)
     return folder
 
@@ -153,19 +154,25 @@ class Child:
         pause = SHORTEST
         while not self._stop.is_set():
             began = monotonic()
-            code, written = self._once()
+            reason = self._run_to_end()
             if self._stop.is_set():
                 return
             ran = monotonic() - began
             pause = min(2 * pause, LONGEST)
             if ran > SETTLED:
                 pause = SHORTEST
-            last = written.strip().rpartition("\n")[2] or f"exit code {code}"
-            self.problem = (
-                self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"
-            )
-            self.notify({"event": "process", "name": self.name, "reason": self.problem})
+            self.problem = reason
+            self.notify({"event": "process", "name": self.name, "reason": reason})
             self._stop.wait(pause)
+
+    def _run_to_end(self) -> str:
+        """Run the process once and return why it has ended."""
+        try:
+            code, written = self._once()
+        except OSError as error:  # the disk is full, or no memory is left
+            return f"{self.name} could not be run: {error}"
+        last = written.strip().rpartition("\n")[2] or f"exit code {code}"
+        return self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"
 
     def _once(self) -> tuple[int, str]:
         """Run the process once and return its exit code and the end of its output."""

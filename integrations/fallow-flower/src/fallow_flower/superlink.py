@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 import tomlkit
@@ -15,15 +15,17 @@ import tomlkit
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.refusal import RunHalted
 from fallow.core.types import SiteId, Tree
-from fallow.storage.files import OTHERS, private_folder, write_private
+from fallow.storage.files import FILE, OTHERS, private_folder, write_private, write_whole
 from fallow.transport.tls import Tls
 from fallow_flower.launch import APP
 from fallow_flower.processes import Child, command, environment, write_commands
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
 NAME = "fallow"  # name of the connection in Flower's private configuration
+NEARBY = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""Addresses for this machine of a server that listens on all interfaces."""
 TIMEOUT = 120.0  # timeout of a command in seconds
-KNOWN = "already in use"
+KNOWN = "already in use"  # in Flower's message about a key that it has stored
 
 
 class Superlink:
@@ -73,9 +75,7 @@ class Superlink:
     @property
     def local(self) -> str:
         """Return its address for this machine."""
-        host = self._host
-        if host in ("0.0.0.0", "[::]"):  # it listens on all interfaces
-            host = "127.0.0.1"
+        host = NEARBY.get(self._host, self._host)
         return f"{host}:{self._port}"
 
     def start(self) -> None:
@@ -117,7 +117,8 @@ class Superlink:
     def admit(self, nodes: Mapping[SiteId, str]) -> None:
         """Register exactly these public keys under the names of their sites.
 
-        A changed key of a site replaces the old one.
+        A changed key of a site replaces the old one. If this process was killed after Flower stored
+        a key, the node of that key is found as the only registered one of no site.
         """
         file = self._folder / "nodes.json"
         listed = self._flwr("supernode", "list", NAME, "--format", "json").get("nodes", [])
@@ -130,14 +131,19 @@ class Superlink:
             known = json.loads(file.read_text())
         for site, (line, node) in list(known.items()):
             if nodes.get(site) != line and node in alive:
-                self._flwr("supernode", "unregister", node, NAME, "--format", "json")
+                self._unregister(node)
+                alive.remove(node)
             if nodes.get(site) != line or node not in alive:
                 del known[site]
+        orphans = alive - {node for _, node in known.values()}
         for site, line in sorted(nodes.items()):
             if site not in known:
-                known[site] = (line, self._register(site, line))
-                write_private(file, json.dumps(known))
-        write_private(file, json.dumps(known))
+                known[site] = (line, self._register(site, line, orphans))
+                orphans.discard(known[site][1])
+                _write_nodes(file, known)
+        for node in orphans:
+            self._unregister(node)
+        _write_nodes(file, known)
 
     def run(self) -> None:
         """Start the app that carries messages."""
@@ -150,16 +156,32 @@ class Superlink:
             if not run["status"].startswith("finished"):  # it may finish in the meantime
                 self._flwr("stop", run["run-id"], NAME, "--format", "json", is_needed=False)
 
-    def _register(self, site: SiteId, line: str) -> str:
+    def _register(self, site: SiteId, line: str, orphans: Set[str]) -> str:
+        """Return the node of a public key. ``orphans`` are registered nodes of no site."""
         public = self._folder / "node.pub"
         write_private(public, line.strip() + "\n")
-        value = self._flwr(
-            "supernode", "register", str(public), NAME, "--name", site, "--format", "json"
-        )
+        try:
+            value = self._flwr(
+                "supernode",
+                "register",
+                str(public),
+                NAME,
+                "--name",
+                site,
+                "--format",
+                "json",
+            )
+        except RunHalted as error:
+            if KNOWN in str(error) and len(orphans) == 1:
+                return next(iter(orphans))
+            raise
         return str(value["node-id"])
 
+    def _unregister(self, node: str) -> None:
+        self._flwr("supernode", "unregister", node, NAME, "--format", "json")
+
     def _flwr(self, *arguments: str, is_needed: bool = True) -> Tree:
-        """Return the output of a Flower command. Raises Halted with its message if it fails."""
+        """Return the output of a Flower command. Raises RunHalted with its message if it fails."""
         done = subprocess.run(
             command("flwr", *arguments),
             env=self._env,
@@ -183,7 +205,7 @@ class Superlink:
         return command(
             "flower-superlink",
             "--host",
-            self._host,
+            self._host.strip("[]"),
             "--port",
             str(self._port),
             "--ssl-ca-certfile",
@@ -202,6 +224,11 @@ class Superlink:
         if "address already in use" in written.lower():
             return (
                 f"another program uses {self._host}:{self._port}: end it, or write another address "
-                "into coordinator.json and tell the sites (superlink in their site.toml)"
+                "into coordinator.json and send it to the sites (address in site.toml)"
             )
         return None
+
+
+def _write_nodes(file: Path, known: Mapping[SiteId, tuple[str, str]]) -> None:
+    """Write the public key and the node of each site."""
+    write_whole(file, json.dumps(known).encode(), FILE)
