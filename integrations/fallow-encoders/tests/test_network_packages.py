@@ -134,6 +134,30 @@ def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
         ONNX(str(tmp_path / "torn.onnx")).width((3, 2, 2))
 
 
+@pytest.mark.parametrize("location", ["w.data", "../w.data", "absolute"])
+def test_weights_outside_a_file_of_onnx_are_not_read(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of the file does not cover them."""
+    folder = tmp_path / "network"
+    folder.mkdir()
+    file = folder / "net.onnx"
+    w = save_onnx(file, (3, 2, 2))
+    (folder / "w.data").write_bytes(w.tobytes())
+    (tmp_path / "w.data").write_bytes(w.tobytes())
+    if location == "absolute":
+        location = str(tmp_path / "w.data")
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(file)
+    (tensor,) = model.graph.initializer
+    onnx.external_data_helper.set_external_data(tensor, location)
+    tensor.ClearField("raw_data")
+    file.write_bytes(model.SerializeToString())
+    monkeypatch.chdir(folder)  # so that the path is valid from there, too
+    with pytest.raises(ValueError, match="is not a valid ONNX file"):
+        ONNX(str(file)).width((3, 2, 2))
+
+
 # -- open_clip -----------------------------------------------------------------------------
 
 
@@ -228,13 +252,14 @@ def test_a_network_of_texts_comes_from_the_cache_and_from_nowhere_else(
 
 def test_a_network_of_texts_that_brings_code_is_refused(bert: tuple[Any, Path]) -> None:
     _, folder = bert
+    marker = folder.parent / "marker"
+    (folder / "planted.py").write_text(f"open({str(marker)!r}, 'w')\nclass Network: ...\n")
     modules = json.loads((folder / "modules.json").read_text())
-    modules[0]["type"] = "antigravity.Network"
+    modules[0]["type"] = "planted.Network"
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(
-        ValueError, match="does not contain a network of sentence-transformers"
-    ):
+    with pytest.raises(ValueError, match=r"names the class 'planted\.Network'"):
         SentenceTransformers(weights=str(folder)).width((9,))
+    assert not marker.exists()
 
 
 # -- TabPFN --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ so that the tests check how weights are found, verified and loaded.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +29,11 @@ from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.settings.spec import Spec
 from fallow_encoders import ONNX, OpenCLIP, SentenceTransformers, TabPFN, Timm
 from fallow_encoders.onnx import open_session
+from fallow_encoders.open_clip import load_tower
 from fallow_encoders.sentence_transformers import find_folder
 from fallow_encoders.tabpfn import read_context
 from fallow_encoders.timm import load_timm
-from fallow_encoders.weights import digest_of_folder
+from fallow_encoders.weights import digest_of_folder, fill_network
 from tests.encoders.asks import draw_pictures
 
 __all__ = ["installed"]
@@ -175,7 +177,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     ("encoder", "package"),
     [
         (OpenCLIP("ViT-B-32", weights="net.safetensors"), "open_clip"),
-        (SentenceTransformers("tiny"), "sentence_transformers"),
+        (SentenceTransformers("absent"), "sentence_transformers"),
         (TabPFN("net.safetensors", context="rows.safetensors"), "tabpfn"),
     ],
 )
@@ -212,6 +214,67 @@ def test_names_of_loaders_resolve_however_a_package_writes_them() -> None:
     assert str(Spec.of(TabPFN("a", context="b"))) == "tabpfn:weights=a:context=b"
 
 
+# -- open_clip -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_clip(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Install a stub package with one network, whose tag is not in the hub's cache."""
+    package = ModuleType("open_clip")
+
+    def create_model(name: str, **options: Any) -> object:
+        tower = Net(seed=7)
+        tower.image_mean = (0.5, 0.5, 0.5)  # type: ignore[assignment]
+        tower.image_std = (0.5, 0.5, 0.5)  # type: ignore[assignment]
+        return type("Clip", (), {"visual": tower})()
+
+    def get_pretrained_cfg(name: str, tag: str) -> dict[str, object]:
+        return {"hf_hub": "nobody/nothing"} if tag == "some" else {}
+
+    package.create_model = create_model  # type: ignore[attr-defined]
+    package.get_pretrained_cfg = get_pretrained_cfg  # type: ignore[attr-defined]
+    package.list_pretrained_tags_by_model = lambda name: ["some"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "open_clip", package)
+    load_tower.cache_clear()
+    yield package
+    load_tower.cache_clear()
+
+
+@pytest.mark.usefixtures("open_clip")
+@pytest.mark.parametrize(
+    ("tag", "words"),
+    [
+        ("other", "no weights with the tag 'other'; its tags of this network are some"),
+        ("some", "tag=some: the cache of this machine does not have"),
+        (None, "has neither tag nor weights; set tag=NAME or weights=FILE"),
+    ],
+)
+def test_what_is_wrong_with_a_tag_is_said(tag: str | None, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        OpenCLIP("small", tag=tag, size=12).width((3, 12, 12))
+
+
+def test_weights_of_the_text_tower_do_not_replace_those_of_the_image_tower(
+    tmp_path: Path,
+) -> None:
+    tower = nn.ModuleDict({"transformer": nn.Linear(2, 2), "conv": nn.Linear(2, 2)})
+    of_image = {
+        f"visual.{name}": torch.ones_like(w) for name, w in tower.state_dict().items()
+    }
+    of_text = {  # smaller numbers are last in the file
+        f"transformer.{name}": torch.zeros_like(w).half()
+        for name, w in tower["transformer"].state_dict().items()
+    }
+    whole = tmp_path / "whole.safetensors"
+    save_file(of_image | of_text, whole)
+    filled = fill_network(tower, whole, "the encoder", "visual.")
+    assert all(bool((w == 1).all()) for w in filled.state_dict().values())
+    text = tmp_path / "text.safetensors"
+    save_file(of_text, text)
+    with pytest.raises(ValueError, match="lacks 2 of 4 weights"):
+        fill_network(tower, text, "the encoder", "visual.")
+
+
 # -- folders as weights --------------------------------------------------------------------
 
 
@@ -235,6 +298,42 @@ def test_a_folder_that_can_hold_code_is_refused(tmp_path: Path) -> None:
         find_folder("", str(tmp_path / "none"), None)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "modules.json",
+            '[{"path": "", "type": "planted.Network"}]',
+            r"names the class 'planted\.Network', which can run code",
+        ),
+        (
+            "0_Router/router_config.json",
+            '{"types": {"query": "planted.Network"}}',
+            r"names the class 'planted\.Network', which can run code",
+        ),
+        (
+            "modules.json",
+            '[{"path": "../other", "type": "sentence_transformers.models.Dense"}]',
+            r"names the folder '\.\./other', which its digest does not cover",
+        ),
+        (
+            "modules.json",
+            '[{"path": ".hidden", "type": "sentence_transformers.models.Dense"}]',
+            r"names the folder '\.hidden', which its digest does not cover",
+        ),
+        ("modules.json", "[", "does not list the modules of a network"),
+        ("modules.json", "[{}]", "does not list the modules of a network"),
+    ],
+)
+def test_a_folder_that_names_other_code_or_folders_is_refused(
+    name: str, content: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=words):
+        find_folder("", str(tmp_path), None)
+
+
 def test_public_rows_need_numbers_and_what_they_are(tmp_path: Path) -> None:
     file = tmp_path / "rows.safetensors"
     save_file({"x": torch.zeros(3, 2), "y": torch.zeros(4)}, file)
@@ -245,14 +344,42 @@ def test_public_rows_need_numbers_and_what_they_are(tmp_path: Path) -> None:
     assert (x.shape, y.tolist()) == ((3, 2), [0, 1, 2])
 
 
+def test_tabpfn_is_loaded_without_telemetry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = "TABPFN_DISABLE_TELEMETRY"
+    states: list[str] = []
+
+    class Classifier:
+        def __init__(self, **options: object) -> None:
+            states.append(os.environ[switch])
+
+        def fit(self, x: object, y: object) -> None:
+            pass
+
+        def get_embeddings(self, x: np.ndarray, data_source: str) -> np.ndarray:
+            return np.zeros((1, len(x), 2))
+
+    package = ModuleType("tabpfn")
+    package.TabPFNClassifier = Classifier  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tabpfn", package)
+    monkeypatch.setenv(switch, "0")
+    network = tmp_path / "network.safetensors"
+    context = tmp_path / "context.safetensors"
+    save_file({"w": torch.zeros(1)}, network)
+    save_file({"x": torch.zeros(3, 4), "y": torch.arange(3)}, context)
+    assert TabPFN(str(network), context=str(context)).width((4,)) == 2
+    assert states == ["1"]
+
+
 # -- ONNX ----------------------------------------------------------------------------------
 
 
 class Session:
     """Stub of an inference session that multiplies by a matrix."""
 
-    def __init__(self, path: str, providers: list[str]) -> None:
-        self.w = np.frombuffer(Path(path).read_bytes(), np.float32).reshape(12, 2)
+    def __init__(self, content: bytes, options: object, providers: list[str]) -> None:
+        self.w = np.frombuffer(content, np.float32).reshape(12, 2)
 
     def get_inputs(self) -> list[Any]:
         return [type("Input", (), {"name": "rows"})()]
@@ -262,17 +389,27 @@ class Session:
         return [x.reshape(len(x), -1) @ self.w]
 
 
+class Options:
+    """Stub of the options of an inference session."""
+
+    def add_session_config_entry(self, name: str, value: str) -> None:
+        pass
+
+
 @pytest.fixture
 def onnx(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     package = ModuleType("onnxruntime")
     package.InferenceSession = Session  # type: ignore[attr-defined]
+    package.SessionOptions = Options  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "onnxruntime", package)
     open_session.cache_clear()
     yield
     open_session.cache_clear()
 
 
-def test_a_file_of_onnx_gives_its_first_output(onnx: None, tmp_path: Path) -> None:
+def test_a_file_of_onnx_gives_its_first_output(
+    onnx: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     w = np.arange(24, dtype=np.float32).reshape(12, 2)
     (tmp_path / "net.onnx").write_bytes(w.tobytes())
     encoder = ONNX(str(tmp_path / "net.onnx"))
@@ -281,6 +418,9 @@ def test_a_file_of_onnx_gives_its_first_output(onnx: None, tmp_path: Path) -> No
     assert torch.allclose(z, x.flatten(1) @ torch.from_numpy(w), atol=1e-4)
     with pytest.raises(ValueError, match="cannot encode examples of shape 7"):
         encoder.width((7,))
+    monkeypatch.setattr(Session, "run", lambda session, outputs, inputs: [np.zeros(1)])
+    with pytest.raises(ValueError, match=r"cannot encode examples of shape 12: .*Dim"):
+        encoder.width((12,))
     before = encoder_digest(encoder)
     (tmp_path / "net.onnx").write_bytes((w + 1).tobytes())
     assert encoder_digest(encoder) != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, final
@@ -17,6 +18,9 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_file, describe_shape, digest_of_file
 
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""Setting of onnxruntime: folder of the weights in other files."""
+
 
 @explain_constructor
 @final
@@ -27,7 +31,8 @@ class ONNX:
     Parameters
     ----------
     weights : str
-        Path of the file.  Its only input has the shape (b, *shape) and type float32.
+        Path of the file, which contains all weights.  Its only input has the shape (b, *shape) and
+        type float32.
     sha256 : str, optional
         SHA-256 of the file, with which sites verify that they have the same one.
     batch : int
@@ -69,12 +74,12 @@ class ONNX:
         for block in torch.split(x, self.batch):
             try:
                 first = session.run(None, {name: block.float().numpy()})[0]
+                parts.append(torch.from_numpy(first).flatten(1).float())
             except Exception as error:  # the package raises its own errors
                 shape = describe_shape(tuple(x.shape[1:]))
                 raise ValueError(
                     f"{self.weights} cannot encode examples of shape {shape}: {error}"
                 ) from error
-            parts.append(torch.from_numpy(first).flatten(1).float())
         return torch.cat(parts)
 
     def weights_digest(self) -> str:
@@ -83,11 +88,19 @@ class ONNX:
 
 @cache
 def open_session(weights: str, sha256: str | None) -> Any:
-    """Open an inference session; ValueError if package or file is missing or invalid."""
+    """Open an inference session; ValueError if package or file is missing or invalid.
+
+    Weights in other files are not read, because the digest of the file does not cover them.
+    """
     purpose = f"the encoder onnx:weights={weights}"
     package = import_optional("onnxruntime", "fallow-encoders[onnx]", purpose)
     file = check_file(weights, sha256, purpose)
+    options = package.SessionOptions()
     try:
-        return package.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        with tempfile.TemporaryDirectory() as empty:
+            options.add_session_config_entry(FOLDER, empty)
+            return package.InferenceSession(
+                file.read_bytes(), options, providers=["CPUExecutionProvider"]
+            )
     except Exception as error:  # the package raises its own errors
         raise ValueError(f"{file} is not a valid ONNX file: {error}") from error

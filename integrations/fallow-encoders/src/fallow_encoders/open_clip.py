@@ -101,24 +101,29 @@ def load_tower(
     """
     purpose = f"the encoder open-clip:network={name}"
     package = import_optional("open_clip", "fallow-encoders[open-clip]", purpose)
-    module = load_pretrained(
-        partial(_build_tower, package, name),
-        purpose,
-        weights=weights,
-        sha256=sha256,
-        find_cached=partial(_find_cached, package, name, tag, purpose),
-        prefix=TOWER,
-    )
-    tower: dict[str, Any] = {"mean": module.image_mean, "std": module.image_std}
+    pretrained: dict[str, Any] = {}
     if tag is not None:
-        known = package.get_pretrained_cfg(name, tag)
-        if not known:
+        pretrained = package.get_pretrained_cfg(name, tag)
+        if not pretrained:
             tags = ", ".join(package.list_pretrained_tags_by_model(name)) or "none"
             raise ValueError(
                 f"{purpose}: open_clip has no weights with the tag {tag!r}; its tags of this network "
                 f"are {tags}"
             )
-        tower |= known
+    elif weights is None:
+        raise ValueError(
+            f"{purpose} has neither tag nor weights; set tag=NAME or weights=FILE"
+        )
+    repository = str(pretrained.get("hf_hub", "")).strip("/")
+    module = load_pretrained(
+        partial(_build_tower, package, name),
+        purpose,
+        weights=weights,
+        sha256=sha256,
+        find_cached=partial(_find_cached, repository, f"{purpose}:tag={tag}"),
+        prefix=TOWER,
+    )
+    tower = {"mean": module.image_mean, "std": module.image_std} | pretrained
     return PhotoNetwork(module, tuple(tower["mean"]), tuple(tower["std"]))
 
 
@@ -135,16 +140,12 @@ def _build_tower(package: ModuleType, name: str) -> nn.Module:
     return tower
 
 
-def _find_cached(package: ModuleType, name: str, tag: str | None, purpose: str) -> Path:
+def _find_cached(repository: str, purpose: str) -> Path:
     """Return the weights in the cache of the hub; ValueError if missing."""
-    repository = ""
-    if tag is not None:
-        pretrained_cfg = package.get_pretrained_cfg(name, tag)
-        repository = str(pretrained_cfg.get("hf_hub", "")).strip("/")
     file = find_cached_file(repository, CACHED)
     if file is None:
         raise ValueError(
-            f"{purpose}:tag={tag}: the cache of this machine does not have its "
+            f"{purpose}: the cache of this machine does not have its "
             "safetensors file, and a study downloads nothing; download it first with "
             "open_clip.create_model(NAME, pretrained=TAG), or give weights=FILE"
         )

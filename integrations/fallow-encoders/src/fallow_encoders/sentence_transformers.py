@@ -5,6 +5,7 @@ Weights come from a folder or from the cache of the hub (Reimers, Gurevych: Sent
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,10 @@ from fallow_encoders.weights import digest_of_folder, list_files, stay_offline
 
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 """Endings of files that can hold code."""
+MODULES = "modules.json"
+ROUTER = "router_config.json"
+"""Files that name classes, which the package imports."""
+OWN_CLASSES = "sentence_transformers."
 OF_PACKAGE = "sentence-transformers/"  # publisher of networks with a one-word name
 
 
@@ -177,7 +182,39 @@ def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
                 f"{purpose}: {file} can contain code and is not read; save the network "
                 "again with safe_serialization=True"
             )
+        if file.name in (MODULES, ROUTER):
+            _check_modules(file, purpose)
     return folder
+
+
+def _check_modules(file: Path, purpose: str) -> None:
+    """Raise ValueError unless all modules are classes of the package, with files in the folder.
+
+    The package before version 6 imports any class that a local folder names.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if file.name == MODULES:
+            modules = [(str(module["path"]), str(module["type"])) for module in content]
+        else:
+            modules = [(str(path), str(name)) for path, name in content["types"].items()]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{purpose}: {file} does not list the modules of a network of "
+            f"sentence-transformers: {error}"
+        ) from error
+    for path, name in modules:
+        if not name.startswith(OWN_CLASSES):
+            raise ValueError(
+                f"{purpose}: {file} names the class {name!r}, which can run code; only classes "
+                "of sentence_transformers are loaded"
+            )
+        parts = Path(path).parts
+        if Path(path).is_absolute() or any(part.startswith(".") for part in parts):
+            raise ValueError(
+                f"{purpose}: {file} names the folder {path!r}, which its digest does not "
+                "cover; use subfolders whose names do not begin with a dot"
+            )
 
 
 def _find_cached(name: str, purpose: str) -> Path:

@@ -6,6 +6,7 @@ Hollmann et al.: Accurate predictions on small data with a tabular foundation mo
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -137,6 +138,7 @@ def load_tabpfn(
     Raises ValueError if the package or a file is missing or invalid.
     """
     purpose = f"the encoder tabpfn:weights={weights}"
+    os.environ["TABPFN_DISABLE_TELEMETRY"] = "1"  # it is on by default
     package = import_optional("tabpfn", "fallow-encoders[tabpfn]", purpose)
     file = check_file(weights, sha256, purpose)
     if file.suffix != ENDING:

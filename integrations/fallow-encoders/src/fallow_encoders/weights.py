@@ -63,13 +63,17 @@ def fill_network(
     """Load weights from a file into a network, in evaluation mode.
 
     Additional weights in the file, such as a classifier, are ignored.  prefix: prefix of the names
-    in the file of a larger network.  Raises ValueError for missing weights or other shapes.
+    in the file of a larger network, whose other weights may have the same names without it.  Raises
+    ValueError for missing weights or other shapes.
     """
     own = network.state_dict()
+    stored = read_weights(file)
+    if not any(name.startswith(prefix) for name in stored):
+        prefix = ""  # a file of the network alone
     weights = {}
-    for name, value in read_weights(file).items():
+    for name, value in stored.items():
         short = name.removeprefix(prefix)
-        if short in own:
+        if name.startswith(prefix) and short in own:
             weights[short] = value
     missing = sorted(own.keys() - weights.keys())
     if missing:
