@@ -28,6 +28,7 @@ from fallow.storage.errors import StorageError
 from fallow_labeling_tools.label_studio_server import (
     SERVER,
     TAKEN,
+    name_project,
     read_server_settings,
     write_interface,
 )
@@ -200,7 +201,7 @@ def test_a_sync_that_was_killed_is_made_good_by_the_next(
 ) -> None:
     queue = make_queue(tmp_path, DOSE)
     folder = site(queue, tmp_path, studio)
-    monkeypatch.setattr("fallow_labeling_tools.label_studio_server.AT_ONCE", 1)
+    monkeypatch.setattr("fallow_labeling_tools.label_studio_server.TASKS_PER_REQUEST", 1)
     sent = []
 
     class Killed(BaseException):
@@ -344,6 +345,17 @@ def test_a_site_that_does_not_allow_the_distribution_does_not_load_it(
     refused = fallow("site", "export", str(allowed), "ask.zip", "--tool", "cvat").says()
     assert "it is part of the installed distribution fallow-labeling-tools" in refused
     assert "fallow_labeling_tools" not in sys.modules
+
+
+def test_sites_and_studies_of_long_names_have_a_project_each() -> None:
+    name = "screening of digital mammograms in eleven hospitals of the north"
+    titles = {
+        name_project(name, site, digest)
+        for site in ("basel", "bern")
+        for digest in ("0a" * 32, "0b" * 32)
+    }
+    assert len(titles) == 4
+    assert {len(title) for title in titles} == {50}
 
 
 def test_names_of_classes_cannot_leave_their_place_in_the_interface() -> None:

@@ -134,7 +134,7 @@ def test_an_answer_without_an_end_is_read_to_the_bound(
 def test_an_answer_of_a_byte_now_and_then_is_cut_off(
     queue: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bytes
 ) -> None:
-    monkeypatch.setattr(label_studio_server, "LONGEST", 0.2)
+    monkeypatch.setattr(label_studio_server, "MAX_RESPONSE_SECONDS", 0.2)
 
     def trickle(to: BaseHTTPRequestHandler) -> None:
         to.wfile.write(begins)
@@ -174,6 +174,7 @@ def test_annotations_of_other_sites_and_studies_and_of_rows_never_asked_are_no_l
     choice = {"from_name": "label", "type": "choices", "value": {"choices": ["ill"]}}
     several = [
         ours | {"site": "another"},
+        {name: value for name, value in ours.items() if name != "site"},
         ours | {"study": "another"},
         ours | {"id": "patient-1"},  # the row differs from the name
         ours | {"id": "patient-7", "row": 7},  # never asked

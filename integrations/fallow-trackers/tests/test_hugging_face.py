@@ -22,6 +22,7 @@ from safetensors.torch import load, save
 
 import fallow as fl
 from fallow import load_model
+from fallow.data.loaders.open import from_folder
 from fallow_trackers import (
     from_datasets,
     labels_to_datasets,
@@ -357,7 +358,7 @@ def test_a_table_of_the_hub_has_its_names_of_classes_in_their_order() -> None:
     with pytest.raises(ValueError, match="no column 'sik'"):
         from_datasets(table, label="sik")
     splits = datasets.DatasetDict({"train": table})
-    with pytest.raises(ValueError, match="a DatasetDict was given"):
+    with pytest.raises(ValueError, match="dataset is a DatasetDict"):
         from_datasets(splits, label="sick")
 
 
@@ -385,6 +386,34 @@ def test_images_and_embeddings_of_the_hub_are_rows() -> None:
     embeddings = from_datasets(datasets.Dataset.from_dict(numbers), label="y", rows="z")
     assert embeddings.task == "regression"
     assert tuple(embeddings.x.shape)[1:] == (4,)
+
+
+@pytest.mark.parametrize("mode", ["P", "1", "RGBA", "LA"])
+def test_images_of_every_format_have_the_pixels_of_a_folder_of_images(
+    mode: str, tmp_path: Path
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    image = pytest.importorskip("PIL.Image")
+    draw = np.random.default_rng(0)
+    folder = tmp_path / "images"
+    stored = []
+    for number in range(4):
+        file = folder / "abc"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 256, size=(6, 5, 3), dtype=np.uint8)
+        image.fromarray(pixels).convert(mode).save(file)
+        stored.append({"bytes": file.read_bytes(), "path": None})
+    kinds = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.Value("string")}
+    )
+    columns = {"image": stored, "label": ["a", "b", "a", "b"]}
+    images = datasets.Dataset.from_dict(columns, features=kinds)
+    assert rows_of(from_datasets(images, label="label")) == rows_of(from_folder(folder))
+
+
+def rows_of(data: fl.Dataset) -> tuple[torch.Size, list[list[float]]]:
+    rows = torch.cat([data.x, data.x_test])
+    return rows.shape, sorted(rows.flatten(1).tolist())
 
 
 def test_labels_of_a_run_are_a_data_set_with_names(run: fl.Run) -> None:

@@ -115,7 +115,7 @@ def test_tensorboard_reads_scores_and_settings_back(
             records["accuracy"].tolist()
         )
         settings = scores.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0]
-        assert f"| query | {strategy} |" in settings.decode()
+        assert f"| strategy | {strategy} |" in settings.decode()
     page = tensorboard_events(tmp_path / "events").Tensors("report/text_summary")
     assert page[0].tensor_proto.string_val[0].endswith(b"report.html")
 

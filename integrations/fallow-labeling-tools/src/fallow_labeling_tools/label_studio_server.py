@@ -1,4 +1,4 @@
-"""Synchronization with a site's own Label Studio over its REST interface.
+"""Synchronization with a site's own Label Studio over its REST API.
 
 Open labeling tasks become tasks of Label Studio, and finished annotations become labels
 (https://api.labelstud.io). The address and the access token are in ``label-studio.toml`` in the
@@ -15,6 +15,7 @@ interrupted call is therefore completed by the next one, and a project may have 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ from fallow.deployment.site.labels_io import (
 from fallow.storage.errors import StorageError, sentence
 from fallow.storage.files import FILE, OTHERS, write_whole
 from fallow_labeling_tools.label_studio import (
+    FEATURE,
     SHOWN,
     TAG,
     build_tasks,
@@ -58,9 +60,10 @@ SERVER = "label-studio.toml"
 TAKEN = "label-studio.json"
 """File with the last import, in the site's folder. Messages about entries refer to it."""
 PATIENCE = 30.0  # seconds without data
-LONGEST = 600.0  # seconds for a whole response
+MAX_RESPONSE_SECONDS = 600.0  # seconds for a whole response
 LARGEST = 2**27  # largest response in bytes
-AT_ONCE = 50  # tasks per request
+TASKS_PER_REQUEST = 50
+LONGEST_TITLE = 50  # characters of the title of a project
 PAGE = 100  # projects per response
 MOST_PAGES = 1000  # largest number of pages of projects
 ON_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
@@ -136,7 +139,7 @@ class LabelStudioServer:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        import_optional("httpx", "fallow-core[deploy]", "Label Studio over its interface")
+        import_optional("httpx", "fallow-core[deploy]", "Label Studio over its REST API")
         import httpx
 
         self._settings = settings
@@ -165,7 +168,7 @@ class LabelStudioServer:
         answer = self._ask("POST", "/api/token/refresh", {"refresh": token})
         access = answer.get("access") if isinstance(answer, dict) else None
         if not isinstance(access, str) or not access.isascii() or not access.isprintable():
-            raise self._odd("POST", "/api/token/refresh")
+            raise self._unexpected_response("POST", "/api/token/refresh")
         return f"Bearer {access}"
 
     def find_project(self, title: str, interface: str) -> int:
@@ -176,14 +179,14 @@ class LabelStudioServer:
             path = f"/api/projects?page={page}&page_size={PAGE}"
             answer = self._ask("GET", path)
             if not isinstance(answer, dict) or not isinstance(answer.get("results"), list):
-                raise self._odd("GET", path)
+                raise self._unexpected_response("GET", path)
             for project in answer["results"]:
                 if isinstance(project, dict) and project.get("title") == title:
                     return self._number(project, path)
             if not answer.get("next"):
                 break
         else:
-            raise self._odd("GET", "/api/projects")
+            raise self._unexpected_response("GET", "/api/projects")
         made = self._ask(
             "POST", "/api/projects", {"title": title, "label_config": interface}
         )
@@ -194,30 +197,30 @@ class LabelStudioServer:
         path = f"/api/projects/{project}/export?exportType=JSON&download_all_tasks=true"
         answer = self._ask("GET", path)
         if not isinstance(answer, list):
-            raise self._odd("GET", path)
+            raise self._unexpected_response("GET", path)
         return [task for task in answer if isinstance(task, dict)]
 
-    def list_people(self) -> dict[int, str]:
+    def list_annotators(self) -> dict[int, str]:
         """Return the e-mail addresses of annotators by their number."""
         answer = self._ask("GET", "/api/users/")
         if not isinstance(answer, list):
-            raise self._odd("GET", "/api/users/")
-        people: dict[int, str] = {}
+            raise self._unexpected_response("GET", "/api/users/")
+        annotators: dict[int, str] = {}
         for person in answer:
             if isinstance(person, dict) and type(person.get("id")) is int:
-                people[person["id"]] = str(person.get("email") or "")
-        return people
+                annotators[person["id"]] = str(person.get("email") or "")
+        return annotators
 
     def add_tasks(self, project: int, tasks: Sequence[JsonObject]) -> None:
         """Add tasks to a project."""
-        for first in range(0, len(tasks), AT_ONCE):
-            part = list(tasks[first : first + AT_ONCE])
+        for first in range(0, len(tasks), TASKS_PER_REQUEST):
+            part = list(tasks[first : first + TASKS_PER_REQUEST])
             self._ask("POST", f"/api/projects/{project}/import", part)
 
     def _number(self, project: object, path: str) -> int:
         number = project.get("id") if isinstance(project, dict) else None
         if type(number) is not int:
-            raise self._odd("POST", path)
+            raise self._unexpected_response("POST", path)
         return number
 
     def _ask(self, method: str, path: str, body: object = None) -> object:
@@ -226,7 +229,7 @@ class LabelStudioServer:
         where = self._settings.address
         try:
             with (
-                self._cut_off_after(LONGEST),
+                self._cut_off_after(MAX_RESPONSE_SECONDS),
                 self._client.stream(method, path, json=body) as response,
             ):
                 content = _read_up_to(response, LARGEST)
@@ -240,11 +243,11 @@ class LabelStudioServer:
                 "Settings' shows the one that it accepts"
             )
         if not response.is_success or content is None:
-            raise self._odd(method, path, response.status_code)
+            raise self._unexpected_response(method, path, response.status_code)
         try:
             answer: object = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise self._odd(method, path) from error
+            raise self._unexpected_response(method, path) from error
         return answer
 
     @contextmanager
@@ -261,7 +264,9 @@ class LabelStudioServer:
         finally:
             timer.cancel()
 
-    def _odd(self, method: str, path: str, status: int = 200) -> StorageError:
+    def _unexpected_response(
+        self, method: str, path: str, status: int = 200
+    ) -> StorageError:
         plain = path.partition("?")[0]
         return StorageError(
             f"{self._settings.address} does not answer as Label Studio does ({status} to {method} "
@@ -289,7 +294,7 @@ def _read_up_to(response: httpx.Response, largest: int) -> bytes | None:
 
 @final
 class LabelStudio(LabelingTool):
-    """Exchange labeling tasks and labels with Label Studio, as files or over its interface."""
+    """Exchange labeling tasks and labels with Label Studio, as files or over its REST API."""
 
     def format_tasks(self, tasks: LabelingTasks) -> dict[str, bytes]:
         """Return tasks as JSON, with labels as annotations."""
@@ -313,24 +318,25 @@ class LabelStudio(LabelingTool):
         rows = folder.rows
         file = folder.path / TAKEN
         with LabelStudioServer(settings) as server:
-            title = f"{agreement.name}, {folder.name} ({agreement.digest[:8]})"
-            interface = write_interface(schema.classes, n_images=_count_images(show))
-            project = server.find_project(title[:50], interface)
+            title = name_project(agreement.name, folder.name, agreement.digest)
+            has_images = show(0) is not None
+            interface = write_interface(schema.classes, has_images=has_images)
+            project = server.find_project(title, interface)
             tasks = [
                 task
                 for task in server.list_tasks(project)
                 if _is_own(task, agreement.digest, folder.name)
             ]
-            people = server.list_people()
-            annotated = [_shorten(task, people) for task in tasks]
+            annotators = server.list_annotators()
+            annotated = [_shorten(task, annotators) for task in tasks]
             write_whole(file, _format_objects(annotated), mode=FILE)
             taken = import_labels(
                 ledger, schema, rows, file, "Label Studio", partial=True, tool=self
             )
-            known = {_name_question(_find_data(task)) for task in tasks}
+            known = {_identify_task(_find_data(task)) for task in tasks}
             lines = []
             for line in list_open_tasks(ledger, schema, rows):
-                if _name_question(line) not in known:
+                if _identify_task(line) not in known:
                     details = {"study": agreement.digest, "site": folder.name}
                     lines.append(details | _describe_sample(line, show))
             server.add_tasks(project, build_tasks(lines, is_class=bool(schema.classes)))
@@ -342,11 +348,21 @@ def _format_objects(objects: Sequence[JsonObject]) -> bytes:
     return (json.dumps(objects, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
+def name_project(study: str, site: str, digest: str) -> str:
+    """Return the title of a project, which differs by site and by the digest of the study.
+
+    >>> name_project("heart", "basel", "0a1b")
+    'heart, basel (0ef03bda)'
+    """
+    mark = hashlib.sha256(f"{digest} {site}".encode()).hexdigest()[:8]
+    ending = f" ({mark})"
+    return f"{study}, {site}"[: LONGEST_TITLE - len(ending)] + ending
+
+
+def write_interface(classes: Sequence[str], *, has_images: bool = False) -> str:
     """Return the labeling interface of a project: the example, and the input tag `TAG`.
 
-    ``classes`` are the class names, empty for regression. ``n_images`` is the number of images of a
-    row, 0 for tables.
+    ``classes`` are the class names, empty for regression.
 
     >>> print(write_interface(["no", 'y"es']))
     <View>
@@ -359,11 +375,9 @@ def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
     </View>
     """
     lines = ["<View>"]
-    for number in range(1, n_images + 1):
-        name = SHOWN if number == 1 else f"{SHOWN}{number}"
-        value = "$image" if number == 1 else f"$image{number}"
-        lines.append(f'  <Image name="{name}" value="{value}" zoom="true"/>')
-    if not n_images:
+    if has_images:
+        lines.append(f'  <Image name="{SHOWN}" value="$image" zoom="true"/>')
+    else:
         lines.append(f'  <Table name="{SHOWN}" value="$features"/>')
     attributes = f'name="{TAG}" toName="{SHOWN}"'
     if not classes:
@@ -375,16 +389,11 @@ def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
     return "\n".join([*lines, "  </Choices>", "</View>"])
 
 
-def _count_images(show: ShowRow) -> int:
-    """Return 1 if the first row is an image, otherwise 0."""
-    return int(show(0) is not None)
-
-
 def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
     """Return a labeling task as data of a task: its identification and the displayed content."""
     sample: dict[str, object] = {}
     for name, value in line.items():
-        if name in ("id", "row", "cycle", "position") or name.startswith("feature:"):
+        if name in ("id", "row", "cycle", "position") or name.startswith(FEATURE):
             sample[name] = value
     row = line["row"]
     shown = show(row) if isinstance(row, int) else None
@@ -397,10 +406,10 @@ def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
 def _is_own(task: JsonObject, study: str, site: str) -> bool:
     """Return whether a task belongs to this site and study.
 
-    Examples of different sites may have the same names. Tasks of earlier versions name no site.
+    Examples of different sites may have the same names.
     """
     data = _find_data(task)
-    return data.get("study") == study and data.get("site", site) == site
+    return data.get("study") == study and data.get("site") == site
 
 
 def _find_data(task: JsonObject) -> Mapping[str, object]:
@@ -410,12 +419,12 @@ def _find_data(task: JsonObject) -> Mapping[str, object]:
     return {}
 
 
-def _name_question(details: Mapping[str, object]) -> tuple[str, str, str]:
+def _identify_task(details: Mapping[str, object]) -> tuple[str, str, str]:
     """Return the identification of a labeling task: its example and its cycle."""
     return str(details.get("id")), str(details.get("row")), str(details.get("cycle"))
 
 
-def _shorten(task: JsonObject, people: Mapping[int, str]) -> JsonObject:
+def _shorten(task: JsonObject, annotators: Mapping[int, str]) -> JsonObject:
     """Return a task without the displayed content, with annotators by address."""
     data = _find_data(task)
     sample = {name: data.get(name) for name in ("id", "row", "cycle")}
@@ -424,12 +433,12 @@ def _shorten(task: JsonObject, people: Mapping[int, str]) -> JsonObject:
     if isinstance(value, list):
         for annotation in value:
             if isinstance(annotation, dict):
-                annotations.append(_name_author(annotation, people))
+                annotations.append(_name_author(annotation, annotators))
     return {"id": task.get("id"), "data": sample, "annotations": annotations}
 
 
-def _name_author(annotation: JsonObject, people: Mapping[int, str]) -> JsonObject:
+def _name_author(annotation: JsonObject, annotators: Mapping[int, str]) -> JsonObject:
     author = annotation.get("completed_by")
-    if not isinstance(author, int) or not people.get(author):
+    if not isinstance(author, int) or not annotators.get(author):
         return annotation
-    return {**annotation, "completed_by": {"id": author, "email": people[author]}}
+    return {**annotation, "completed_by": {"id": author, "email": annotators[author]}}

@@ -18,12 +18,14 @@ from fallow.api.saved_model import CARD, CONFIG, WEIGHTS, load_model
 from fallow.core.optional import import_optional
 from fallow.data import Dataset
 from fallow.data.loaders.frame import from_frame
+from fallow.data.loaders.images import COLOR, DEEP, GRAY
 from fallow.data.loaders.labels import TaskChoice
 from fallow.data.loaders.open import from_arrays
 from fallow.data.loaders.pixels import ImageError, open_image
 
 if TYPE_CHECKING:
     import datasets
+    from PIL.Image import Image
 
 EXTRA = "fallow-trackers[huggingface]"
 
@@ -181,12 +183,22 @@ def _decode_rows(dataset: datasets.Dataset, column: str) -> Sequence[Any]:
     """
     import datasets
 
-    if isinstance(dataset.features[column], datasets.Image):
-        stored = dataset.cast_column(column, datasets.Image(decode=False))[column]
-        for row, image in enumerate(stored):
-            _check_image(image, f"column {column!r}, row {row + 1}")
-    values: Sequence[Any] = dataset[column]
-    return values
+    if not isinstance(dataset.features[column], datasets.Image):
+        values: Sequence[Any] = dataset[column]
+        return values
+    stored = dataset.cast_column(column, datasets.Image(decode=False))[column]
+    for row, image in enumerate(stored):
+        _check_image(image, f"column {column!r}, row {row + 1}")
+    return [_convert_image(image) for image in dataset[column]]
+
+
+def _convert_image(image: Image) -> Image:
+    """Return an image as in a folder of images: gray, or with three colors."""
+    if image.mode in GRAY:
+        return image.convert("L")
+    if image.mode in COLOR:
+        return image.convert("RGB")
+    return image  # gray with 16 bits
 
 
 def _check_image(image: Mapping[str, Any], where: str) -> None:
@@ -197,8 +209,9 @@ def _check_image(image: Mapping[str, Any], where: str) -> None:
     else:
         source = BytesIO(image["bytes"])
     try:
-        with open_image(source, "a data set of images"):
-            pass
+        with open_image(source, "a data set of images") as opened:
+            if opened.mode not in (*GRAY, *COLOR, *DEEP):
+                raise ValueError(f"its pixel format {opened.mode} is not supported")
     except ImageError as error:
         raise ValueError(f"{where} could not be read as an image: {error}") from error
 

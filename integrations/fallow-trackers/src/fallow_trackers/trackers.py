@@ -7,6 +7,7 @@ since it may quote an example.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -249,7 +250,7 @@ class TensorBoard(Callback):
 def _as_name(text: str) -> str:
     """Convert text to a valid artifact name of W&B.
 
-    >>> _as_name("ahfal/digits, again")
-    'ahfal-digits--again'
+    >>> _as_name("ahfal/größe, again")
+    'ahfal-gr--e--again'
     """
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+    return re.sub(r"[^a-zA-Z0-9_.-]", "-", text)
