@@ -29,14 +29,14 @@ from fallow_nvflare.app.fallow_tunnel.tunnel import (
     ALL,
     EACH,
     PIECE,
-    AccessControl,
+    Entrance,
     Exit,
     Fields,
     find_port,
 )
 from fallow_nvflare.app.keep import (
-    AGAIN,
-    SELDOM,
+    MAX_RETRY_SECONDS,
+    MIN_RETRY_SECONDS,
     MissingSites,
     choose_pause,
     find_missing,
@@ -268,14 +268,14 @@ def test_a_site_takes_nothing_for_connections_that_it_did_not_open() -> None:
         carried.append(fields)
         return True
 
-    with closing(AccessControl(carry, 0)) as entrance:
+    with closing(Entrance(carry, 0)) as entrance:
         for fields in (piece(), {"do": "end", "name": NAME}, {"do": "open", "name": NAME}):
             assert not entrance.take(fields)
         assert carried == []
 
 
 def test_a_job_listens_on_the_machine_itself_alone() -> None:
-    with closing(AccessControl(lambda fields: True, 0)) as entrance:
+    with closing(Entrance(lambda fields: True, 0)) as entrance:
         assert entrance._server.getsockname()[0] == "127.0.0.1"
 
 
@@ -287,7 +287,7 @@ def test_a_moment_without_files_does_not_end_the_entrance() -> None:
         return True
 
     with (
-        closing(AccessControl(carry, 0)) as entrance,
+        closing(Entrance(carry, 0)) as entrance,
         closing(socket.socket()) as first,
         closing(socket.socket()) as second,
     ):
@@ -314,19 +314,19 @@ def test_the_port_is_the_sites_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_ends_at_once_is_submitted_ever_more_seldom() -> None:
-    pauses = [AGAIN]
+    pauses = [MIN_RETRY_SECONDS]
     for _ in range(20):
         pauses.append(choose_pause(pauses[-1], lasted=1.0))
     assert pauses[1:4] == [20.0, 40.0, 80.0]
-    assert pauses[-1] == SELDOM
-    assert choose_pause(SELDOM, lasted=3600.0) == AGAIN
+    assert pauses[-1] == MAX_RETRY_SECONDS
+    assert choose_pause(MAX_RETRY_SECONDS, lasted=3600.0) == MIN_RETRY_SECONDS
 
 
 def test_a_site_that_is_connected_without_the_job_has_it_begun_anew_ever_more_seldom() -> (
     None
 ):
     now = 0.0
-    absence = MissingSites({"anna", "bert"}, lambda: now)
+    absence = MissingSites(lambda: now)
     begun = []
     for now in range(0, 1000, 5):
         if absence.is_too_long({"anna"}):
@@ -334,15 +334,13 @@ def test_a_site_that_is_connected_without_the_job_has_it_begun_anew_ever_more_se
     assert begun == [30, 95, 220, 465, 950]
 
 
-def test_only_an_absence_without_a_break_of_a_site_of_the_study_counts() -> None:
+def test_only_an_absence_without_a_break_counts() -> None:
     now = 0.0
-    absence = MissingSites({"anna", "bert"}, lambda: now)
+    absence = MissingSites(lambda: now)
     for now in range(0, 1000, 5):
-        missing = {"carl"}
+        missing = {"anna"}
         if now % 25 == 0:
             missing = set()
-        elif now % 2:
-            missing = {"anna", "carl"}
         assert not absence.is_too_long(missing)
 
 
@@ -359,8 +357,10 @@ class Outcome:
 
 
 def test_who_runs_other_jobs_or_none_is_without_this_one() -> None:
-    assert find_missing(Outcome(), "7") == {"anna"}
-    assert find_missing(Outcome(), "8") == {"anna", "bert"}
+    sites = {"anna", "bert", "carl"}
+    assert find_missing(Outcome(), "7", sites) == {"anna"}
+    assert find_missing(Outcome(), "8", sites) == {"anna", "bert"}
+    assert find_missing(Outcome(), "8", {"bert"}) == {"bert"}
 
 
 # -- job -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fallow_nvflare.app.fallow_tunnel.tunnel import AccessControl, Exit, Fields
+from fallow_nvflare.app.fallow_tunnel.tunnel import Entrance, Exit, Fields
 from tests.transport.https.served import Served, served
 
 
@@ -20,7 +20,7 @@ class Tunnel:
 
     def __init__(self, address: str, sites: Sequence[str]) -> None:
         self.exit = Exit(self._carry_to, address)
-        self.entrances: dict[str, AccessControl] = {}
+        self.entrances: dict[str, Entrance] = {}
         self.losing: set[int] = set()
         self.carried: list[tuple[str, Fields]] = []
         for site in sites:
@@ -28,7 +28,7 @@ class Tunnel:
 
     def begin(self, site: str, port: int = 0) -> None:
         """Start the entrance of a site, as a job of NVFlare does."""
-        self.entrances[site] = AccessControl(partial(self._carry_from, site), port)
+        self.entrances[site] = Entrance(partial(self._carry_from, site), port)
 
     def close(self) -> None:
         self.exit.close()

@@ -29,6 +29,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def find_reachable(address: str) -> str:
+    """Return the address at which this machine reaches a listening address.
+
+    >>> find_reachable("0.0.0.0:9092"), find_reachable("[::]:9092")
+    ('127.0.0.1:9092', '[::1]:9092')
+    >>> find_reachable("10.0.0.7:9092")
+    '10.0.0.7:9092'
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        listening = ip_address(host.strip("[]"))
+    except ValueError:
+        return address
+    if not listening.is_unspecified:
+        return address
+    if listening.version == 6:
+        return f"[::1]:{port}"
+    return f"127.0.0.1:{port}"
+
+
 def check_address(address: str, what: str) -> str:
     """Return a valid ``host:port`` unchanged. Raises ValueError, naming ``what``, otherwise.
 

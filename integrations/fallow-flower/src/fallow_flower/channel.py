@@ -17,11 +17,11 @@ from fallow_flower.hub import Hub
 from fallow_flower.sockets import private_socket
 from fallow_flower.superlink import Superlink
 
-START = 180.0  # seconds for a run of the app to connect
-TURN = 0.5
+START_SECONDS = 180.0  # seconds for a run of the app to connect
+POLL_SECONDS = 0.5
 # seconds before a failed step is repeated, doubled from the first to the last value
-SHORTEST = 2.0
-LONGEST = 30.0
+MIN_RETRY_SECONDS = 2.0
+MAX_RETRY_SECONDS = 30.0
 
 
 class FlowerTransport:
@@ -112,8 +112,8 @@ class FlowerTransport:
 
     def _keep(self) -> None:
         """Keep the nodes registered and a run of the app connected."""
-        pause = SHORTEST
-        while not self._stop.wait(TURN):
+        pause = MIN_RETRY_SECONDS
+        while not self._stop.wait(POLL_SECONDS):
             try:
                 if not self.superlink.is_ready():
                     continue
@@ -121,12 +121,12 @@ class FlowerTransport:
                 if not self.hub.is_connected:
                     self._run()
                 self._trouble = None
-                pause = SHORTEST
+                pause = MIN_RETRY_SECONDS
             except (RuntimeError, OSError, ValueError, SubprocessError) as error:
                 self._trouble = str(error)
                 self.notify({"event": "transport", "reason": self._trouble})
                 self._stop.wait(pause)
-                pause = min(2 * pause, LONGEST)
+                pause = min(2 * pause, MAX_RETRY_SECONDS)
 
     def _register(self) -> None:
         with self._lock:
@@ -149,10 +149,10 @@ class FlowerTransport:
         """
         self.superlink.end_runs()
         self.superlink.run()
-        end = monotonic() + START
-        while not self.hub.is_connected and not self._stop.wait(TURN):
+        end = monotonic() + START_SECONDS
+        while not self.hub.is_connected and not self._stop.wait(POLL_SECONDS):
             if monotonic() > end or self.superlink.pid is None:
                 raise RunHalted(
-                    f"Flower's app did not connect within {START:.0f} seconds; is this machine "
+                    f"Flower's app did not connect within {START_SECONDS:.0f} seconds; is this machine "
                     "very busy?  It is tried again"
                 )

@@ -28,13 +28,13 @@ from fallow_flower.app.fallow_pipe.pipe import (
 from fallow_flower.sockets import accept, listening
 
 # seconds before a lost message is sent again, doubled from the first to the last value
-SHORTEST = 1.0
-LONGEST = 60.0
+MIN_RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 60.0
 # seconds before a message without a loss report is sent again, doubled as well
-AGAIN = 120.0
-SELDOM = 1800.0
+MIN_SILENCE_SECONDS = 120.0
+MAX_SILENCE_SECONDS = 1800.0
 """Retry interval in seconds, because Flower does not report a killed process."""
-TURN = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Parcel:
 
     content: bytes
     due: float = 0.0  # time of the next delivery
-    pause: float = SHORTEST
-    silence: float = AGAIN  # seconds of silence after which it may be lost
+    pause: float = MIN_RETRY_SECONDS
+    silence: float = MIN_SILENCE_SECONDS  # seconds of silence after which it may be lost
     numbers: set[int] = field(
         default_factory=set
     )  # number of the delivery in this connection
@@ -72,7 +72,10 @@ class Hub:
     """
 
     def __init__(
-        self, folder: Path, notify: EventHandler = ignore_event, silence: float = AGAIN
+        self,
+        folder: Path,
+        notify: EventHandler = ignore_event,
+        silence: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self.path = folder
         self.notify = notify
@@ -189,7 +192,7 @@ class Hub:
             parcel = self._parcels[site]
             parcel.numbers.discard(number)
             parcel.send_again(monotonic() + parcel.pause)
-            parcel.pause = min(2 * parcel.pause, LONGEST)
+            parcel.pause = min(2 * parcel.pause, MAX_RETRY_SECONDS)
         why = payload[NUMBER.size :].decode(errors="replace")
         self.notify({"event": "lost", "site": site, "reason": why})
 
@@ -203,7 +206,7 @@ class Hub:
                 parcel.send_again(0.0)
 
     def _push(self) -> None:
-        while not self._stop.wait(TURN):
+        while not self._stop.wait(POLL_SECONDS):
             with self._lock:
                 app = self._app
                 ready = self._collect_due()
@@ -224,6 +227,6 @@ class Hub:
                 parcel.numbers.add(self._last)
                 parcel.node = node
                 parcel.due = monotonic() + parcel.silence
-                parcel.silence = min(2 * parcel.silence, SELDOM)
+                parcel.silence = min(2 * parcel.silence, MAX_SILENCE_SECONDS)
                 ready.append(NODE.pack(self._last, node.number) + parcel.content)
         return ready

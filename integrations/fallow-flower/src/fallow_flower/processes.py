@@ -20,8 +20,8 @@ from fallow_flower.launch import PARENT
 
 LAUNCH = Path(__file__).with_name("launch.py")
 # seconds before a process is restarted, doubled from the first to the last value
-SHORTEST = 1.0
-LONGEST = 15.0
+MIN_RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 15.0
 SETTLED = 20.0  # seconds after which a process counts as stable
 PATIENCE = 8.0  # seconds to terminate before it is killed
 KEPT = 8 << 20  # log size in bytes before rotation; one old file is kept
@@ -151,16 +151,16 @@ class Child:
             self._thread.join()
 
     def _keep(self) -> None:
-        pause = SHORTEST
+        pause = MIN_RETRY_SECONDS
         while not self._stop.is_set():
             began = monotonic()
             reason = self._run_to_end()
             if self._stop.is_set():
                 return
             ran = monotonic() - began
-            pause = min(2 * pause, LONGEST)
+            pause = min(2 * pause, MAX_RETRY_SECONDS)
             if ran > SETTLED:
-                pause = SHORTEST
+                pause = MIN_RETRY_SECONDS
             self.problem = reason
             self.notify({"event": "process", "name": self.name, "reason": reason})
             self._stop.wait(pause)

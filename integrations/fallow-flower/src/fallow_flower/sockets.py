@@ -16,8 +16,8 @@ from typing import Protocol
 from fallow.storage.files import FILE, private_folder
 from fallow_flower.app.fallow_pipe.pipe import LOST, MESSAGE, REPLY, read, write
 
-LONGEST = 100  # longest path in bytes; operating systems permit 104 or 108
-TURN = 0.25  # seconds until a stop is noticed
+MAX_PATH_BYTES = 100  # longest path in bytes; operating systems permit 104 or 108
+POLL_SECONDS = 0.25  # seconds until a stop is noticed
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def private_socket(folder: Path) -> Iterator[Path]:
     removed at the end.
     """
     path = folder.absolute() / "socket"
-    is_short = len(os.fsencode(path / "s+")) <= LONGEST
+    is_short = len(os.fsencode(path / "s+")) <= MAX_PATH_BYTES
     if not is_short:
         path = Path(tempfile.mkdtemp(prefix="fallow-"))
     private_folder(path)
@@ -49,7 +49,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
         server.bind(os.fspath(fresh))
         fresh.chmod(FILE)  # before it is visible under its name
         server.listen()
-        server.settimeout(TURN)
+        server.settimeout(POLL_SECONDS)
         fresh.replace(path)  # clients that see it can connect
         yield server
 
@@ -61,7 +61,7 @@ def accept(server: socket.socket) -> socket.socket | None:
     except TimeoutError:
         return None
     except OSError:  # no file descriptors are left, or the client is gone
-        time.sleep(TURN)
+        time.sleep(POLL_SECONDS)
         return None
     connection.settimeout(None)
     return connection

@@ -16,14 +16,13 @@ from fallow.core.events import EventHandler, ignore_event
 from fallow.core.refusal import RunHalted
 from fallow.core.types import SiteId, Tree
 from fallow.storage.files import FILE, OTHERS, private_folder, write_private, write_whole
+from fallow.transport.address import find_reachable
 from fallow.transport.tls import Tls
 from fallow_flower.launch import APP
 from fallow_flower.processes import Child, command, environment, write_commands
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
 NAME = "fallow"  # name of the connection in Flower's private configuration
-NEARBY = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-"""Addresses for this machine of a server that listens on all interfaces."""
 TIMEOUT = 120.0  # timeout of a command in seconds
 KNOWN = "already in use"  # in Flower's message about a key that it has stored
 
@@ -75,8 +74,7 @@ class Superlink:
     @property
     def local(self) -> str:
         """Return its address for this machine."""
-        host = NEARBY.get(self._host, self._host)
-        return f"{host}:{self._port}"
+        return find_reachable(f"{self._host}:{self._port}")
 
     def start(self) -> None:
         """Write its configuration and start it."""

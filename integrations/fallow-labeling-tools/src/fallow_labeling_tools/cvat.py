@@ -31,7 +31,7 @@ LABELS = ".labels.json"
 """Suffix of the file that lists the labels of an archive."""
 ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
 OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
-LONGEST = 60  # characters of an example's name in the name of its image
+MAX_NAME_LENGTH = 60  # characters of an example's name in the name of its image
 EPOCH = (
     1980,
     1,
@@ -76,7 +76,7 @@ class CVAT(LabelingTool):
         >>> CVAT().name_example(3, "scan 3")
         '000003-scan-3'
         """
-        plain = OTHERS.sub("-", name).strip("-")[:LONGEST]
+        plain = OTHERS.sub("-", name).strip("-")[:MAX_NAME_LENGTH]
         return f"{row:06d}-{plain}"
 
 

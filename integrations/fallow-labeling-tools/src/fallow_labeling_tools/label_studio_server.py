@@ -63,7 +63,7 @@ PATIENCE = 30.0  # seconds without data
 MAX_RESPONSE_SECONDS = 600.0  # seconds for a whole response
 LARGEST = 2**27  # largest response in bytes
 TASKS_PER_REQUEST = 50
-LONGEST_TITLE = 50  # characters of the title of a project
+MAX_TITLE_LENGTH = 50  # characters of the title of a project
 PAGE = 100  # projects per response
 MOST_PAGES = 1000  # largest number of pages of projects
 ON_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
@@ -356,7 +356,7 @@ def name_project(study: str, site: str, digest: str) -> str:
     """
     mark = hashlib.sha256(f"{digest} {site}".encode()).hexdigest()[:8]
     ending = f" ({mark})"
-    return f"{study}, {site}"[: LONGEST_TITLE - len(ending)] + ending
+    return f"{study}, {site}"[: MAX_TITLE_LENGTH - len(ending)] + ending
 
 
 def write_interface(classes: Sequence[str], *, has_images: bool = False) -> str:

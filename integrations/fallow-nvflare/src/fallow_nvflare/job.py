@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 
 from fallow.core.types import SiteId
 from fallow.storage.files import write_whole
+from fallow.transport.address import find_reachable
 
 FOLDER = "nvflare"
 """Folder of NVFlare files in a coordinator's folder."""
@@ -18,7 +18,7 @@ SERVER = "server"  # NVFlare's term in a job
 APP = "app"
 PARTS = Path(__file__).parent / "app"
 CODE = "fallow_tunnel"
-LONGEST_NAME = 12  # characters of a hash in the name of a job
+DIGEST_CHARACTERS = 12  # of the study, in the name of a job
 
 
 def write_job(
@@ -33,7 +33,7 @@ def write_job(
     app = job / APP
     config = app / "config"
     meta = {
-        "name": f"fallow-{digest[:LONGEST_NAME]}",
+        "name": f"fallow-{digest[:DIGEST_CHARACTERS]}",
         "deploy_map": {APP: [SERVER, *sites]},
         "min_clients": 1,  # the study itself has a quorum
         "resource_spec": {},
@@ -68,19 +68,3 @@ def write_job(
         write_whole(app / "custom" / CODE / source.name, source.read_bytes())
     write_whole(folder / KEEP, (PARTS / KEEP).read_bytes())
     return {JOB: job, KEEP: folder / KEEP}
-
-
-def find_reachable(address: str) -> str:
-    """Return the address at which this machine reaches a listening address.
-
-    >>> find_reachable("0.0.0.0:9092"), find_reachable("10.0.0.7:9092")
-    ('127.0.0.1:9092', '10.0.0.7:9092')
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        is_everywhere = ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        is_everywhere = False
-    if is_everywhere:
-        return f"127.0.0.1:{port}"
-    return address

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
     from wandb import Run as WandBRun
 
-AT_ONCE = 100
+PARAMS_PER_CALL = 100
 """Number of parameters that MLflow accepts in one call."""
 REPORT = "report"
 """Name of the report page in a tracker, and of the additional run that has it."""
@@ -66,9 +66,9 @@ class MLflow(Callback):
         self._runs[run] = made.info.run_id
         self._last = run
         parameters = [Param(name, str(value)) for name, value in run.parameters.items()]
-        for first in range(0, len(parameters), AT_ONCE):
+        for first in range(0, len(parameters), PARAMS_PER_CALL):
             self._client.log_batch(
-                made.info.run_id, params=parameters[first : first + AT_ONCE]
+                made.info.run_id, params=parameters[first : first + PARAMS_PER_CALL]
             )
 
     def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
 
-LOOK = 5.0  # seconds between two checks of the job
+POLL_SECONDS = 5.0  # seconds between two checks of the job
 # Seconds before a failed job is submitted again, doubled from the first to the last value while it
 # fails at once, so that a failing site does not flood the server.
-AGAIN = 10.0
-SELDOM = 600.0
-AT_ONCE = 30.0  # seconds; a longer job did not fail at once
+MIN_RETRY_SECONDS = 10.0
+MAX_RETRY_SECONDS = 600.0
+FAST_FAILURE_SECONDS = 30.0  # seconds; a longer job did not fail at once
 # Seconds that a site may be connected without the job before the job is restarted for all sites,
 # doubled from the first to the last value so that a failing site does not delay the others.
-SHORTEST = 30.0
-LONGEST = 1800.0
+MIN_ABSENCE_SECONDS = 30.0
+MAX_ABSENCE_SECONDS = 1800.0
 FINISHED = "FINISHED"  # prefix of the states of a finished job
 ADMIN = "fed_admin.json"
 
@@ -55,7 +55,7 @@ def main() -> int:
             Exception
         ) as error:  # NVFlare raises various errors, for example if its server is down
             notify(f"{type(error).__name__}: {error}; it is tried again")
-            is_stopped.wait(AGAIN)
+            is_stopped.wait(MIN_RETRY_SECONDS)
     return 0
 
 
@@ -66,8 +66,8 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
     details = json.loads((job / "meta.json").read_bytes())
     name = details["name"]
     sites = {site for places in details["deploy_map"].values() for site in places}
-    absence = MissingSites(sites)
-    pause = AGAIN
+    absence = MissingSites()
+    pause = MIN_RETRY_SECONDS
     session = new_secure_session(find_admin(kit), str(kit))
     try:
         # jobs of an earlier process may belong to a killed server: start again
@@ -76,7 +76,7 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
             number = session.submit_job(str(job))
             began = time.monotonic()
             notify(f"submitted as {number}")
-            why = wait_for_end(session, number, absence, is_stopped)
+            why = wait_for_end(session, number, sites, absence, is_stopped)
             if why is not None:
                 notify(f"{why}: the job is submitted again")
                 end_jobs(session, name)
@@ -91,18 +91,15 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
 class MissingSites:
     """Time for which connected sites have not been running the job."""
 
-    def __init__(
-        self, sites: set[str], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._sites = sites
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._patience = SHORTEST
+        self._patience = MIN_ABSENCE_SECONDS
         self._since: float | None = None
 
     def is_too_long(self, missing: set[str]) -> bool:
         """Return whether to restart the job. ``missing`` are connected sites without it."""
         now = self._clock()
-        if not missing & self._sites:
+        if not missing:
             self._since = None
             return False
         if self._since is None:
@@ -110,42 +107,46 @@ class MissingSites:
         if now - self._since < self._patience:
             return False
         self._since = None
-        self._patience = min(2 * self._patience, LONGEST)
+        self._patience = min(2 * self._patience, MAX_ABSENCE_SECONDS)
         return True
 
 
 def choose_pause(before: float, lasted: float) -> float:
     """Return the seconds before the next submission, from the duration and the last pause."""
-    if lasted > AT_ONCE:
-        return AGAIN
-    return min(2 * before, SELDOM)
+    if lasted > FAST_FAILURE_SECONDS:
+        return MIN_RETRY_SECONDS
+    return min(2 * before, MAX_RETRY_SECONDS)
 
 
 def wait_for_end(
-    session: Session, number: str, absence: MissingSites, is_stopped: Event
+    session: Session,
+    number: str,
+    sites: set[str],
+    absence: MissingSites,
+    is_stopped: Event,
 ) -> str | None:
     """Wait for the end of the job and return why, or None if this process is stopped."""
     from nvflare.fuel.flare_api.api_spec import JobNotFound
 
-    while not is_stopped.wait(LOOK):
+    while not is_stopped.wait(POLL_SECONDS):
         try:
             state = str(session.get_job_meta(number)["status"])
         except JobNotFound:
             return "the server has forgotten it"
         if state.startswith(FINISHED):
             return f"it has ended, {state}"
-        missing = find_missing(session, number)
+        missing = find_missing(session, number, sites)
         if absence.is_too_long(missing):
             return f"{', '.join(sorted(missing))} does not run it"
     return None
 
 
-def find_missing(session: Session, number: str) -> set[str]:
-    """Return the connected clients that do not run a job."""
+def find_missing(session: Session, number: str, sites: set[str]) -> set[str]:
+    """Return the connected sites of the study that do not run a job."""
     rows = session.get_client_job_status() or []
     connected = {str(row["client_name"]) for row in rows}
     at_work = {str(row["client_name"]) for row in rows if row.get("job_id") == number}
-    return connected - at_work
+    return sites & connected - at_work
 
 
 def end_jobs(session: Session, name: str) -> None:

@@ -18,12 +18,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 
-from .tunnel import AccessControl, Exit, Fields, find_port
+from .tunnel import Entrance, Exit, Fields, find_port
 
 TOPIC = "fallow.tunnel"
-SECONDS = 60.0  # seconds until an unacknowledged piece counts as lost
-TURN = 0.5  # seconds between checks for the end of the job
-AGAIN = 2.0  # seconds before a port in use is tried again
+PIECE_SECONDS = 60.0  # seconds until an unacknowledged piece counts as lost
+POLL_SECONDS = 0.5  # seconds between checks for the end of the job
+RETRY_SECONDS = 2.0  # seconds before a port in use is tried again
 FIELDS = ("do", "name", "place", "bytes")
 
 
@@ -42,7 +42,7 @@ class ServerPart(Controller):
         """Run until the job is aborted."""
         self.log_info(fl_ctx, "connections of sites are carried to the coordinator")
         while not abort_signal.triggered:
-            time.sleep(TURN)
+            time.sleep(POLL_SECONDS)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Close every connection."""
@@ -57,7 +57,7 @@ class ServerPart(Controller):
                 targets=[site],
                 topic=TOPIC,
                 request=_pack(fields),
-                timeout=SECONDS,
+                timeout=PIECE_SECONDS,
                 fl_ctx=fl_ctx,
                 optional=True,
             )
@@ -76,7 +76,7 @@ class SitePart(Executor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entrance: AccessControl | None = None
+        self._entrance: Entrance | None = None
         self._is_over = Event()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -100,12 +100,12 @@ class SitePart(Executor):
         """Listen as soon as possible. An error here would end the job of all sites."""
         while not self._is_over.is_set():
             try:
-                self._entrance = AccessControl(self._carry, find_port())
+                self._entrance = Entrance(self._carry, find_port())
             except (OSError, ValueError) as error:
                 self.logger.error(
                     f"the tunnel cannot listen here, and tries again: {error}"
                 )
-                self._is_over.wait(AGAIN)
+                self._is_over.wait(RETRY_SECONDS)
                 continue
             self.logger.info(f"the coordinator is at 127.0.0.1:{self._entrance.port}")
             break
@@ -118,7 +118,7 @@ class SitePart(Executor):
                 targets=[FQCN.ROOT_SERVER],
                 topic=TOPIC,
                 request=_pack(fields),
-                timeout=SECONDS,
+                timeout=PIECE_SECONDS,
                 fl_ctx=fl_ctx,
                 optional=True,
             )

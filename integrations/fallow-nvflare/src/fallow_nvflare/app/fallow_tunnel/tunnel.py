@@ -27,7 +27,7 @@ PIECE = 1 << 20  # largest piece in bytes
 EACH = 8  # largest number of connections of a site, which needs two
 ALL = 2048  # largest number of connections of all sites
 CONNECT = 10.0  # seconds for the coordinator to accept
-AGAIN = 0.1  # seconds before accepting is tried again
+RETRY_SECONDS = 0.1  # seconds before accepting is tried again
 SLOW = 30  # seconds before a stalled reader is disconnected
 NAME = 32  # characters of a connection's name
 
@@ -171,7 +171,7 @@ def _write_piece(connection: Connection, fields: Fields) -> bool:
     return connection.write(number, piece)
 
 
-class AccessControl:
+class Entrance:
     """End at a site. ``carry`` sends to the server. ``port`` 0 chooses a free port.
 
     Raises OSError if the port is in use.
@@ -202,7 +202,7 @@ class AccessControl:
             try:
                 bare, _ = self._server.accept()
             except OSError:
-                if self._is_closed.wait(AGAIN):
+                if self._is_closed.wait(RETRY_SECONDS):
                     return
                 continue  # no file descriptors are left, or the client is gone
             connection = Connection(secrets.token_hex(NAME // 2), "", bare)
