@@ -99,7 +99,7 @@ def count_lines(package: Path) -> tuple[int, int]:
 
 
 def place_boxes(rows: dict[str, int]) -> dict[str, tuple[float, float]]:
-    """The upper left corner of each package's box; the ground is the lowest row."""
+    """The upper left corner of each package's box; row 0 is at the bottom."""
     top = max(rows.values())
     corners: dict[str, tuple[float, float]] = {}
     for row in range(top + 1):
@@ -187,7 +187,7 @@ def main() -> int:
         return 0
     if described_in(PICTURE) == describe(arrows):
         return 0
-    sys.stderr.write(f"{PICTURE.name} is not the house as it stands: run make house\n")
+    sys.stderr.write(f"{PICTURE.name} is out of date: run make house\n")
     return 1
 
 

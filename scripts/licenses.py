@@ -1,4 +1,4 @@
-"""List what is installed here, with its version and license as it says them itself.
+"""List installed packages with version and declared license.
 
 python scripts/licenses.py > build/licenses.txt
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import Distribution, PackageMetadata, distributions
 
-UNKNOWN = "not said"
+UNKNOWN = "unknown"
 LONGEST = 60  # characters: some packages put the whole text of their license there
 
 

@@ -45,11 +45,12 @@ EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
     " or (python_full_version < '3.14' and sys_platform == 'linux')"
 )
-"""The marker of a package that all systems of `[tool.uv]` need: nothing needs to be said of it."""
+"""Marker that all systems of `[tool.uv]` satisfy; it is removed."""
 HEADS = {
     LOCK: f"""\
 # Every package that Fallow can install, but for PyTorch, with the hashes of its files:
-# {WHERE}.  Made from pyproject.toml and constraints.txt by scripts/lock.py; 'make lock' renews it.
+# {WHERE}.
+# Generated from pyproject.toml and constraints.txt by scripts/lock.py; run 'make lock' to update.
 # Used by 'make setup-locked': pip install --require-hashes --no-deps -r {LOCK}
 """,
     DEPLOY: f"""\
@@ -59,8 +60,8 @@ HEADS = {
     TORCH: f"""\
 # PyTorch and the CUDA libraries that it brings on Linux, as the Python Package Index has them:
 # {WHERE}.
-# Other builds of the same version, such as those without CUDA from PyTorch's own index, have other
-# hashes and are refused by these; 'make setup-locked TORCH=any' takes them by their version alone.
+# Other builds of the same version have other hashes. 'make setup-locked TORCH=any' installs them
+# without hash verification.
 """,
 }
 

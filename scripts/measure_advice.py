@@ -1,4 +1,4 @@
-"""The table that advice rests on, and what advice costs on tasks that the table has not seen.
+"""Write the table for `fallow advise`, and measure its regret on left-out tasks.
 
     python scripts/measure_advice.py tables RUNS...    # the table that is shipped
     python scripts/measure_advice.py regret            # of that table, task by task
@@ -35,14 +35,14 @@ from fallow.study.reading import read_study
 
 PUBLISHED = Path("studies/benchmark.csv")
 ADVISED = {task.name for task in SOLVED} - set(TUNED)
-"""The tasks that advice rests on: heads in closed form, and no data on which constants were found."""
+"""Tasks of the table: closed-form classifiers, and no data on which constants were found."""
 STARTS = (2.0, 8.0, 32.0)
 ENOUGH = 15
 """Seeds of a strategy on a task; with fewer it is not advised."""
 
 
 def write_tables(folders: Sequence[Path]) -> None:
-    """The published scores and the worlds of their tasks, as the package ships them."""
+    """The published scores and the facts of their tasks, as the package ships them."""
     scores = read_score_file(PUBLISHED)
     scores = scores[scores["task"].isin(ADVISED)]
     seeds = scores.groupby(["task", "strategy"])["seed"].transform("nunique")

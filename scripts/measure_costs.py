@@ -32,7 +32,7 @@ TRAININGS = {
     "feal": "evidential",
     "pivotal": "server-solve",
 }
-"""Strategies that come with a training method of their own; the others: FedAvg."""
+"""Strategies that come with a training algorithm of their own; the others: FedAvg."""
 
 
 EXTRA: dict[str, dict[str, Any]] = {"chooser": {"evaluation_fraction": 0.1}}

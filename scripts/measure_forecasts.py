@@ -1,4 +1,4 @@
-"""Runs studies whose end is known and asks what was forecast of it: studies/forecast.md.
+"""Compare forecasts with the scores of completed runs: studies/forecast.md.
 
     python scripts/measure_forecasts.py run RUNS.jsonl         # 200 runs, hours on one core
     python scripts/measure_forecasts.py measure RUNS.jsonl     # the tables, seconds
@@ -266,7 +266,7 @@ def measure_evaluations(runs: list[dict[str, Any]]) -> None:
 
 def measure_costs(runs: list[dict[str, Any]]) -> None:
     """Print the loss of accuracy by an evaluation set, by pairs of one seed."""
-    print("| data | pairs | accuracy with less that without an evaluation set | 95 % |")
+    print("| data | pairs | difference in accuracy with an evaluation set | 95 % |")
     print("|---|---|---|---|")
     last = {tuple(run["about"]): run["cycles"][-1]["true"] for run in runs}
     for data in DATA:

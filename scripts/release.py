@@ -1,10 +1,10 @@
-"""Build the packages of a release, try them as a stranger would, and stop before anything is sent.
+"""Build the packages of a release, test them in an empty environment, and stop before anything is sent.
 
     python scripts/release.py            # `make release`
 
 It goes through a list and prints each point as it is found: the checkout is clean; version,
 CITATION.cff and CHANGELOG.md agree; sdist and wheel are built (the wheel from the sdist); `twine
-check` is content; the core is installed with all it needs into an empty environment, as at a site,
+check` passes; the core is installed with all it needs into an empty environment, as at a site,
 then the rest of Fallow; demo, compare and predict run there far from the source tree. This is done
 with each supported version of Python that is installed. Files and their SHA-256 are left in dist/.
 What remains is printed: the tag and the upload are a person's to do.
@@ -70,7 +70,7 @@ def main() -> None:
         built = [sdist, wheel, *others]
         notify(f"built {', '.join(file.name for file in built)}")
         check_descriptions(*built)
-        notify("twine check is content")
+        notify("twine check passed")
         for python in find_pythons(here=chosen.here):
             for point in try_wheel(python, wheel, others, here=chosen.here):
                 notify(point)
@@ -97,7 +97,7 @@ def read_version() -> str:
 
 
 def check_texts(version: str, rehearse: bool) -> Iterator[str]:
-    """Do the checkout and its texts speak of this version?"""
+    """Check version, changelog and tag."""
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     if f"\nversion: {version}\n" not in citation:
         raise NotReadyError(f"CITATION.cff does not say 'version: {version}'")

@@ -206,7 +206,7 @@ def test_a_site_of_one_row_and_rows_without_a_label_are_said(
         file.write("west,33,a,y\nnorth,34,a,\n")
     words = ("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--site", "ward")
     output = fallow(*words, "--dry-run").out
-    assert "look at this: only one example at west" in output
+    assert "warning: only one example at west" in output
     assert "1 left out: no label" in output and "rows: 62 read, 61 kept" in output
     assert "unlabeled examples left out" not in output, "said twice"
 

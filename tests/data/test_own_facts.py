@@ -44,7 +44,7 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
         in warnings
     )
     shown = "\n".join(format_facts(facts))
-    assert "rows: 45 read, 43 kept" in shown and "look at this: only one" in shown
+    assert "rows: 45 read, 43 kept" in shown and "warning: only one" in shown
     assert sum(site["kept"] for site in facts["sites"]) == 43
 
 

@@ -80,7 +80,10 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(
 ) -> None:
     assert command(*IMPORT, "labels.csv")[0] == 0
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
-    assert "2 asked of 1 at most; no more labels are requested" in command(*STATUS)[1]
+    assert (
+        "requested over all runs: 2 of 1; no more labels are requested"
+        in command(*STATUS)[1]
+    )
     with closing(open_once()) as ledger:
         ledger.requests.close(RUN, "0/query", lambda rows: rows)
         ask(ledger, (0,), cycle=1)

@@ -42,15 +42,14 @@ def write(
 
     fallow audit write basel-site
     """
-    from fallow.core.wording import count_noun
     from fallow.deployment.audit_log.entries import name_party
     from fallow.deployment.audit_log.files import PAGE
     from fallow.deployment.audit_log.signed import write_audit
 
-    opt.for_a_real_site()
+    opt.restrict_permissions()
     path = out or folder / "audit"
     result = write_audit(folder, path)
-    entries = count_noun(result["entries"], "line")
+    entries = "1 entry" if result["entries"] == 1 else f"{result['entries']} entries"
     party = name_party(result["role"], result["party"])
     lines = [
         f"wrote {entries} of {party}: {path / PAGE}",

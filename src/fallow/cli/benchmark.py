@@ -324,13 +324,13 @@ def advise(
     and a similar distribution of labels.
     """
     check_full_install("fallow advise")
-    from fallow.cli.results import keep_private
+    from fallow.cli.results import restrict_permissions_of
     from fallow.configs.few_labels import RULES, read_table
     from fallow.study.advice import advise as recommend
     from fallow.study.advice import read_facts
     from fallow.study.reading import read_study
 
-    keep_private(study)
+    restrict_permissions_of(study)
     facts, labels = read_facts(read_study(study))
     advice = recommend(read_table(), facts, labels, RULES)
     opt.tell(advice.sentences, advice, quiet=quiet, as_json=as_json)

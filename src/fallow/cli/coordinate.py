@@ -31,7 +31,7 @@ coordinate = typer.Typer(
     help="Run the coordinator of a federation: init, admit, then start.",
     no_args_is_help=True,
 )
-coordinate.callback()(opt.for_a_real_site)
+coordinate.callback()(opt.restrict_permissions)
 Folder = Annotated[
     Path,
     typer.Argument(
@@ -40,13 +40,13 @@ Folder = Annotated[
         callback=check_coordinator,
     ),
 ]
-ENDINGS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @coordinate.command()
 @opt.shows("fallow.cli.objects:NewFederation")
 def init(
-    folder: of.NewFolder,
+    folder: of.FolderToCreate,
     config: of.ExperimentConfig,
     sites: of.Sites,
     example: of.Example,
@@ -294,10 +294,10 @@ def start(
         notify(event)
         track_event(event)
 
-    begun: AbstractContextManager[None] = nullcontext()
+    log_context: AbstractContextManager[None] = nullcontext()
     if log is not None:
-        begun = log.around()
-    with begun, callback_list:
+        log_context = log.around()
+    with log_context, callback_list:
         is_finished = _run_program(coordinator_folder, keys, say_and_track, notify)
         if is_finished:
             callback_list.end(folder / "report.html")
@@ -524,12 +524,12 @@ def _stopped_by_signals(folder: Path, notify: CoordinatorLines) -> Iterator[None
     def stop(number: int, frame: object) -> None:
         notify.is_ending = True
         Control(folder / "control").tell("stop")
-        for which in ENDINGS:
+        for which in STOP_SIGNALS:
             signal.signal(which, signal.default_int_handler)
 
-    before = [signal.signal(which, stop) for which in ENDINGS]
+    before = [signal.signal(which, stop) for which in STOP_SIGNALS]
     try:
         yield
     finally:
-        for which, handler in zip(ENDINGS, before, strict=True):
+        for which, handler in zip(STOP_SIGNALS, before, strict=True):
             signal.signal(which, handler)

@@ -72,8 +72,8 @@ class CoordinatorLines:
             return
 
         now = time.monotonic()
-        text_before, said_at = self.last.get(kind, ("", -QUIET))
-        if text == text_before and now - said_at < QUIET:
+        previous_text, printed_at = self.last.get(kind, ("", -QUIET))
+        if text == previous_text and now - printed_at < QUIET:
             return
         self.last[kind] = (text, now)
 
@@ -246,8 +246,7 @@ def describe_admitted(admitted: AdmittedSite) -> str:
     """Describe an admitted site."""
     again = " again" if admitted.again else ""
     return (
-        f"admitted {admitted.site}{again}, by the keys with fingerprint "
-        f"{admitted.fingerprint}"
+        f"admitted {admitted.site}{again}; fingerprint of its keys: {admitted.fingerprint}"
     )
 
 

@@ -9,7 +9,7 @@ import typer
 
 from fallow.deployment.descriptions import FEDERATION, as_help
 
-NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create")]
+FolderToCreate = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create")]
 ExperimentConfig = Annotated[
     str,
     typer.Option(

@@ -14,7 +14,7 @@ from fallow.cli.results import (
     check_trained,
     choose_policy,
     is_site,
-    keep_private,
+    restrict_permissions_of,
 )
 from fallow.cli.terminal import Spinner
 
@@ -66,7 +66,7 @@ def export_model(
     from fallow.study.export_model import export_model as write_model
 
     files: dict[Format, Path | None] = {"onnx": onnx, "torch": torch}
-    keep_private(study)
+    restrict_permissions_of(study)
     written: dict[str, str] = {}
     with Spinner(opt.console(quiet=quiet or as_json), "exporting the model"):
         model = read_model(study, strategy, seed, site, own_code=own_code)
@@ -94,7 +94,7 @@ def cite(
     from fallow.storage.files import write_whole
     from fallow.study.cite import cite_strategies, cite_study
 
-    keep_private(study)
+    restrict_permissions_of(study)
     if (study / SETTINGS).exists():
         agreed = SiteFolder.open(study).agreement
         strategy = str(agreed.config.strategy)

@@ -27,8 +27,8 @@ Port = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Port of the page (0: any free port)",
-        show_default=str(PORT),
+        help=f"Port of the page (default: {PORT}; 0: any free port)",
+        show_default=False,
     ),
 ]
 Annotator = Annotated[
@@ -73,7 +73,7 @@ def label(
     """
     from fallow.core.optional import import_optional
 
-    opt.for_a_real_site()
+    opt.restrict_permissions()
     if behind_proxy and (port is not None or annotator is not None):
         raise ValueError(
             "behind a reverse proxy, its login identifies annotators, and site.toml sets "

@@ -41,7 +41,7 @@ def monitor(
     from fallow.deployment.monitoring import create_app, metrics_text, watch
     from fallow.storage.errors import StorageError
 
-    opt.for_a_real_site()
+    opt.restrict_permissions()
     watched = watch(folder)
     if check:
         health = watched.check()
@@ -58,9 +58,11 @@ def monitor(
     from fallow.deployment.labeling_page.local_server import build_server, listen
 
     with listen(port) as listener:
-        taken = listener.getsockname()[1]
-        server = build_server(create_app(watched, taken))
-        typer.echo(f"Health and metrics: http://127.0.0.1:{taken}/healthz and /metrics")
+        bound_port = listener.getsockname()[1]
+        server = build_server(create_app(watched, bound_port))
+        typer.echo(
+            f"Health and metrics: http://127.0.0.1:{bound_port}/healthz and /metrics"
+        )
         typer.echo("Ctrl-C stops the monitor; the study continues.")
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listener])

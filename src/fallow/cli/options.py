@@ -269,7 +269,7 @@ def named_strategies(text: str | None, option: str = "--strategy") -> list[str] 
     """
     if text is None:
         return None
-    result = [name.strip() for name in text.split(",") if name.strip()]
+    result = list(split_names(text))
     if not result:
         raise ValueError(
             f"{option} is empty; omit it for the default strategies, or choose from "
@@ -354,7 +354,7 @@ def tell(lines: Iterable[str], result: object, *, quiet: bool, as_json: bool) ->
         print_lines(console(), lines)
 
 
-def for_a_real_site() -> None:
+def restrict_permissions() -> None:
     """Restrict the permissions of all files of this process to the owner."""
     from fallow.storage.files import OTHERS
 

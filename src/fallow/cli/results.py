@@ -60,7 +60,7 @@ def report(
     from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
 
-    keep_private(*studies)
+    restrict_permissions_of(*studies)
     with Spinner(opt.console(quiet=quiet or as_json), "writing the report page"):
         if notebook is not None:  # first, since its name may be rejected
             write_notebook(studies, notebook, papers=load_papers())
@@ -97,7 +97,7 @@ def export(
             f"--metric is for tables, and {to} has all records with all metrics; omit it, or choose "
             "markdown or latex"
         )
-    keep_private(study)
+    restrict_permissions_of(study)
     with Spinner(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, metric=metric, papers=load_papers())
     result = WrittenFile(str(path))
@@ -151,7 +151,7 @@ def forecast(
     from fallow.study.forecast import ForecastResults, forecast_study
     from fallow.study.reading import read_study
 
-    keep_private(study)
+    restrict_permissions_of(study)
     values = read_study(study, load_paper_results())
     forecasts = forecast_study(values, by)
     if strategy is not None:
@@ -213,7 +213,7 @@ def predict(
     from fallow.deployment.site.predict import predict_at
     from fallow.study.predict import predict_file
 
-    keep_private(study)
+    restrict_permissions_of(study)
     with Spinner(opt.console(quiet=quiet or as_json), f"predicting the examples of {data}"):
         if is_site(study, strategy, seed, site):
             file = predict_at(study, data, out)
@@ -235,10 +235,10 @@ def predict(
     opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
-def keep_private(*folders: Path) -> None:
+def restrict_permissions_of(*folders: Path) -> None:
     """Restrict the output to the owner if the study is one of real sites."""
     if any(is_real(folder) for folder in folders):
-        opt.for_a_real_site()
+        opt.restrict_permissions()
 
 
 def is_site(study: Path, strategy: str | None, seed: int | None, site: str | None) -> bool:

@@ -34,7 +34,7 @@ site = typer.Typer(
     help="Run a site of a federation: init, send join.json to the coordinator, then start.",
     no_args_is_help=True,
 )
-site.callback()(opt.for_a_real_site)
+site.callback()(opt.restrict_permissions)
 Folder = Annotated[
     Path,
     typer.Argument(
@@ -58,7 +58,7 @@ Server = Annotated[
     ),
 ]
 
-NewFolder = Annotated[Path, typer.Argument(metavar="SITE", help="Folder to create")]
+FolderToCreate = Annotated[Path, typer.Argument(metavar="SITE", help="Folder to create")]
 Data = Annotated[
     Path,
     typer.Option(
@@ -130,7 +130,7 @@ Delta = Annotated[
 @site.command()
 @opt.shows("fallow.cli.objects:NewSite")
 def init(
-    folder: NewFolder,
+    folder: FolderToCreate,
     study: Annotated[Path, typer.Option(help="The study.toml from the coordinator")],
     name: Annotated[str, typer.Option(help=as_help(SITE["name"]))],
     data: Data,
@@ -272,15 +272,15 @@ def start(
         console,
         [f"\nTo label: fallow label {folder}", "Ctrl-C stops the site without loss.\n"],
     )
-    before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
-    begun: AbstractContextManager[None] = nullcontext()
+    before = [signal.signal(which, lambda *_: stop.set()) for which in STOP_SIGNALS]
+    log_context: AbstractContextManager[None] = nullcontext()
     if log is not None:
-        begun = log.around()
+        log_context = log.around()
     try:
-        with begun:
+        with log_context:
             serve(result, stop, SiteLines(console, folder, as_json=as_json, log=log))
     finally:
-        for which, handler in zip(ENDINGS, before, strict=True):
+        for which, handler in zip(STOP_SIGNALS, before, strict=True):
             signal.signal(which, handler)
     print_lines(console, [f"stopped; to resume: fallow site start {folder}"])
 
@@ -288,7 +288,7 @@ def start(
 SENT = ("run", "function", "exchanges", "bytes")
 SENT_KINDS = ("kind", "exchanges", "bytes")
 """Columns of the tables of sent data."""
-ENDINGS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOWN = 10  # rejected lines to show
 
 
@@ -415,7 +415,7 @@ def import_(
     if more > 0:
         print_lines(console, [f"and {more} more like these"])
     was = "would be" if dry_run else "was"
-    function = "Would import" if dry_run else "Imported"
+    action = "Would import" if dry_run else "Imported"
     if taken.refused and not partial:
         raise ValueError(
             f"{count_noun(len(taken.refused), 'line')} of {file} cannot be imported, so nothing {was} "
@@ -424,7 +424,7 @@ def import_(
     print_lines(
         console,
         [
-            f"{function} {count_noun(taken.recorded, 'label')} from {file} ({taken.same} duplicates, "
+            f"{action} {count_noun(taken.recorded, 'label')} from {file} ({taken.same} duplicates, "
             f"{taken.empty} unlabeled)"
         ],
     )

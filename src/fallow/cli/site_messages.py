@@ -114,7 +114,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         *describe_restored(status["copied"], status["put_back"]),
         newest,
         *AnnotatorAgreement(**status["agreement"]).describe(),
-        f"labels in all: {status['asked']} asked{describe_limit(status)}",
+        f"labels requested over all runs: {status['asked']}{describe_limit(status)}",
         noise,
         *describe_status_of_data(status["data"]),
     ]
@@ -134,7 +134,7 @@ def describe_limit(status: SiteStatus) -> str:
     limit = status["limit"]
     if limit is None:
         return ""
-    text = f" of {limit} at most"
+    text = f" of {limit}"
     if status["asked"] >= limit:
         text += "; no more labels are requested"
     return text

@@ -168,8 +168,7 @@ def compare(
     settings = opt.settings(
         set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
     )
-    strategies = opt.named_strategies(strategy)
-    base, changes = opt.read_config(name, settings, strategies or ())
+    base, changes = opt.read_config(name, settings, named)
     if any(key.split(".")[0] == "strategy" for key in changes):
         raise ValueError(
             "compare runs several strategies; name them with --strategy, not --set strategy"
@@ -192,7 +191,7 @@ def compare(
         track=tuple(track or ()),
     )
     at_sites = _settings_at_sites(name, changes)
-    _study(setup, strategies, wanted, options, at_sites=at_sites)
+    _study(setup, named or None, wanted, options, at_sites=at_sites)
 
 
 def _settings_at_sites(name: str | None, changes: Mapping[str, str]) -> dict[str, str]:
@@ -299,7 +298,7 @@ def _study(
         kept = keep_facts(setup.out, simulation.dataset)
         if kept is not None:
             for output in kept["warnings"]:
-                console.print(f"look at this: {output}", markup=False, soft_wrap=True)
+                console.print(f"warning: {output}", markup=False, soft_wrap=True)
         _print_notes(console, setup.config.data, simulation.dataset.notes)
         with CallbackList(trackers, setup.config, cells, opt.warn) as callbacks:
             with ProgressWatcher(setup.config, cells, console) as watch:

@@ -27,10 +27,10 @@ QUIET = 10.0
 
 
 class Spinner:
-    """Show a message while a block of code runs, if it takes more than two seconds.
+    """Show a message while a block of code runs.
 
     In a terminal, the line disappears at the end of the block.  Elsewhere, a plain line is printed
-    after two seconds, and every ten seconds if the number of bytes is known.
+    after two seconds, and then every ten seconds if the number of bytes is known.
 
     >>> with Spinner(Console(), "reading a.csv"):
     ...     pass

@@ -213,7 +213,7 @@ def format_facts(facts: DataFacts) -> list[str]:
     if facts["duplicates"] == 1:
         noun = "row"
     lines.append(f"  duplicates: {facts['duplicates']:,} {noun}, {across}")
-    lines += [f"  look at this: {output}" for output in facts["warnings"]]
+    lines += [f"  warning: {output}" for output in facts["warnings"]]
     return lines
 
 
