@@ -106,6 +106,6 @@ ENTRIES = (
         compared="the values of each column: identical",
         prepare=prepare,
         extra=peak,
-        limit=2.5 * MATRIX,
+        limit=2.7 * MATRIX,
     ),
 )

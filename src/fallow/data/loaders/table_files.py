@@ -239,7 +239,7 @@ def _read_by_lines(
     columns: dict[str, ColumnCells] = {}
     for name in names:
         if name in numeric:
-            columns[name] = ColumnCells(_join_blocks(blocks[name]))
+            columns[name] = ColumnCells(_join_blocks(blocks.pop(name)))
         else:
             columns[name] = ColumnCells(texts=texts[name])
     return columns, mistaken
