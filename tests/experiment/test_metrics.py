@@ -112,6 +112,8 @@ def test_labels_saved_is_zero_for_the_baseline_and_unknown_for_a_curve_that_stay
     curve = {0.1: 0.5, 0.2: 0.6, 0.3: 0.8}
     assert metrics.labels_saved(curve, curve) == 0
     assert metrics.labels_saved({0.1: 0.5, 0.3: 0.7}, curve) is None
+    falling = {0.1: 0.8, 0.2: 0.9, 0.3: 0.7}
+    assert metrics.labels_saved({0.2: 0.8, 0.3: 0.9}, falling) is None
 
 
 def test_a_curve_is_at_the_target_where_it_first_crosses() -> None:

@@ -155,7 +155,7 @@ def labels_saved(
 
     Both curves map labeled fraction to score, and both f are `labels_to_reach` of the last
     score of ``baseline``.  It is negative if more labels are needed, and ``None`` if the
-    score is never reached.
+    score is never reached, or if the baseline has it from the first: its f is then unknown.
 
     >>> round(labels_saved({0.1: 0.5, 0.2: 0.9}, baseline={0.1: 0.5, 0.2: 0.7}), 4)
     0.25
@@ -163,7 +163,7 @@ def labels_saved(
     target = baseline[max(baseline)]
     needed = labels_to_reach(list(curve), list(curve.values()), target)
     needed_by_baseline = labels_to_reach(list(baseline), list(baseline.values()), target)
-    if needed is None or needed_by_baseline is None:
+    if needed is None or needed_by_baseline in (None, min(baseline)):
         return None
     return 1 - needed / needed_by_baseline
 

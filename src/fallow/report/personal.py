@@ -265,7 +265,7 @@ def sites(study: StudyRecords, key: str) -> Blocks:
             {
                 "Method": label_of(outcome.strategy, study.study),
                 "Mean over sites, %": spread_of(outcome.accuracy).text(),
-                "By rows, %": f"{outcome.weighted:.2f}",
+                "By examples, %": f"{outcome.weighted:.2f}",
                 "Variance, %²": f"{outcome.variance:.1f}",
                 "Worst tenth, %": f"{outcome.worst_tenth:.2f}",
                 "Worst, %": f"{outcome.lowest:.2f}",

@@ -304,7 +304,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
             any(row.saved is not None for row in rows),
             "Labels saved: labels that the strategy needs to reach the final score of "
             "random, compared with those that random needs. Mean curves are interpolated "
-            "linearly. – means that the score is never reached.",
+            "linearly. – means that the score is never reached, or that random has it from the first.",
         ),
         (table.published_in, f"Published: {table.published_in}."),
     ]

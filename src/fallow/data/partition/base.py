@@ -51,12 +51,13 @@ def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
     if not np.issubdtype(y.dtype, np.integer):
         raise ValueError(
             f"{rule} splits by class and the labels are {y.dtype} (regression "
-            "targets); use TargetDirichlet, IID or Natural"
+            "targets); use TargetDirichlet, IID or Natural (in settings: "
+            "partition=target-dirichlet, iid or natural)"
         )
     if len(y) and y.min() < 0:
         raise ValueError(
             f"{rule} splits by class and {int((y < 0).sum())} rows are unlabeled; "
-            "use IID or Natural"
+            "use IID or Natural (in settings: partition=iid or natural)"
         )
     return {int(c): np.flatnonzero(y == c) for c in np.unique(y)}
 
