@@ -1,9 +1,9 @@
 #!/bin/sh
-# Rows, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
+# Create examples, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
 #
 # PARTIES holds a folder for each party: coordinator, north and south; each gets a folder `study`.
 # TRANSPORT=flower: over Flower instead of HTTPS, with the distribution fallow-flower.
-# In a real study each party does its part on its own machine, and the digest is read out by telephone.
+# In a real study each party does its part on its own machine, and the sites verify the fingerprint by telephone.
 set -eu
 parties=$1
 address=${2:-coordinator:9092}
@@ -16,7 +16,7 @@ for program in fallow python; do
         exit 2
     }
 done
-# what is written last: that the second site was admitted
+# written last: the admission of the second site
 if grep -qs '"south"' "$parties/coordinator/study/sites.json"; then
     echo "$parties/coordinator/study is there: the trial is already prepared"
     exit 0

@@ -1,4 +1,4 @@
-"""Random and AHFAL on the same sites, first labels and initial weights, under three seeds.
+"""Random and AHFAL on the same sites, initial labeled sets and initial weights, under three seeds.
 
 Run it with ``python examples/two_strategies.py``; it takes a few seconds.
 """
@@ -15,7 +15,7 @@ from fallow.settings.config import with_settings
 
 
 def final_score(strategy: str, seed: int) -> float:
-    """The mean accuracy over the last rounds of the last cycle."""
+    """Return the mean accuracy over the last rounds of the last cycle."""
     config = with_settings(
         find_config("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
     )

@@ -1,7 +1,7 @@
-"""People who answer at once: gives the labels in a file to whatever a site is asked for.
+"""Label all open tasks of the sites from files, in place of annotators.
 
-``python annotate.py FOLDER`` does so for every site folder in FOLDER until it is ended; the answers
-of ``NAME`` stand in ``FOLDER/data/NAME-answers.csv``.
+``python annotate.py FOLDER`` labels for every site folder in FOLDER until it is ended. The labels of
+site ``NAME`` are in ``FOLDER/data/NAME-answers.csv``.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from pathlib import Path
 
 from fallow.deployment.site.folder import SiteFolder
 
-PAUSE = 2.0  # seconds between two looks
+PAUSE = 2.0  # seconds between two checks for open tasks
 
 
-def answers(file: Path) -> dict[str, str]:
+def read_labels(file: Path) -> dict[str, str]:
     with file.open(newline="", encoding="utf-8") as lines:
         return {line["id"]: line["label"] for line in csv.DictReader(lines)}
 
 
-def label(site: SiteFolder, known: dict[str, str]) -> int:
-    """Answer all open questions of a site; how many there were."""
+def label_open_tasks(site: SiteFolder, labels: dict[str, str]) -> int:
+    """Label all open tasks of a site, and return their number."""
     with closing(site.open_ledger()) as ledger:
-        asked = ledger.tasks(state="open")
-        for question in asked:
-            value = site.agreement.schema.value(known[site.rows.ids[question.row]])
-            ledger.answer(question.row, value, "script")
-    return len(asked)
+        tasks = ledger.tasks(state="open")
+        for task in tasks:
+            value = site.agreement.schema.value(labels[site.rows.ids[task.row]])
+            ledger.answer(task.row, value, "script")
+    return len(tasks)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     sites = [SiteFolder.open(file.parent) for file in sorted(folder.glob("*/site.toml"))]
-    known = {
-        site.name: answers(folder / "data" / f"{site.name}-answers.csv") for site in sites
+    labels = {
+        site.name: read_labels(folder / "data" / f"{site.name}-answers.csv")
+        for site in sites
     }
     while True:
         for site in sites:
-            if many := label(site, known[site.name]):
-                print(f"{site.name}: {many} labels", flush=True)
+            if n_labeled := label_open_tasks(site, labels[site.name]):
+                print(f"{site.name}: {n_labeled} labels", flush=True)
         time.sleep(PAUSE)
 
 

@@ -1,4 +1,4 @@
-"""Files of four hospitals: rows without labels, test rows, and the answers that people would give.
+"""Create the files of four hospitals: unlabeled examples, test examples, and labels for annotate.py.
 
 ``python make_sites.py FOLDER`` writes for each hospital ``NAME.csv``, ``NAME-test.csv`` and
 ``NAME-answers.csv``, and ``example.csv``, from which the columns are taken; it prints the names.
@@ -54,8 +54,7 @@ Rows = list[list[str]]  # cells; the last one is the diagnosis
 
 
 def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
-    """The columns, and each hospital's rows: 1,759 cells are empty, most of them of what a hospital
-    does not measure."""
+    """Return the columns and the examples of each hospital; 1,759 cells are empty."""
     with np.load(file, allow_pickle=False) as z:
         x = z["X"]
         y = z["y"]
@@ -102,7 +101,7 @@ def write_site(folder: Path, name: str, columns: list[str], rows: Rows) -> None:
     order = torch.randperm(len(rows), generator=stream(0, "test rows", name)).tolist()
     held_back = set(order[: int(TEST * len(rows))])
     test: Rows = []
-    train: Rows = []  # without their labels, which the site's people are asked for
+    train: Rows = []  # without their labels, which annotators add
     answers: Rows = []
     for at, (*cells, diagnosis) in enumerate(rows):
         row_name = f"{name}-{at:03d}"

@@ -2,20 +2,20 @@
 # Four hospitals and a coordinator on this machine, each a process of its own with its own keys,
 # over HTTPS. One command starts everything, and Ctrl-C ends everything:
 #
-#     sh examples/heart/try.sh [FOLDER] [--people]
+#     sh examples/heart/try.sh [FOLDER] [--annotators]
 #
-# A script labels the examples; with --people, the commands that open the labeling pages are
+# A script labels the examples; with --annotators, the commands that open the labeling pages are
 # printed instead. It takes a few minutes; after a Ctrl-C the same command resumes.
 # FALLOW_DATA names the folder of heart_disease.npz; without it the sites share a dataset of
 # scikit-learn.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-out=runs/heart people=no
+out=runs/heart annotators=no
 for word in "$@"; do
     case $word in
-        --people) people=yes ;;
-        -*) echo "there is no option $word, only --people" >&2; exit 2 ;;
+        --annotators) annotators=yes ;;
+        -*) echo "there is no option $word, only --annotators" >&2; exit 2 ;;
         *) out=$word ;;
     esac
 done
@@ -114,12 +114,12 @@ echo "== 4 of 4: all parties start; connecting takes up to a minute"
 for name in $names; do
     aside "$FALLOW" site start "$out/$name" >>"$out/$name.log" 2>&1
 done
-if [ "$people" = yes ]; then
+if [ "$annotators" = yes ]; then
     echo "   Label each hospital in a separate terminal:"
     for name in $names; do echo "      $FALLOW label $out/$name"; done
 else
-    aside "$PYTHON" "$here/annotate.py" "$out" >>"$out/people.log" 2>&1
-    echo "   A script labels: $out/people.log"
+    aside "$PYTHON" "$here/annotate.py" "$out" >>"$out/annotators.log" 2>&1
+    echo "   A script labels: $out/annotators.log"
 fi
 echo "   Logs of the hospitals: $out/NAME.log. Progress, from another terminal:"
 echo "      $FALLOW coordinate status $out/coordinator"

@@ -94,7 +94,7 @@ def test_the_script_answers_whatever_is_open(
         data=str(tmp_path / "data" / "east.csv"),
     )
     script: dict[str, Any] = runpy.run_path(str(HEART / "annotate.py"))
-    known = script["answers"](tmp_path / "data" / "east-answers.csv")
+    known = script["read_labels"](tmp_path / "data" / "east-answers.csv")
     with closing(site.open_ledger()) as ledger:
         ledger.instructions.begin("run")
         ledger.requests.ask(
@@ -105,13 +105,13 @@ def test_the_script_answers_whatever_is_open(
             deadline=None,
             rows=[SelectedRow(5), SelectedRow(3)],
         )
-    assert script["label"](site, known) == 2
+    assert script["label_open_tasks"](site, known) == 2
     with closing(site.open_ledger()) as ledger:
         answers = {
             q.row: schema.words(q.value or 0.0) for q in ledger.tasks(state="answered")
         }
     assert answers == {row: known[site.rows.ids[row]] for row in (5, 3)}
-    assert script["label"](site, known) == 0
+    assert script["label_open_tasks"](site, known) == 0
 
 
 def hospitals(
@@ -135,7 +135,8 @@ def hospitals(
         )
     script: dict[str, Any] = runpy.run_path(str(HEART / "annotate.py"))
     answers = {
-        name: script["answers"](tmp_path / "data" / f"{name}-answers.csv") for name in names
+        name: script["read_labels"](tmp_path / "data" / f"{name}-answers.csv")
+        for name in names
     }
 
     def annotate(site: str, row: int) -> float:

@@ -1,4 +1,4 @@
-"""Encoders by pretrained networks of other packages.
+"""Encoders that use pretrained networks of other packages.
 
 Each requires an optional package.  An error names the extra that installs it.
 """

@@ -125,11 +125,15 @@ def test_openml_says_in_a_description_where_the_file_is(
         fetch("stock", tmp_path)
 
 
-def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_a_description_from_the_web_names_no_file_of_this_machine_and_no_plain_http(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret").write_text("@data\n")
-    output = json.dumps({"data_set_description": {"url": (tmp_path / "secret").as_uri()}})
+    named = (tmp_path / "secret").as_uri()
+    if scheme == "http":
+        named = "http://127.0.0.1:9/stock.arff"
+    output = json.dumps({"data_set_description": {"url": named}})
 
     class Says(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -146,7 +150,7 @@ def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
         url = f"http://127.0.0.1:{server.server_port}/api/v1/json/data/1200"
         move(monkeypatch, "stock", url)
         with pytest.raises(
-            OSError, match=r"contains file:///.*, which is not a web address"
+            OSError, match=rf"contains {scheme}://.*, which is not an https:// address"
         ):
             fetch("stock", tmp_path)
         thread.join()

@@ -57,12 +57,6 @@ def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(
     assert interaction.test.interval.high == pytest.approx(3.1 + half)
 
 
-def test_it_may_be_over_areas_under_the_curve(study_of: Any) -> None:
-    (outcome,) = interactions(study_of(), over="area")
-    # all cycles have equal scores here
-    assert outcome.test.difference == pytest.approx(3.1)
-
-
 def test_one_seed_or_one_way_to_train_has_none(study_of: Any) -> None:
     assert interactions(study_of(seeds=1)) == []
 

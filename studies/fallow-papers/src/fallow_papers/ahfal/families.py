@@ -26,8 +26,8 @@ FAMILIES: dict[Family, str] = {
 }
 """Description of each family."""
 
-NOTHING = PaperResults()
-"""No paper says anything."""
+NO_RESULTS = PaperResults()
+"""Default: no published results."""
 
 
 def build_strategy(strategy: str, known: PaperResults) -> Query | None:
@@ -49,7 +49,7 @@ def build_strategy(strategy: str, known: PaperResults) -> Query | None:
         return None
 
 
-def family(strategy: str, known: PaperResults = NOTHING) -> Family | None:
+def family(strategy: str, known: PaperResults = NO_RESULTS) -> Family | None:
     """Return the model whose predictions a strategy uses: "local", "global" or "both".
 
     The result is "both" if the declaration requires both models. Otherwise, it is the value

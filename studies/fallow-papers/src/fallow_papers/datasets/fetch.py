@@ -55,9 +55,9 @@ def _location(source: TableSource) -> str:
             result = str(json.load(reply)["data_set_description"]["url"])
         except (ValueError, KeyError, TypeError) as error:
             raise OSError(f"the response of {source.url} contains no file") from error
-    if source.url.startswith(WEB) and not result.startswith(WEB):
+    if source.url.startswith(WEB) and not result.startswith("https://"):
         raise OSError(
-            f"the response of {source.url} contains {result}, which is not a web address"
+            f"the response of {source.url} contains {result}, which is not an https:// address"
         )
     return result
 

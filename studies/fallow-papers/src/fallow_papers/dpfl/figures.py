@@ -123,7 +123,7 @@ def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figur
     bases = [run.base for run in runs if not math.isnan(run.base)]  # of flipped sites
     if not bases:
         _lines(right, study, graphs, reciprocity)
-        right.set_title("Links answered, %")
+        right.set_title("Reciprocal links, %")
     else:
         _lines(right, study, graphs, wrong)
         right.set_title("Links from flipped sites, %")

@@ -70,12 +70,12 @@ def _numbers(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> list[Block
         rows.append([label, "last", *_cells(last)])
     base = find.mean([run.base for runs in graphs.values() for run in runs])
     header = [
-        "Method",
+        "Algorithm",
         "Round",
         "Absent links, %",
-        "With own, %",
-        "Pairs alike, %",
-        "Answered, %",
+        "Absent, with self-links, %",
+        "Symmetric pairs, %",
+        "Reciprocal links, %",
         "Churn, %",
         "Most receivers",
         "Class distance",
@@ -85,7 +85,7 @@ def _numbers(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> list[Block
         header = header[:-1]
         rows = [row[:-1] for row in rows]
     text = (
-        "Pairs alike: linked in both directions or in none. Answered: links whose "
+        "Symmetric pairs: linked in both directions or in none. Reciprocal links: those whose "
         "reverse exists. Churn: mean Jaccard distance of a site's senders from the "
         "previous recorded round. Most receivers: largest number of receivers of one "
         "sender. Class distance: total variation of classes between a site and its "

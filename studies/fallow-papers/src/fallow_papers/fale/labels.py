@@ -12,7 +12,7 @@ USUAL = ("training=fedavg", "training=server-solve", "protocol=one_pass", "initi
 """Settings of a strategy that are those of the paper."""
 
 
-def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
+def name_strategy(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
     """Return the name of a strategy in the paper, followed by settings that the paper does
     not have.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fallow.configs.papers import Paper
 from fallow.report.section import Sections
 from fallow.study.known import Labels
-from fallow_papers.fale.labels import call
+from fallow_papers.fale.labels import name_strategy
 
 
 def sections() -> Sections:
@@ -22,6 +22,6 @@ FALE = Paper(
     authors="Tang et al.",
     year=2025,
     folder=Path(__file__).parent,
-    labels=Labels(strategy=call),
+    labels=Labels(strategy=name_strategy),
     sections=sections,
 )

@@ -129,12 +129,10 @@ def _table_over_studies(
     subject: str, results: Sequence[tuple[StudyRecords, Matches]]
 ) -> Table:
     """Return studies as rows and rivals as columns, as in FALE's Table 2."""
-    counts: list[
-        dict[str, WinCounts]
-    ] = []  # of each study, by rival by dataset and rival, without duplicates
-    published: dict[
-        tuple[str, str], PublishedCounts
-    ] = {}  # by data set and rival: each once
+    # by rival, for each study
+    counts: list[dict[str, WinCounts]] = []
+    # by dataset and rival, without duplicates
+    published: dict[tuple[str, str], PublishedCounts] = {}
     for study, block in results:
         counts.append({rival.strategy: rival.count for rival in block.rivals})
         prints = printed_tallies(study, subject)

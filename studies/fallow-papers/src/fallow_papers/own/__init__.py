@@ -1,1 +1,1 @@
-"""Our own studies: demo, all strategies in one table, personalized active learning."""
+"""Our own studies: closed-form training, personalized active learning, pivotal samples."""

@@ -6,9 +6,8 @@ sampling under that algorithm, minus its gain under plain training, paired by se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from fallow.settings.variants import ParsedStrategy
 from fallow.study.records import StudyRecords
@@ -51,23 +50,19 @@ def grid(strategies: Sequence[str]) -> Grid:
     return result
 
 
-def interactions(
-    study: StudyRecords, over: Literal["final", "area"] = "final"
-) -> list[Interaction]:
+def interactions(study: StudyRecords) -> list[Interaction]:
     """Compute the interaction of every query strategy and training algorithm.
 
-    ``over``: final scores, or areas under the learning curve. Differences of accuracies are
-    in points. Plain training is local training if included, else the first algorithm. Holm
-    is over all interactions of the study; those with fewer than two seeds are omitted.
+    Differences of final accuracies are in points. Plain training is local training if included,
+    else the first algorithm. Holm is over all interactions of the study; those with fewer than
+    two seeds are omitted.
     """
     cells = grid(study.strategies)
     gains: dict[tuple[str, str], dict[int, float]] = {}  # (query, training) -> by seed
     for strategy, training in cells:
         random = cells.get((PLAIN_QUERY, training))
         if strategy != PLAIN_QUERY and random is not None:
-            gains[strategy, training] = _gain(
-                study, cells[strategy, training], random, over
-            )
+            gains[strategy, training] = _gain(study, cells[strategy, training], random)
 
     plain = _plain_training(cells)
     seeds: dict[tuple[str, str], set[int]] = {}  # common seeds of a gain and the plain one
@@ -106,16 +101,13 @@ def _name(strategy: str, training: str) -> str:
     return f"{strategy}@training={training}"
 
 
-def _gain(study: StudyRecords, ours: str, random: str, over: str) -> dict[int, float]:
-    """Return seed -> score of one strategy minus another's."""
+def _gain(study: StudyRecords, ours: str, random: str) -> dict[int, float]:
+    """Return seed -> final score of one strategy minus another's."""
     scale = 1.0
     if study.measure.is_percent:
         scale = 100.0
-    scores_of: Callable[[str], Mapping[int, float]] = study.areas
-    if over == "final":
-        scores_of = study.final
-    of_ours = {seed: scale * score for seed, score in scores_of(ours).items()}
-    of_random = {seed: scale * score for seed, score in scores_of(random).items()}
+    of_ours = {seed: scale * score for seed, score in study.final(ours).items()}
+    of_random = {seed: scale * score for seed, score in study.final(random).items()}
     seeds = sorted(of_ours.keys() & of_random.keys())
     return dict(zip(seeds, differences(of_ours, of_random), strict=True))
 

@@ -35,8 +35,8 @@ def allocate(
     """Distribute ``n`` labels over the classes that are ``present`` in the pool (at least
     one).
 
-    held: labels the site has per class; shares: of each class over the federation, summing
-    to 1.
+    n_labeled: labels of the site per class; shares: of each class over the federation,
+    summing to 1.
 
     The arithmetic follows the public code step by step in double precision, also for ties
     of exact numbers.  It multiplies a class's share of the site's labels by their number,
