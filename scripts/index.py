@@ -24,7 +24,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+if TYPE_CHECKING:
+    from fallow.data.catalog.named import CatalogEntry
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 WIDTH = 100  # characters of a line of the overview
@@ -273,6 +276,7 @@ REQUIRED = "must be given"
 
 def write_components() -> str:
     """Return the file with names, parameters and disclosures of all components."""
+    from fallow.data.catalog.named import ENTRIES
     from fallow.settings.classes import PARTS, classes_of
     from fallow.settings.components import SAME
 
@@ -282,7 +286,21 @@ def write_components() -> str:
             continue
         for cls in classes_of(part).values():
             rows.append(_describe_component(part, cls))
+    rows += [_describe_dataset(entry) for entry in ENTRIES]
     return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+
+
+def _describe_dataset(entry: CatalogEntry) -> dict[str, object]:
+    """Return the fields of `fallow.settings.components.Component` for a named dataset."""
+    return {
+        "part": "data",
+        "name": entry.name,
+        "aliases": (),
+        "source": f"fallow.data.{entry.name}",
+        "summary": f"{entry.rows} examples for {entry.task}.",
+        "parameters": (),
+        "algorithm": None,
+    }
 
 
 def _describe_component(part: str, cls: type[Any]) -> dict[str, object]:

@@ -129,3 +129,12 @@ def test_a_network_needs_its_training_algorithm(fallow: Command) -> None:
             {"name": "a", "training": "fedavg", "training_config": {}}
         ).training_config
     )
+
+
+def test_a_named_dataset_takes_the_place_of_a_file(fallow: Command) -> None:
+    ended = fallow(
+        "run", "iris", "-q", "random", "--set", "cycles=1", "--out", "study", "--json"
+    )
+    assert ended.code == 0, ended.err
+    assert json.loads(Path("study/study.json").read_text())["config"]["data"] == "iris"
+    assert "did you mean 'iris'?" in fallow("run", "iriss").says()

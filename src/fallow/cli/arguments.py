@@ -6,15 +6,18 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from fallow.core.extensions import list_extensions
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_config
-from fallow.settings.components import check_component
+from fallow.settings.components import check_component, components_of, find_component
 from fallow.settings.spec import Spec
 from fallow.storage.files import find_existing
 from fallow.storage.received import read_toml
 
 BUILT_IN = ("demo", "strategies", "benchmark")
 """First parts of the names of built-in experiment configurations."""
+DATASETS = "fallow.datasets"
+"""Group of entry points of named datasets."""
 PAPERS = "fallow.papers"
 """Group of entry points; each has the first part of the names of its configurations."""
 
@@ -44,7 +47,8 @@ def check_arguments(
 def check_config(config: str) -> None:
     """Raise ValueError for a missing file or an unknown configuration.
 
-    Of names, only the first part is checked here.  Files other than .toml, and folders, are data.
+    Of names, only the first part is checked here.  Files other than .toml, folders, and names of
+    datasets are data.
 
     >>> check_config("dmo")
     Traceback (most recent call last):
@@ -56,11 +60,21 @@ def check_config(config: str) -> None:
         _check_toml(path)
         return
     known = [*BUILT_IN, *sorted(entry_points(group=PAPERS).names)]
-    if config.partition("/")[0] in known:
+    if config.partition("/")[0] in known or is_dataset(config):
         return
     _check_file(config)
     if not path.suffix and not path.is_dir():
-        raise ValueError(explain_config(config, known))
+        datasets = [component.name for component in components_of("data")]
+        raise ValueError(explain_config(config, [*known, *datasets]))
+
+
+def is_dataset(name: str) -> bool:
+    """Return whether a named dataset of Fallow or of an installed distribution has this name.
+
+    >>> is_dataset("digits"), is_dataset("demo")
+    (True, False)
+    """
+    return find_component("data", name) is not None or name in list_extensions(DATASETS)
 
 
 def _check_toml(path: Path) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ConfigName = Annotated[
     str,
     typer.Argument(
-        help="Experiment configuration ('fallow configs'), .toml file, or data file",
+        help="Experiment configuration ('fallow configs'), .toml file, data file, or dataset",
         autocompletion=complete_config,
     ),
 ]
@@ -202,20 +202,21 @@ def check_log(form: LogFormat | None, *, as_json: bool) -> None:
 
 
 def named_config(config: str, data: str | None) -> tuple[str | None, str | None]:
-    """Return the name of the configuration and the data, if a data file takes the place of the name.
+    """Return the name of the configuration and the data, if data take the place of the name.
 
     The configuration is then None: the defaults of `fallow.run` and `fallow.compare`.  A folder
     with a study is not data: a study may have been written to a folder named ``demo``.
 
-    >>> named_config("patients.csv", None)
-    (None, 'patients.csv')
+    >>> named_config("patients.csv", None), named_config("digits", None)
+    ((None, 'patients.csv'), (None, 'digits'))
     """
+    from fallow.cli.arguments import is_dataset
     from fallow.storage.table_suffixes import TABLES
 
     path = Path(config)
     is_folder = path.is_dir() and not (path / "study.json").exists()
     is_data = is_folder or path.suffix.lower() in (*TABLES, ".npz")
-    if data is None and is_data:
+    if data is None and (is_data or is_dataset(config)):
         return None, config
     return config, data
 
