@@ -17,7 +17,7 @@ from fallow.settings.spec import Spec
 
 MNIST = ExperimentConfig(
     name="strategies/mnist",
-    title="All strategies: MNIST, 8,000 rows, Dirichlet 0.1",
+    title="All strategies: MNIST, 8,000 examples, Dirichlet 0.1",
     data="mnist",
     rows=8000,
     test_rows=2000,
@@ -65,7 +65,7 @@ EXPERIMENTS = (
     replace(
         MNIST,
         name="strategies/tradeoff",
-        title="Local against global-aware strategies (AHFAL Figure 2): MNIST, 8,000 rows",
+        title="Local against global-aware strategies (AHFAL Figure 2): MNIST, 8,000 examples",
         strategies=("random", *LOCAL, *GLOBAL_AWARE),
         bounds=(),
         seeds=4,
@@ -73,7 +73,7 @@ EXPERIMENTS = (
     replace(
         MNIST,
         name="strategies/mnist-alpha1",
-        title="All strategies: MNIST, 8,000 rows, Dirichlet 1.0",
+        title="All strategies: MNIST, 8,000 examples, Dirichlet 1.0",
         partition=Spec("exact-dirichlet", {"alpha": 1.0}),
     ),
     FASHION,

@@ -98,7 +98,7 @@ MNIST = _task(
     replace(
         strategies.MNIST,
         name="benchmark/mnist-fedavg",
-        title="Benchmark: MNIST, 8,000 rows, Dirichlet 0.1",
+        title="Benchmark: MNIST, 8,000 examples, Dirichlet 0.1",
         initial=0,
         strategies=RIVALS + OURS,
         strategy=Spec("margin"),
@@ -137,11 +137,13 @@ FASHION = _simulation(
     rows=strategies.FASHION.rows,
     partition=strategies.FASHION.partition,
 )
-CIFAR = _simulation(MNIST, "cifar10", "CIFAR-10, 8,000 rows, Dirichlet 0.1", data="cifar10")
+CIFAR = _simulation(
+    MNIST, "cifar10", "CIFAR-10, 8,000 examples, Dirichlet 0.1", data="cifar10"
+)
 CIFAR_ALIKE = _simulation(
     CIFAR,
     "cifar10-alpha100",
-    "CIFAR-10, 8,000 rows, Dirichlet 100",
+    "CIFAR-10, 8,000 examples, Dirichlet 100",
     partition=ALIKE,
 )
 CIFAR_TAIL = _simulation(
