@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import argparse
 import csv
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 
 import fallow as fl
 from fallow.core.streams import stream
 from fallow.encoders.base import round_to_grid
+from fallow.study.statistics import t_interval
 
 TRAINING = 3000
 TEST = 1000
@@ -201,13 +200,12 @@ def print_table(file: Path) -> None:
     print("|---|---|---:|---:|---:|")
     for group, part in wide.groupby(keys[:-1], sort=False):
         difference = part["after"] - part["before"]
-        half = stats.t.ppf(0.975, len(part) - 1) * difference.std() / math.sqrt(len(part))
-        mean = difference.mean()
+        interval = t_interval(difference.tolist())
         cells = (
             *group,
             f"{part['before'].mean():.1f} ± {part['before'].std():.1f}",
             f"{part['after'].mean():.1f} ± {part['after'].std():.1f}",
-            f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]",
+            f"{difference.mean():+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]",
         )
         print(f"| {' | '.join(cells)} |")
 

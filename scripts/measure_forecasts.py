@@ -25,10 +25,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.stats import t
-
 from fallow.experiment.curve import FEWEST, CurvePoint, fit_curve
 from fallow.experiment.evaluation_set import deviation_of
+from fallow.study.statistics import t_interval
 
 DATA = ("mnist", "fashion_mnist")
 FRACTIONS = (0.1, 0.0)
@@ -275,11 +274,10 @@ def measure_costs(runs: list[dict[str, Any]]) -> None:
             other = last.get((data, 0.0, seed))
             if name == data and fraction and other is not None:
                 pairs.append(score - other)
-        half = float(t.ppf(0.975, len(pairs) - 1)) * stdev(pairs) / math.sqrt(len(pairs))
-        mean = fmean(pairs)
+        interval = t_interval(pairs)
         print(
-            f"| {data} | {len(pairs)} | {100 * mean:+.2f} | "
-            f"[{100 * (mean - half):+.2f}, {100 * (mean + half):+.2f}] |"
+            f"| {data} | {len(pairs)} | {100 * fmean(pairs):+.2f} | "
+            f"[{100 * interval.low:+.2f}, {100 * interval.high:+.2f}] |"
         )
 
 

@@ -20,10 +20,10 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 import fallow as fl
 from fallow.configs.few_labels import SOLVED, classes_of
+from fallow.study.statistics import t_interval
 from fallow.training.parts.self_training import FORMS
 
 CYCLES = 4  # up to 20 labels per class
@@ -119,30 +119,20 @@ def print_table(file: Path) -> None:
     print("|---|---:|---:|---:|---:|---:|---|---|")
     for (task, _), part in both.groupby(["task", "labels"]):
         differences = part["difference"].to_numpy()
-        low, high = interval(differences)
+        interval = t_interval(differences.tolist(), level=0.9)
         forms = part["form_auto"].value_counts()
         cells = (
             task,
             f"{part['per_class'].iloc[0]:g}",
             spread(part["accuracy"].to_numpy()),
             spread(part["accuracy_auto"].to_numpy()),
-            f"{differences.mean():+.2f} [{low:+.2f}, {high:+.2f}]",
+            f"{differences.mean():+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]",
             f"{differences.min():+.2f}",
-            "yes" if low > -MARGIN else "no",
+            "yes" if interval.low > -MARGIN else "no",
             ", ".join(f"{form} {count}" for form, count in forms.items()),
         )
         print(f"| {' | '.join(cells)} |")
     print(f"\n{both['seed'].nunique()} seeds; ± is the standard deviation over them.")
-
-
-def interval(differences: np.ndarray) -> tuple[float, float]:
-    """Return the 90 % Student interval of the mean."""
-    mean = float(differences.mean())
-    if len(differences) < 2 or differences.std() == 0:
-        return mean, mean
-    error = differences.std(ddof=1) / len(differences) ** 0.5
-    half = float(stats.t.ppf(0.95, len(differences) - 1) * error)
-    return mean - half, mean + half
 
 
 def spread(scores: np.ndarray) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -86,13 +87,18 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
         study.finish(LONG)
         assert_as_undisturbed(study)
     folder = tmp_path / "amid"
-    with real(folder, LONGER, transport=HTTPS) as study:
+    with real(folder, replace(LONGER, rounds=20), transport=HTTPS) as study:
         study.start(LEADER, *study.sites)
         for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
             study.until_replied(key, SITE, LONG)
+            study.signal(
+                SITE, signal.SIGSTOP
+            )  # else the study may end before the next line
             # an instruction is on its way to the site or being performed
             wait_until(partial(is_awaited, study), LONG, study.read_logs())
             kill_them(study)
+            if SITE not in names:
+                study.signal(SITE, signal.SIGCONT)
         study.finish(LONG)
         assert_as_undisturbed(study)
 
