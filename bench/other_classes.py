@@ -109,7 +109,12 @@ def compare(dataset: Dataset, seed: int) -> dict[str, list[float]]:
         ),
         "closed form, random filters": score(new, seed, **solved),
         "FedAvg, the same network from scratch": score(
-            new, seed, model=NETWORK, rounds=ROUNDS, training_config=CONFIG
+            new,
+            seed,
+            training="fedavg",
+            model=NETWORK,
+            rounds=ROUNDS,
+            training_config=CONFIG,
         ),
     }
 
