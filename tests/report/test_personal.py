@@ -53,7 +53,7 @@ def page(make_study: Callable[..., Path]) -> Path:
     return root
 
 
-def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None:
+def test_a_study_of_training_algorithms_has_sections_of_its_own(page: Path) -> None:
     text = write_report([page]).read_text()
     parse_page(text)
     assert re.findall(r"<h3>(.*?)</h3>", text) == [
@@ -84,15 +84,15 @@ def test_a_site_that_told_no_score_is_named_and_not_accused(
 
 def test_strategies_are_called_by_how_they_train(page: Path) -> None:
     text = write_report([page]).read_text()
-    assert "Methods: 3, seeds: 3, reference: DPFL, 2 models" in text
+    assert "Algorithms: 3, seeds: 3, reference: DPFL, 2 models" in text
     assert "Minus DPFL, 2 models [95 %]" in text
     assert ">FedAvg<" in text and ">Local<" in text
 
 
-def test_no_column_of_a_study_of_training_methods_is_headed_query(page: Path) -> None:
+def test_no_column_of_a_study_of_training_algorithms_is_headed_query(page: Path) -> None:
     text = write_report([page]).read_text()
     assert ">Query<" not in text
-    assert text.count(">Method</th>") >= 7
+    assert text.count(">Algorithm</th>") >= 7
 
 
 def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:

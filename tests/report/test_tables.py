@@ -202,9 +202,9 @@ def test_the_terminal_table_fits_eighty_columns(study: StudyRecords) -> None:
     ("strategies", "cycles", "word"),
     [
         (("random", "entropy", "bound:all-labels"), 3, "Strategy"),
-        (("random", "random@training=ditto", "bound:all-labels"), 3, "Method"),
-        (("entropy", "entropy@trainer=2x5"), 3, "Method"),
-        (("random",), 0, "Method"),
+        (("random", "random@training=ditto", "bound:all-labels"), 3, "Algorithm"),
+        (("entropy", "entropy@trainer=2x5"), 3, "Algorithm"),
+        (("random",), 0, "Algorithm"),
         (("random", "entropy@training=ditto"), 3, "Strategy"),
         (("entropy", "entropy:model=global@rounds=3"), 3, "Strategy"),
         (("entropy", "entropy@local_source=scratch"), 3, "Strategy"),
@@ -234,4 +234,4 @@ def test_the_notes_speak_of_what_the_rows_are(make_study: Callable[..., Path]) -
         strategies=strategies, reference="random", config={"data": "d", "cycles": 0}
     )
     notes = tables.footnotes(final_table(read_study(root)))
-    assert any(n.startswith("Differences are method minus reference") for n in notes)
+    assert any(n.startswith("Differences are algorithm minus reference") for n in notes)

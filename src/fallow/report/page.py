@@ -73,7 +73,7 @@ GENERAL = (
 )
 """Report sections for all studies."""
 
-PLURAL = {"Method": "Methods", "Strategy": "Strategies"}
+PLURAL = {"Algorithm": "Algorithms", "Strategy": "Strategies"}
 
 
 def study_article(

@@ -263,7 +263,7 @@ def sites(study: StudyRecords, key: str) -> Blocks:
     for outcome in outcomes(study):
         rows.append(
             {
-                "Method": label_of(outcome.strategy, study.study),
+                "Algorithm": label_of(outcome.strategy, study.study),
                 "Mean over sites, %": spread_of(outcome.accuracy).text(),
                 "By examples, %": f"{outcome.weighted:.2f}",
                 "Variance, %²": f"{outcome.variance:.1f}",
@@ -384,7 +384,7 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
     for pair in outcome:
         rows.append(
             {
-                "Method": label_of(pair.strategy, study.study),
+                "Algorithm": label_of(pair.strategy, study.study),
                 f"Minus {name} [95 %]": with_interval(pair.difference, pair.interval, 2),
                 "Sites better": str(pair.better),
                 "Equal": str(pair.level),

@@ -30,7 +30,7 @@ def heading(study: StudyManifest) -> str:
     chosen = {strategy.selection for strategy in _parse_strategies(study)}
     is_of_training = len(chosen) == 1 and trainings_differ(study)
     if study.config.get("cycles") == 0 or is_of_training:
-        return "Method"
+        return "Algorithm"
     return "Strategy"
 
 
