@@ -31,6 +31,7 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 from torch.nn import functional
 
+from bench.memory import read_memory
 from bench.timing import CPU, Entry, Race, Seconds, describe_machine
 from fallow.core.methods import Encoder
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS
@@ -48,7 +49,6 @@ from fallow.encoders.base import encode_rows
 from fallow.encoders.efficientnet_lite import is_installed
 
 RESULTS = Path(__file__).with_name("encoders.json")
-PROCESS = Path("/proc/self")
 GRAY = (1, 28, 28)
 COLOR = (3, 32, 32)
 PATCH = 5
@@ -247,19 +247,10 @@ def measure_memory(name: str, n: int) -> float:
     """Return the memory in MB that encoding needs beyond examples and features."""
     torch.set_num_threads(1)
     encode = prepare(name, n)
-    (PROCESS / "clear_refs").write_text("5", encoding="utf-8")  # reset the peak
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # reset the peak
     before = read_memory("VmRSS")
     features = encode()
     return max(0.0, read_memory("VmHWM") - before - features.nbytes / 1e6)
-
-
-def read_memory(field: str) -> float:
-    """Return a field of the status of this process, in MB (Linux)."""
-    for line in (PROCESS / "status").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024 / 1e6
-    raise ValueError(f"{PROCESS / 'status'} has no {field}")
 
 
 def measure(name: str, n: int) -> dict[str, object]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bench.memory import read_memory
 from fallow.encoders import Fourier
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.experiment.methods import versions
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parent / "features.json"
 
 def peak() -> float:
     """Return the peak memory of this process so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return read_memory("VmHWM") / 1000
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def main(rows: int, width: int) -> None:
     details = {
         "rows": rows,
         "features": width,
-        "file in GB": round(4 * rows * width / 2**30, 2),
+        "file in GB": round(4 * rows * width / 1e9, 2),
         "peak memory in GB": {name: round(value, 2) for name, value in memory.items()},
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "versions": versions(),

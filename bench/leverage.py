@@ -14,8 +14,9 @@ import sys
 import torch
 from torch import Tensor
 
+from bench.memory import read_memory
 from bench.query_seconds import Nothing
-from bench.timing import Entry, Race, peak_mb
+from bench.timing import Entry, Race
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
@@ -98,9 +99,9 @@ def selection(n: int, d: int) -> float:
         Disclosure(),
         ExchangeKey("query", "query"),
     )
-    before = peak_mb()
+    before = read_memory("VmHWM")
     FALE().query(ask, dict.fromkeys(members, 100), {})
-    return peak_mb() - before
+    return read_memory("VmHWM") - before
 
 
 def extra(is_quick: bool) -> float:

@@ -28,15 +28,12 @@ MATRIX = ROWS * COLUMNS * 4 / 1e6  # MB of the features
 PEAK = """
 import sys
 import pandas, pyarrow.csv, torch
+from bench.memory import read_memory
 from fallow.data import open_dataset
-def kilobytes(name):
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
-before = kilobytes("VmRSS")
+before = read_memory("VmRSS")
 open_dataset(sys.argv[1], label="sick", site="hospital")
-print((kilobytes("VmHWM") - before) * 1024 / 1e6)
+print(read_memory("VmHWM") - before)
 """
-"""Where the system tells what a process had at most: Linux."""
 
 
 @dataclass

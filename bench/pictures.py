@@ -13,14 +13,13 @@ from pathlib import Path
 
 import torch
 
+from bench.memory import read_memory
 from bench.timing import Entry, Race, SkippedError
 from fallow.data.dataset import Dataset
 from fallow.experiment.rows import open_data
 from fallow.settings.config import ExperimentConfig
 
 EXPERIMENT = ExperimentConfig("pictures", data="cifar10")
-KIB = 1024
-STATUS = Path("/proc/self/status")
 
 
 def data_dir() -> Path:
@@ -54,19 +53,11 @@ def prepare(is_quick: bool) -> Race:
     return Race(theirs, ours, are_equal, runs=1, close=folder.cleanup)
 
 
-def own_memory() -> float:
-    """Return the private memory of this process in MB, without mapped files (Linux)."""
-    for line in STATUS.read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * KIB / 1e6
-    return float("nan")
-
-
 def open_study_folder(folder: str) -> float:
     """Return the private memory in MB of a process that has opened a folder."""
-    before = own_memory()
+    before = read_memory("RssAnon")
     data = open_data(EXPERIMENT, 0, data_dir(), kept_in=Path(folder))
-    taken = own_memory() - before
+    taken = read_memory("RssAnon") - before
     del data  # keep the examples until the measurement
     return taken
 

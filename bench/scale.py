@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from rich.console import Console
 from torch import Tensor
 
 import fallow as fl
+from bench.memory import read_memory
 from bench.timing import describe_machine
 from fallow.core.events import Event
 from fallow.core.methods import Methods
@@ -76,9 +76,7 @@ WIDTH = 768  # features
 BLOCK = 8192  # examples of a site of `rows`
 TABLE_COLUMNS = 16
 TABLE_LABELS = 1000  # of a site, before the query and by it
-KIB = 1024
 GB = 1e9
-STATUS = Path("/proc/self/status")
 
 NETWORK = ExperimentConfig(
     name="scale",
@@ -123,16 +121,13 @@ def small_rows(sites: int, of_site: int = ROWS_OF_SITE, columns: int = COLUMNS) 
 
 
 def memory_now() -> float:
-    """Return the memory of this process in GB (Linux)."""
-    for line in STATUS.read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) * KIB / GB
-    return float("nan")
+    """Return the memory of this process in GB."""
+    return read_memory("VmRSS") / 1000
 
 
 def memory_at_most() -> float:
     """Return the peak memory of this process in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GB
+    return read_memory("VmHWM") / 1000
 
 
 # -- sites -----------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from multiprocessing import get_context
 
 import torch
 
+from bench.memory import read_memory
 from bench.query_seconds import Nothing
-from bench.timing import CPU, peak_mb
+from bench.timing import CPU
 from fallow.contrib import Coverage, Fisher, Prices
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
@@ -66,10 +67,10 @@ def measure(strategy: Query, rows: int) -> tuple[float, float]:
         {"a": site}, Loop(parts.model, parts.layout, row_loss("classification"))
     )
     ask = Ask(channel, Nothing(), Disclosure(), ExchangeKey("query", "query"))
-    before = peak_mb()
+    before = read_memory("VmHWM")
     started = CPU()
     strategy.query(ask, {"a": LABELS}, {})
-    return CPU() - started, peak_mb() - before
+    return CPU() - started, read_memory("VmHWM") - before
 
 
 def main() -> None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import resource
 import time
 from collections.abc import Sequence
 
 from rich.console import Console
 
 import fallow as fl
+from bench.memory import read_memory
 
 SITES = (10, 30, 100, 300, 1000)
 FILTERS = 8  # of 5 x 5 pixels, on a grid of 4 x 4: 128 features
-KIB = 1024  # bytes in the unit of ru_maxrss on Linux
 
 
 def measure_run(sites: int, filters: int) -> tuple[float, float, float]:
@@ -38,7 +37,7 @@ def measure_run(sites: int, filters: int) -> tuple[float, float, float]:
         progress=False,
     )
     seconds = time.process_time() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / 1e9
+    peak = read_memory("VmHWM") / 1000
     return seconds, peak, float(run.records["accuracy"].iloc[-1])
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -169,22 +166,6 @@ def describe_machine() -> str:
         parts.append(f"load {os.getloadavg()[0]:.1f}")
     parts.append(f"torch {torch.__version__}")
     return ", ".join(parts)
-
-
-def peak_mb() -> float:
-    """Return the peak memory of this program so far, in MB.
-
-    `resource` reports at least the peak of the parent process, so the parent must be small.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return float(line.split()[1]) / 1000
-    unit = 1e3  # kB
-    if sys.platform == "darwin":
-        unit = 1e6  # bytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def time_in_turn(
