@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +12,7 @@ from rich.console import Console
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
+from fallow.cli.stop import stopped_by_signals
 from fallow.cli.terminal import print_lines
 from fallow.core.optional import check_full_install
 from fallow.deployment.folders import check_coordinator
@@ -40,7 +39,6 @@ Folder = Annotated[
         callback=check_coordinator,
     ),
 ]
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @coordinate.command()
@@ -378,9 +376,14 @@ def _run_program(
     describes: bool = False,
 ) -> bool:
     """Run a study, or describe its data; return False if it was stopped."""
+    from fallow.deployment.coordinator.live import Control
     from fallow.deployment.coordinator.program import Program
 
-    with _stopped_by_signals(coordinator_folder.path, lines):
+    def stop() -> None:
+        lines.is_ending = True
+        Control(coordinator_folder.path / "control").tell("stop")
+
+    with stopped_by_signals(stop):
         transport = coordinator_folder.open_transport(notify)
         program = Program(
             coordinator_folder.path,
@@ -514,22 +517,3 @@ def _running(folder: Path) -> CoordinatorFolder:
             f"{folder}"
         )
     return coordinator_folder
-
-
-@contextmanager
-def _stopped_by_signals(folder: Path, notify: CoordinatorLines) -> Iterator[None]:
-    """Stop cleanly on Ctrl-C and SIGTERM, and at once on a second signal."""
-    from fallow.deployment.coordinator.live import Control
-
-    def stop(number: int, frame: object) -> None:
-        notify.is_ending = True
-        Control(folder / "control").tell("stop")
-        for which in STOP_SIGNALS:
-            signal.signal(which, signal.default_int_handler)
-
-    before = [signal.signal(which, stop) for which in STOP_SIGNALS]
-    try:
-        yield
-    finally:
-        for which, handler in zip(STOP_SIGNALS, before, strict=True):
-            signal.signal(which, handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.stop import stopped_by_signals
 from fallow.cli.terminal import print_lines, show_table
 from fallow.deployment.descriptions import SITE, as_help
 from fallow.deployment.folders import check_site
@@ -272,23 +272,17 @@ def start(
         console,
         [f"\nTo label: fallow label {folder}", "Ctrl-C stops the site without loss.\n"],
     )
-    before = [signal.signal(which, lambda *_: stop.set()) for which in STOP_SIGNALS]
     log_context: AbstractContextManager[None] = nullcontext()
     if log is not None:
         log_context = log.around()
-    try:
-        with log_context:
-            serve(result, stop, SiteLines(console, folder, as_json=as_json, log=log))
-    finally:
-        for which, handler in zip(STOP_SIGNALS, before, strict=True):
-            signal.signal(which, handler)
+    with stopped_by_signals(stop.set), log_context:
+        serve(result, stop, SiteLines(console, folder, as_json=as_json, log=log))
     print_lines(console, [f"stopped; to resume: fallow site start {folder}"])
 
 
 SENT = ("run", "function", "exchanges", "bytes")
 SENT_KINDS = ("kind", "exchanges", "bytes")
 """Columns of the tables of sent data."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOWN = 10  # rejected lines to show
 
 
