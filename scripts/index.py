@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
@@ -270,8 +269,6 @@ ALGORITHMS = {
     "fallow.training.personal": "personal",
 }
 """Package -> kind of its algorithms."""
-REQUIRED = "must be given"
-"""Default of a required parameter."""
 
 
 def write_components() -> str:
@@ -328,18 +325,17 @@ def _describe_parameters(cls: type[Any]) -> list[dict[str, str]]:
     from fallow.core.kinds import describe_kind
     from fallow.settings.classes import defaults_of
 
-    meanings: Mapping[str, str] = {}
     if is_dataclass(cls):
         hints = get_type_hints(cls, include_extras=True)
-        meanings = _comments_of(cls)
     else:
         hints = get_type_hints(cls.__init__)
+    meanings = _meanings_of(cls)
     return [
         {
             "name": name,
             "type": describe_kind(hints[name]),
             "default": _describe_default(value),
-            "meaning": meanings.get(name, "see its class"),
+            "meaning": meanings[name],
         }
         for name, value in defaults_of(cls).items()
     ]
@@ -350,6 +346,7 @@ def _describe_default(value: object) -> str:
 
     ``none`` is a word there: ``ahfal:balance=none``.
     """
+    from fallow.settings.components import REQUIRED
     from fallow.settings.listing import describe_value
 
     if value is ...:
@@ -359,24 +356,21 @@ def _describe_default(value: object) -> str:
     return describe_value(value)
 
 
-def _comments_of(cls: type[Any]) -> Mapping[str, str]:
-    """Return the comments next to the fields of a dataclass in its source code."""
-    lines = textwrap.dedent(inspect.getsource(cls)).splitlines(keepends=True)
-    comments = {}  # 1-based line -> text
-    for token in tokenize.generate_tokens(iter(lines).__next__):
-        if token.type == tokenize.COMMENT:
-            comments[token.start[0]] = token.string.lstrip("# ")
-    (tree,) = ast.parse("".join(lines)).body
-    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is one
-    result = {}
-    for node in tree.body:
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue  # not a field
-        lines_of_field = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        beside = [comments[line] for line in lines_of_field if line in comments]
-        if beside:
-            result[node.target.id] = " ".join(beside)
-    return result
+def _meanings_of(cls: type[Any]) -> Mapping[str, str]:
+    """Return the first sentence about each parameter in the docstring of a class."""
+    _, _, rest = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
+    meanings: dict[str, str] = {}
+    for entry in ENTRY.finditer(rest.split("\n\n")[0]):
+        text = " ".join(entry["text"].split()).replace("``", "`")
+        end = re.search(r"\.(?=\s\D|$)", text)  # not that of "Eq. 2"
+        if end is not None:
+            text = text[: end.start() + 1]
+        meanings |= dict.fromkeys(entry["names"].split(", "), text)
+    return meanings
+
+
+ENTRY = re.compile(r"^(?P<names>\w+(, \w+)*)( : .+)?\n(?P<text>(^ +.*\n?)+)", re.MULTILINE)
+"""Entry of the section of parameters in a docstring."""
 
 
 def _first_sentence(cls: type[Any]) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fallow.settings.fields import describe_classes
+from fallow.settings.fields import describe_classes, list_parameters
 from fallow.settings.listing import Setting, list_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -43,7 +43,7 @@ def settings_page() -> str:
     for part, title in PARTS.items():
         rows = []
         for one in describe_classes(part):
-            fields = ", ".join(f"`{name}={value}`" for name, value in one.fields.items())
+            fields = ", ".join(f"`{text}`" for text in list_parameters(one.fields))
             rows.append([f"`{one.name}`", one.summary, fields])
         lines += ["", f"## {title}", "", f"`{part} = NAME`, or `NAME:field=value`.", ""]
         lines += _table(("Name", "Description", "Parameters with defaults"), rows)

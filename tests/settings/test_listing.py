@@ -106,12 +106,13 @@ def test_every_class_is_listed_with_a_sentence() -> None:
             assert one.summary and "\n" not in one.summary
     words = {one.name for one in describe_classes("strategy")}
     assert {"random", "ahfal"} <= words
-    assert any(setting.meaning.startswith("τ") for setting in class_fields())
+    assert all(setting.meaning.endswith((".", ").")) for setting in class_fields())
 
 
-def test_the_comment_beside_a_field_is_its_meaning() -> None:
+def test_the_first_sentence_about_a_parameter_is_its_meaning() -> None:
     (tau,) = find_all("tau")
-    assert tau.meaning.startswith("τ")
+    assert tau.meaning.startswith("Threshold on the spread of class shares")
+    assert tau.meaning.endswith("Eq. 2).")
 
 
 @pytest.mark.long

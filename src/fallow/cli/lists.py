@@ -204,6 +204,8 @@ def _cell(column: str, value: object) -> str:
     >>> _cell("shape", (8, 8)), _cell("fields", {"k": "3"}), _cell("secure_sum", False)
     ('8x8', 'k=3', 'no')
     """
+    from fallow.settings.fields import list_parameters
+
     match value:
         case bool():
             return "yes" if value else "no"
@@ -212,7 +214,7 @@ def _cell(column: str, value: object) -> str:
         case Mapping() if column == "reveals":
             text = "; ".join(dict.fromkeys(value.values()))
         case Mapping():
-            text = ", ".join(f"{name}={default}" for name, default in value.items())
+            text = ", ".join(list_parameters(value))
         case tuple():
             text = ", ".join(value)
         case _:

@@ -92,7 +92,13 @@ def _join_options(options: Sequence[str]) -> str:
 
 
 def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
-    """Describe a type with conditions, which are those of pydantic or have their own ``words``."""
+    """Describe a type with conditions, which are those of pydantic or have their own ``words``.
+
+    >>> _describe_annotated(float, [Limits(gt=0, is_finite=True)])
+    'a number above 0 and finite'
+    >>> _describe_annotated(float, [Limits(is_finite=True)])
+    'a finite number'
+    """
     words = describe_kind(kind)
     bounds: list[str] = []
     for condition in conditions:
@@ -101,6 +107,8 @@ def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
             bounds += _describe_bounds(part)
     if not bounds:
         return words
+    if bounds == ["finite"]:
+        return words.replace("a ", "a finite ", 1)
     if "or more" in bounds[0] or bounds[0].startswith("at least"):
         words += ","
     return f"{words} {' and '.join(bounds)}"

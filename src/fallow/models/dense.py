@@ -18,8 +18,14 @@ from fallow.models.init import Rule, fan_in_uniform, fill, zeros
 class Linear(nn.Module):
     """One linear layer on the flattened example, which is also the embedding.
 
-    It has outputs * (features + 1) parameters, or outputs * features without ``bias``.  ``init`` is
-    "zeros" (default) or "default" (PyTorch's uniform initialization).
+    It has outputs * (features + 1) parameters, or outputs * features without ``bias``.
+
+    Parameters
+    ----------
+    bias : bool
+        Whether the layer has an intercept.
+    init : {"zeros", "default"}
+        Initial weights: zeros, or PyTorch's uniform initialization.
     """
 
     def __init__(
@@ -56,6 +62,11 @@ class MLP(nn.Module):
 
     Weights have PyTorch's default initialization.  The embedding is the last hidden layer after its
     ReLU.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Width of each hidden layer.
     """
 
     def __init__(

@@ -21,6 +21,8 @@ from fallow.core.training_config import KEYWORDS
 from fallow.settings.classes import PARTS
 
 FILE = Path(__file__).with_name("components.json")
+REQUIRED = "required"
+"""Default of a parameter without a default."""
 SAME: Mapping[str, str] = {"features": "model"}
 """Setting -> the setting that names the same classes."""
 

@@ -13,7 +13,12 @@ from fallow.core.suggestions import nearest
 from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
 from fallow.settings.classes import PARTS
-from fallow.settings.components import components_of, list_components, parameters_of
+from fallow.settings.components import (
+    REQUIRED,
+    components_of,
+    list_components,
+    parameters_of,
+)
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.listing import Setting, find_settings, list_settings
 from fallow.settings.spec import Spec
@@ -43,6 +48,18 @@ def describe_classes(part: str) -> list[NamedClass]:
         defaults = {item.name: item.default for item in component.parameters}
         classes.append(NamedClass(component.name, component.summary, defaults))
     return sorted(classes, key=lambda one: one.name)
+
+
+def list_parameters(defaults: Mapping[str, str]) -> list[str]:
+    """Return each parameter with its default; one without a default stands alone.
+
+    >>> list_parameters({"alpha": "0.1", "table": REQUIRED})
+    ['alpha=0.1', 'table']
+    """
+    return [
+        name if default == REQUIRED else f"{name}={default}"
+        for name, default in defaults.items()
+    ]
 
 
 @with_config(STRICT)
