@@ -450,10 +450,16 @@ def test_a_traceback_is_for_those_who_ask(fallow: Command) -> None:
 def test_a_query_that_names_nothing_starts_nothing(
     fallow: Command, words: tuple[str, str]
 ) -> None:
-    wait_for_child = fallow(words[0], "tiny.toml", "--strategy", words[1])
-    assert wait_for_child.code == 2
-    assert wait_for_child.says().startswith("--strategy is empty; omit it")
+    done = fallow(words[0], "tiny.toml", "--strategy", words[1])
+    assert done.code == 2
+    assert done.says().startswith("--strategy is empty; omit it")
     assert not Path("runs").exists()
+
+
+def test_a_run_takes_one_strategy(fallow: Command) -> None:
+    says = fallow("run", "demo", "--strategy", "random,margin").says()
+    assert "takes one strategy" in says
+    assert "fallow compare demo --strategy random,margin" in says
 
 
 def test_a_comma_too_many_names_no_strategy(fallow: Command) -> None:

@@ -101,6 +101,11 @@ def run(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run one query strategy with one seed."""
+    named = opt.named_strategies(strategy)
+    if named is not None and len(named) > 1:
+        raise ValueError(
+            f"run takes one strategy; to run several: fallow compare {config} --strategy {strategy}"
+        )
     check_arguments(config, [strategy or "", *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
     from fallow.settings.config import with_settings
@@ -111,11 +116,6 @@ def run(
     settings = opt.settings(
         set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
     )
-    if strategy is not None and not strategy.strip():
-        opt.named_strategies(strategy)  # raises if the list is empty
-    named: list[str] | None = None
-    if strategy is not None:
-        named = [strategy]
     base, changes = opt.read_config(name, settings, named or ())
     chosen = with_settings(base, {"bounds": "false", **changes})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
