@@ -43,9 +43,9 @@ def settings_page() -> str:
     for part, title in PARTS.items():
         rows = []
         for one in describe_classes(part):
-            fields = ", ".join(f"`{text}`" for text in list_parameters(one.fields))
+            fields = ", ".join(f"`{text}`" for text in list_parameters(one.parameters))
             rows.append([f"`{one.name}`", one.summary, fields])
-        lines += ["", f"## {title}", "", f"`{part} = NAME`, or `NAME:field=value`.", ""]
+        lines += ["", f"## {title}", "", f"`{part} = NAME`, or `NAME:parameter=value`.", ""]
         lines += _table(("Name", "Description", "Parameters with defaults"), rows)
     return "\n".join(lines) + "\n"
 

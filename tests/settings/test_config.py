@@ -32,7 +32,9 @@ def test_a_spec_reads_what_it_writes(text: str) -> None:
 
 def test_a_spec_of_a_users_class_keeps_its_module() -> None:
     assert Spec.parse("my.module:Own:mu=0.1") == Spec("my.module:Own", {"mu": 0.1})
-    with pytest.raises(ValueError, match="'b' in 'a:x=1:b' is not of the form field=value"):
+    with pytest.raises(
+        ValueError, match="'b' in 'a:x=1:b' is not of the form parameter=value"
+    ):
         Spec.parse("a:x=1:b")
 
 
@@ -116,9 +118,9 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
         ({"participation": "0"}, "participation is 0.0; it must be above 0"),
         (
             {"training_config": "3"},
-            "training_config is 3; it has fields, .* one by one: training_config.stages, ",
+            "training_config is 3; its settings are set one by one: training_config.stages, ",
         ),
-        ({"model": "[1]"}, "model is [1]; it must be a name, followed by fields such"),
+        ({"model": "[1]"}, "model is [1]; it must be a name, followed by parameters such"),
         ({"model": "5"}, "model is 5; it must be a name"),
         ({"rows": "many"}, "rows is 'many'; it must be a whole number or none"),
         ({"rounds": "null"}, "rounds is none; it must be a whole number"),

@@ -100,7 +100,7 @@ class ParsedObjects:
         back = Spec.parse(text)
         if back.name != spec.name or _as_lists(back.fields) != _as_lists(spec.fields):
             raise ValueError(
-                f"{value!r} has a setting that cannot be written as field=value ({text}); "
+                f"{value!r} has a setting that cannot be written as parameter=value ({text}); "
                 "use numbers, words or lists of them"
             )
         return text

@@ -63,7 +63,7 @@ ALGORITHM_COLUMNS = (
     "reveals",
     "secure_sum",
     "local_dp",
-    "fields",
+    "parameters",
 )
 
 
@@ -90,13 +90,13 @@ def datasets(
             rows=entry.rows,
             shape=entry.shape,
             classes=entry.classes or None,
-            natural_sites=entry.groups or None,
+            site=entry.groups or None,
             source=entry.source,
             files=entry.files,
             page=entry.page,
         )
         rows.append(row)
-    columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")
+    columns = ("name", "task", "rows", "shape", "classes", "site", "source")
     _print(rows, as_json, columns)
 
 
@@ -177,7 +177,7 @@ def _print_classes(part: str, as_json: bool) -> None:
     """Print the components that a setting can name, one per line."""
     from fallow.settings.fields import describe_classes
 
-    _print(describe_classes(part), as_json, ("name", "summary", "fields"))
+    _print(describe_classes(part), as_json, ("name", "summary", "parameters"))
 
 
 def _print(rows: Sequence[object], as_json: bool, columns: Sequence[str]) -> None:
@@ -191,7 +191,9 @@ def _print(rows: Sequence[object], as_json: bool, columns: Sequence[str]) -> Non
 def _print_table(rows: Sequence[object], columns: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column.replace("_", " "), no_wrap=column == "name")
+        table.add_column(
+            column.replace("_", " "), no_wrap=column == "name", overflow="fold"
+        )
     for row in rows:
         cells = [escape(_cell(column, getattr(row, column))) for column in columns]
         table.add_row(*cells)
@@ -201,7 +203,7 @@ def _print_table(rows: Sequence[object], columns: Sequence[str]) -> None:
 def _cell(column: str, value: object) -> str:
     """Return a field of a row as a cell.
 
-    >>> _cell("shape", (8, 8)), _cell("fields", {"k": "3"}), _cell("secure_sum", False)
+    >>> _cell("shape", (8, 8)), _cell("parameters", {"k": "3"}), _cell("secure_sum", False)
     ('8x8', 'k=3', 'no')
     """
     from fallow.settings.fields import list_parameters

@@ -222,7 +222,7 @@ class DatasetRow:
     rows: Annotated[Count, Field(description="number of examples")]
     shape: Annotated[tuple[int, ...], Field(description="shape of an example")]
     classes: Annotated[int | None, Field(description="number of classes")]
-    natural_sites: Annotated[str | None, Field(description="sites in the data")]
+    site: Annotated[str | None, Field(description="sites in the data")]
     source: Annotated[str, Field(description="where it comes from")]
     files: Annotated[tuple[str, ...], Field(description="files in the data folder")]
     page: Annotated[str | None, Field(description="web page, if it can be downloaded")]

@@ -29,7 +29,7 @@ PLAIN: Mapping[str, str] = {
     "float": "a number",
     "str": "a text",
     "NoneType": "none",
-    "Spec": "a name, followed by fields such as name:field=value",
+    "Spec": "a name, followed by parameters such as name:parameter=value",
 }
 """Names of plain types."""
 PLURAL: Mapping[str, str] = {

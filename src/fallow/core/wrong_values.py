@@ -61,7 +61,7 @@ def describe_wrong_value(
     value = show_value(first["input"])
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
         parts = [_join(path, field.name) for field in fields(hint)]
-        return f"{path} is {value}; it has fields, which are set one by one: {join_words(parts)}"
+        return f"{path} is {value}; its settings are set one by one: {join_words(parts)}"
     if isinstance(first["input"], int) and abs(first["input"]) > sys.float_info.max:
         value = "beyond all numbers"
     return f"{path or 'it'} is {value}; it must be {describe_kind(hint)}"

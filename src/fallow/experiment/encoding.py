@@ -99,13 +99,13 @@ def check_tuning(config: ExperimentConfig, methods: Methods) -> None:
         return
     if config.initial_by == "typical":
         raise ValueError(
-            "initial_by is 'typical', which needs encoded examples, and a field of "
+            "initial_by is 'typical', which needs encoded examples, and a parameter of "
             f"encoder={config.encoder} is tuned on the initial labeled set; set the "
-            "field, such as fourier:gamma=0.25, or set initial_by=random"
+            "parameter, such as fourier:gamma=0.25, or set initial_by=random"
         )
     if config.privacy.epsilon is not None:
         why = noise_refusal(f"encoder={config.encoder}", methods["tuning"].contract)
-        raise ValueError(f"{why}; an encoder with all fields set needs no labels")
+        raise ValueError(f"{why}; an encoder with all parameters set needs no labels")
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:

@@ -88,7 +88,9 @@ def _check_free(name: str, fields: dict[str, Any]) -> None:
     """Raise ValueError for a field that is determined by the data."""
     for value in ("shape", "outputs"):
         if value in fields:
-            raise ValueError(f"{name}: {value} is determined by the data; omit that field")
+            raise ValueError(
+                f"{name}: {value} is determined by the data; omit that parameter"
+            )
 
 
 def _users_own(

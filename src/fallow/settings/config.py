@@ -860,7 +860,7 @@ def _merge_spec(old: object, value: object) -> object:
         others = {key: item for key, item in value.items() if key != "name"}
         return {"name": value["name"], "fields": others}
     if not isinstance(old, Mapping):
-        raise ValueError(f"{dict(value)} names no class; add name to its fields")
+        raise ValueError(f"{dict(value)} names no class; add its name")
     return {**old, "fields": {**old["fields"], **value}}
 
 

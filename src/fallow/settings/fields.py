@@ -34,7 +34,7 @@ class NamedClass:
 
     name: Annotated[str, Field(description="name in settings")]
     summary: Annotated[str, Field(description="description")]
-    fields: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
+    parameters: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
 
 
 def describe_classes(part: str) -> list[NamedClass]:
@@ -88,7 +88,7 @@ class AlgorithmRow:
     options: Annotated[
         tuple[str, ...], Field(description="settings that only this algorithm reads")
     ]
-    fields: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
+    parameters: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
 
 
 KINDS = ("strategy", "contrib", "training", "personal")
@@ -127,7 +127,7 @@ def describe_algorithm(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
         simulator_only=contract.simulator_only,
         aliases=contract.aliases,
         options=contract.options,
-        fields=defaults,
+        parameters=defaults,
     )
 
 
@@ -138,14 +138,13 @@ def class_fields() -> list[Setting]:
         if part == "features":  # same classes as model
             continue
         for component in components_of(part):
-            source = f"{component.name} ({component.source})"
             for item in component.parameters:
                 setting = Setting(
                     name=f"{part}.{item.name}",
                     type=item.type,
                     default=item.default,
                     meaning=item.meaning,
-                    source=source,
+                    source=component.name,
                 )
                 settings.append(setting)
     return settings

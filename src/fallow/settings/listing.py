@@ -48,7 +48,9 @@ class Setting:
         Field(description="default; `none`, or `null` of a parameter, if there is none"),
     ]
     meaning: Annotated[str, Field(description="description")]
-    source: Annotated[str, Field(description="class that declares and checks it")]
+    source: Annotated[
+        str, Field(description="class that declares it, or name of the component")
+    ]
 
     @property
     def last_part(self) -> str:
@@ -135,7 +137,7 @@ def describe_value(value: object) -> str:
 
 
 COMPONENT = {"anyOf": [{"type": "string"}, {"type": "object"}]}
-"""A component is ``"name:field=value"``, or a table with its name and fields."""
+"""A component is ``"name:parameter=value"``, or a table with its name and `fields`."""
 SHORT_FORMS = {
     "bounds": {"type": "boolean"},
     "training_config.stages": {"type": "integer", "minimum": 0},

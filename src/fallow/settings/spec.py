@@ -36,7 +36,7 @@ class Spec:
 
     @staticmethod
     def parse(text: str) -> Spec:
-        """Parse ``name``, ``name:field=value:...`` or ``module:Class:field=value``.
+        """Parse ``name``, ``name:parameter=value:...`` or ``module:Class:parameter=value``.
 
         The name of an extension may be followed by a value without a field, such as the name of a
         pretrained network (`find_first_setting`).
@@ -57,7 +57,7 @@ class Spec:
         for part in rest:
             name, equals, value = part.partition("=")
             if not equals:
-                raise ValueError(f"{part!r} in {text!r} is not of the form field=value")
+                raise ValueError(f"{part!r} in {text!r} is not of the form parameter=value")
             values[name] = literal(value)
         return Spec(head, values)
 

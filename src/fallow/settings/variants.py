@@ -180,7 +180,7 @@ class ParsedStrategy:
 
     @staticmethod
     def parse(strategy: str) -> ParsedStrategy:
-        """Parse ``name:field=value@setting=value``; other text is a name.
+        """Parse ``name:parameter=value@setting=value``; other text is a name.
 
         >>> ParsedStrategy.parse("entropy:model=global@training=kcfu").settings
         ('training=kcfu',)

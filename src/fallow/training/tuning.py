@@ -59,7 +59,7 @@ class Tuning:
     shape: tuple[int, ...]
 
     contract: ClassVar[Contract] = Contract(
-        title="Selection of the encoder's field",
+        title="Selection of the encoder's parameter",
         missing="stops: all candidates are compared on the same examples",
         regression=True,
         local_dp=False,

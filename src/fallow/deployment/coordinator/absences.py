@@ -121,7 +121,7 @@ def describe_key(key: ExchangeKey) -> str:
         case "tally":
             return f"the evaluation set of cycle {key.cycle}"
         case "tune":
-            return "the choice of the encoder's field"
+            return "the choice of the encoder's parameter"
         case "initial":
             return "the initial labeled set"
     return key.step_name

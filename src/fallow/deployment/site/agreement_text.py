@@ -28,7 +28,7 @@ PARTS = {
     "describe": "description of the data",
     "filling": "empty cells",
     "encoder": "encoder",
-    "tuning": "choice of the encoder's field",
+    "tuning": "choice of the encoder's parameter",
     "scaling": "standardization",
     "retention": "best model",
     "evaluation_set": "evaluation set",
