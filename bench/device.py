@@ -46,14 +46,13 @@ what rounding made, step after step."""
 
 Weights = list[Tensor]
 """Weights of each site, of shape (d,) on the CPU."""
-Way = Callable[[], Weights]
 
 
 @dataclass(frozen=True)
 class Row:
     """One row of the table."""
 
-    way: str
+    implementation: str
     device: str
     precision: str
     images_per_second: float
@@ -217,25 +216,25 @@ def _products(placement: Placement) -> torch.autocast:
 
 
 @dataclass
-class Entrant:
+class Implementation:
     """Implementation with its times and final weights."""
 
     name: str
-    way: Way
+    train: Callable[[], Weights]
     seconds: list[float] = field(default_factory=list)
-    end: Weights = field(default_factory=list)
+    weights: Weights = field(default_factory=list)
 
     @property
     def took(self) -> float:
         return max(median(self.seconds), SECONDS)
 
 
-def enter(task: Task) -> list[Entrant]:
+def list_implementations(task: Task) -> list[Implementation]:
     """Return the implementations; the first, the plain loop, is the reference."""
     return [
-        Entrant("plain PyTorch loop", partial(plain_loop, task)),
-        Entrant("torch.func.vmap", partial(by_vmap, task)),
-        Entrant("Fallow", Ours(task)),
+        Implementation("plain PyTorch loop", partial(plain_loop, task)),
+        Implementation("torch.func.vmap", partial(by_vmap, task)),
+        Implementation("Fallow", Ours(task)),
     ]
 
 
@@ -245,29 +244,29 @@ def enter(task: Task) -> list[Entrant]:
 def race(task: Task, runs: int) -> list[Row]:
     """Time the implementations in turn after two warm-up runs of each."""
     placement = task.placement
-    entrants = enter(task)
+    implementations = list_implementations(task)
     with placement.computing():
-        for entrant in entrants:
+        for implementation in implementations:
             for _ in range(2):
-                entrant.way()
+                implementation.train()
         for _ in range(runs):
-            for entrant in entrants:
-                run_once(entrant, placement.device)
+            for implementation in implementations:
+                run_once(implementation, placement.device)
         peak = measure_peak(placement)
     flops = count_flops(task)
     images = task.sites * task.rows
-    plain = entrants[0]
+    plain = implementations[0]
     rows = []
-    for entrant in entrants:
-        per_second = images / entrant.took
-        apart = measure_apart(entrant.end, plain.end, task)
+    for implementation in implementations:
+        per_second = images / implementation.took
+        apart = measure_apart(implementation.weights, plain.weights, task)
         row = Row(
-            way=entrant.name,
+            implementation=implementation.name,
             device=describe_device(placement.device),
             precision=placement.precision,
             images_per_second=per_second,
             share_of_peak=per_second * flops / peak,
-            ratio=plain.took / entrant.took,
+            ratio=plain.took / implementation.took,
             apart=apart,
             is_same=apart <= APART[placement.precision],
         )
@@ -275,13 +274,13 @@ def race(task: Task, runs: int) -> list[Row]:
     return rows
 
 
-def run_once(entrant: Entrant, device: torch.device) -> None:
+def run_once(implementation: Implementation, device: torch.device) -> None:
     """Time one run and keep its weights for the comparison."""
     wait_for(device)
     started = time.perf_counter()
-    entrant.end = entrant.way()
+    implementation.weights = implementation.train()
     wait_for(device)
-    entrant.seconds.append(time.perf_counter() - started)
+    implementation.seconds.append(time.perf_counter() - started)
 
 
 def wait_for(device: torch.device) -> None:
@@ -323,11 +322,11 @@ def measure_apart(ours: Weights, theirs: Weights, task: Task) -> float:
     """Return the largest difference of a weight relative to the largest update."""
     start = task.jobs[0].start["w"]
     apart = 0.0
-    way = 0.0
+    largest_update = 0.0
     for a, b in zip(ours, theirs, strict=True):
         apart = max(apart, float((a - b).abs().max()))
-        way = max(way, float((b - start).abs().max()))
-    return apart / way
+        largest_update = max(largest_update, float((b - start).abs().max()))
+    return apart / largest_update
 
 
 def describe_device(device: torch.device) -> str:
@@ -342,7 +341,7 @@ def describe_device(device: torch.device) -> str:
 def format_rows(rows: Sequence[Row]) -> str:
     """Format the table in Markdown."""
     lines = [
-        "| way | device | numbers | images/s | of peak | to the loop | outputs |",
+        "| implementation | device | numbers | images/s | of peak | to the loop | outputs |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
@@ -350,7 +349,7 @@ def format_rows(rows: Sequence[Row]) -> str:
         if row.is_same:
             outputs = f"equal ({row.apart:.0e})"
         lines.append(
-            f"| {row.way} | {row.device} | {row.precision} | {row.images_per_second:,.0f} | "
+            f"| {row.implementation} | {row.device} | {row.precision} | {row.images_per_second:,.0f} | "
             f"{row.share_of_peak:.0%} | {row.ratio:.2f} | {outputs} |"
         )
     return "\n".join(lines)

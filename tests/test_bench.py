@@ -256,7 +256,7 @@ def test_the_races_of_devices_come_to_equal_weights(
     words = ["--quick", "--device", "cpu", "--precision", "float32", "--out", str(file)]
     assert device.main(words) == 0
     rows = json.loads(file.read_text())
-    ways = ["plain PyTorch loop", "torch.func.vmap", "Fallow"]
-    assert [row["way"] for row in rows] == ways
+    names = ["plain PyTorch loop", "torch.func.vmap", "Fallow"]
+    assert [row["implementation"] for row in rows] == names
     assert all(row["is_same"] and row["images_per_second"] > 0 for row in rows)
     assert "| Fallow | CPU, " in capsys.readouterr().out
