@@ -69,6 +69,7 @@ def mutants(root: Path, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_a_fault_that_a_test_notices_is_caught_and_the_tree_stays_as_it_was(
     tmp_path: Path,
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_fault_that_a_test_notices_is_caught_and_the_tree_stays_as_it_was(
     assert summary["faults"][0]["outcome"] == "caught"
 
 
+@pytest.mark.long
 def test_a_fault_that_no_test_notices_fails_and_is_named(tmp_path: Path) -> None:
     code, output, _ = mutants(tree(tmp_path, NOTICED, OVERLOOKED))
     assert code == 1
@@ -89,6 +91,7 @@ def test_a_fault_that_no_test_notices_fails_and_is_named(tmp_path: Path) -> None
     assert "1 of 2 faults caught" in output
 
 
+@pytest.mark.long
 def test_tests_that_fail_without_a_fault_show_nothing(tmp_path: Path) -> None:
     red = TEST + "\ndef test_that_fails():\n    assert double(2) == 5\n"
     code, _, wrong = mutants(tree(tmp_path, NOTICED, test=red))
@@ -96,6 +99,7 @@ def test_tests_that_fail_without_a_fault_show_nothing(tmp_path: Path) -> None:
     assert "the tests fail without any fault" in wrong
 
 
+@pytest.mark.long
 def test_a_test_that_is_skipped_catches_nothing(tmp_path: Path) -> None:
     head = "import pytest\nfrom toy_of_mutants.numbers import double\n\n"
     skipped = f"{head}@pytest.mark.skip\ndef test_twice():\n    assert double(2) == 4\n"
@@ -164,6 +168,7 @@ def test_faults_are_chosen_by_a_part_of_their_name(tmp_path: Path) -> None:
     assert "no fault has 'nine'" in mutants(root, "--check", "--only", "nine")[2]
 
 
+@pytest.mark.long
 def test_every_fault_of_this_repository_can_be_planted() -> None:
     code, output, wrong = mutants(SCRIPT.parents[1], "--check")
     assert (code, wrong) == (0, ""), output

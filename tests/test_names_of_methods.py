@@ -123,6 +123,7 @@ def test_names_of_methods_and_papers_are_known() -> None:
     assert {"serversolve", "typiclust", "fedavgft", "fairfal"} <= NAMES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
     result = [

@@ -136,6 +136,7 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_one_of_a_kind_stands_in_the_places_that_are_named_and_in_no_other(
     kind: Kind,

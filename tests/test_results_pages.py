@@ -75,6 +75,7 @@ def test_a_section_is_replaced_between_its_marks(page: ModuleType) -> None:
         page.replace_section(old, "two", "new")
 
 
+@pytest.mark.long
 def test_the_page_is_of_the_published_scores(
     page: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_labels_to_a_target_are_interpolated_over_their_logarithm(
     assert few_labels.labels_to(curve, 0.95) == float("inf")
 
 
+@pytest.mark.long
 def test_the_page_of_labels_to_a_target_is_of_its_scores(
     few_labels: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_custom_model_works_at_the_first_attempt(
     assert isinstance(run.model, nn.Module)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     mark_long(

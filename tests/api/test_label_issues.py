@@ -29,6 +29,7 @@ def with_wrong_labels(share: float) -> tuple[fl.Dataset, np.ndarray]:
     return replace(DIGITS, y=((DIGITS.y + away) % 10).to(DIGITS.y.dtype)), is_wrong
 
 
+@pytest.mark.long
 def test_wrong_labels_come_first_with_the_right_class() -> None:
     data, is_wrong = with_wrong_labels(0.1)
     federation = fl.Federation(data, fl.Dirichlet(alpha=0.1), sites=4)
@@ -70,6 +71,7 @@ def test_predictions_are_those_of_the_leave_one_out_accuracy(
     assert score == pytest.approx(run.records["left_out"].iloc[-1], abs=1e-9)
 
 
+@pytest.mark.long
 def test_targets_are_compared_with_models_fitted_again() -> None:
     x, y = load_diabetes(return_X_y=True)
     data = fl.from_arrays(
@@ -103,6 +105,7 @@ def test_with_unlabeled_examples_the_model_of_the_labels_alone_predicts() -> Non
     assert runs[0].find_label_issues().equals(runs[1].find_label_issues())
 
 
+@pytest.mark.long
 def test_a_study_read_from_its_folder_needs_its_data(tmp_path: Path) -> None:
     rows = slice(0, 100)
     data = replace(DIGITS, name="mine", x=DIGITS.x[rows], y=DIGITS.y[rows])

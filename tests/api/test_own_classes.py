@@ -290,6 +290,7 @@ def test_a_strategy_of_ones_own_runs_and_is_called_by_its_name(
     assert "Widest" in set(study.table(columns="all")["label"])
 
 
+@pytest.mark.long
 def test_a_class_made_in_a_function_works_in_processes(
     simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:

@@ -91,6 +91,7 @@ def test_nothing_is_left_on_the_disk_unless_asked(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_kept_run_goes_on_and_has_a_report(
     simulation: fl.Federation, quick: Settings, tmp_path: Path
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_method_that_predicts_with_rows_of_the_site_says_so(
         run.predict(rows.x_test)
 
 
+@pytest.mark.long
 def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
     draw = np.random.default_rng(0)
     n = 120

@@ -101,6 +101,7 @@ def test_the_same_call_goes_on_where_it_stopped(
     assert all(path.stat().st_mtime_ns == when for path, when in files.items())
 
 
+@pytest.mark.long
 def test_a_study_without_a_folder_goes_with_its_object(
     simulation: fl.Federation,
     quick: Settings,
@@ -119,6 +120,7 @@ def test_a_study_without_a_folder_goes_with_its_object(
     assert not folder.exists()
 
 
+@pytest.mark.long
 def test_results_do_not_depend_on_the_number_of_processes(
     simulation: fl.Federation, quick: Settings
 ) -> None:
@@ -128,6 +130,7 @@ def test_results_do_not_depend_on_the_number_of_processes(
     assert one.equals(two)
 
 
+@pytest.mark.long
 def test_bounds_and_a_reference_can_be_asked_for(
     simulation: fl.Federation, quick: Settings
 ) -> None:
@@ -195,6 +198,7 @@ def patients() -> pd.DataFrame:
     return pd.DataFrame({"age": ages, "ward": ["north", "south"] * 30, "sick": sick})
 
 
+@pytest.mark.long
 def test_the_report_of_a_comparison_says_what_was_read_of_a_frame(tmp_path: Path) -> None:
     data = fl.from_frame(patients(), label="sick", site="ward", name="patients")
     study = fl.compare(
@@ -245,6 +249,7 @@ def test_the_report_of_a_named_set_has_no_such_box(tmp_path: Path) -> None:
     assert not (tmp_path / "c" / "data.json").exists()
 
 
+@pytest.mark.long
 def test_numbers_to_predict_have_strategies_of_their_own() -> None:
     study = fl.compare(
         "diabetes",

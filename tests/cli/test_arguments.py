@@ -32,6 +32,7 @@ def test_every_query_strategy_and_alias_is_known() -> None:
         assert find(strategies, alias)
 
 
+@pytest.mark.long
 def test_every_experiment_configuration_is_known() -> None:
     parts = [config.name.partition("/")[0] for config in FALLOW.configs]
     assert {*parts} == {*BUILT_IN}

@@ -347,6 +347,7 @@ def test_a_damaged_file_stops_its_run_and_leaves_the_others(
     assert contents(run.parent.parent / "random") == other
 
 
+@pytest.mark.long
 def test_the_way_out_of_damage_is_a_way_out(
     fallow: Command, folder: Path, done: Path
 ) -> None:
@@ -413,6 +414,7 @@ def test_a_full_disk_is_one_sentence_and_the_study_goes_on_when_there_is_space(
     ).read_bytes()
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(
     fallow: Command, folder: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_bare_command_shows_what_there_is(fallow: Command) -> None:
     assert "fallow compare" in output.out
 
 
+@pytest.mark.long
 def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path) -> None:
     output = fallow(*COMPARE, "--out", "study")
     assert (output.code, output.err) == (0, "")
@@ -119,6 +120,7 @@ def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.long
 def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None:
     words = (
         "--data",
@@ -144,6 +146,7 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
     assert first.split(",")[1] in {"n", "y"}
 
 
+@pytest.mark.long
 def test_the_same_table_may_be_named_by_settings(fallow: Command) -> None:
     pairs = ("data=patients.csv", "label=sick", "site=ward")
     output = fallow(
@@ -164,6 +167,7 @@ def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Pa
     assert made == [["entropy"], ["margin"], ["random"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [("--set", "batch_size=8"), ("--strategy", "ifal")],
@@ -182,6 +186,7 @@ def test_a_file_without_a_training_algorithm_refuses_what_needs_a_network(
     assert kept["config"]["training"]["name"] == "fedavg"
 
 
+@pytest.mark.long
 def test_a_model_in_the_current_directory_is_found(fallow: Command, folder: Path) -> None:
     (folder / "mymodel.py").write_text((Path(__file__).parent / "models.py").read_text())
     output = fallow("run", "tiny.toml", "--set", "model=mymodel:Own", "--out", "study")

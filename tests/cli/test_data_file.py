@@ -105,6 +105,7 @@ def test_without_a_number_both_compare_seven_seeds(fallow: Command) -> None:
     assert "14 runs" in fallow("compare", "blobs.npz", "--dry-run").out
 
 
+@pytest.mark.long
 def test_explicit_settings_replace_the_sites_in_the_data(
     fallow: Command, folder: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_explicit_settings_replace_the_sites_in_the_data(
     assert (str(config.partition), config.sites) == ("iid", 2)
 
 
+@pytest.mark.long
 def test_a_network_needs_its_training_algorithm(fallow: Command) -> None:
     says = fallow("compare", "blobs.npz", "--set", "rounds=2").says()
     assert "rounds is a setting of networks" in says
@@ -131,6 +133,7 @@ def test_a_network_needs_its_training_algorithm(fallow: Command) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_named_dataset_takes_the_place_of_a_file(fallow: Command) -> None:
     ended = fallow(
         "run", "iris", "-q", "random", "--set", "cycles=1", "--out", "study", "--json"

@@ -68,6 +68,7 @@ def test_nothing_is_written_over_and_the_name_tells_what_it_is(
     )
 
 
+@pytest.mark.long
 def test_a_file_sees_its_data_and_its_base_from_where_it_stands(
     fallow: Command, folder: Path
 ) -> None:

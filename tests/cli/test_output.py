@@ -13,6 +13,7 @@ from tests.cli.conftest import Command
 RUN = ("run", "tiny.toml", "--out", "study")
 
 
+@pytest.mark.long
 def test_a_quiet_run_says_nothing_and_does_everything(
     fallow: Command, folder: Path
 ) -> None:
@@ -32,6 +33,7 @@ def test_a_quiet_command_still_says_what_is_wrong(fallow: Command) -> None:
     assert "not an experiment configuration" in fallow("run", "dmo", "--quiet").says()
 
 
+@pytest.mark.long
 def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:
     details = json.loads(fallow(*RUN, "--json").out)
     assert details["study"] == "study" and details["report"] == "study/report.html"

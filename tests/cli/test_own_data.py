@@ -80,6 +80,7 @@ def numbers(path: Path, gap: int = 0) -> Path:
 SHORT = ["-s", "cycles=1", *FEW, "--seeds", "1", "--jobs", "1"]
 
 
+@pytest.mark.long
 def test_numbers_to_predict_have_strategies_of_their_own(
     fallow: Command, folder: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_numbers_to_predict_have_strategies_of_their_own(
     assert "margin requires classes and scores.csv is a regression task" in named.says()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", ["sick", "score"])
 def test_a_table_with_empty_cells_runs_with_no_strategy_named(
     fallow: Command, folder: Path, label: str

@@ -105,6 +105,7 @@ COMMANDS: list[list[str]] = [
 ]
 
 
+@pytest.mark.long
 def test_help_version_and_wrong_arguments_load_nothing_heavy(tmp_path: Path) -> None:
     """Run all commands in one process and name the first that imports a heavy package.
 
@@ -191,6 +192,7 @@ print("loaded:", len(rows.ids))
 """
 
 
+@pytest.mark.long
 def test_a_site_needs_neither_pandas_nor_matplotlib(tmp_path: Path) -> None:
     """Import all modules of a site, and read and describe its tables without them."""
     pytest.importorskip("openpyxl")
@@ -243,6 +245,7 @@ print(sorted(path.name for path in Path.cwd().iterdir()))
 """
 
 
+@pytest.mark.long
 def test_a_command_that_needs_more_than_the_core_says_what_to_install(
     tmp_path: Path,
 ) -> None:

@@ -164,6 +164,7 @@ def test_one_sentence_says_what_is_wrong(
     assert contents(folder) == before
 
 
+@pytest.mark.long
 def test_other_settings_in_the_folder_of_a_study_are_named(
     fallow: Command, folder: Path
 ) -> None:
@@ -183,6 +184,7 @@ def test_the_folder_of_a_study_is_no_data_and_hides_no_recipe(folder: Path) -> N
     assert named_config("demo", None) == ("demo", None)
 
 
+@pytest.mark.long
 def test_nulls_of_parquet_are_missing_cells(fallow: Command, folder: Path) -> None:
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
@@ -198,6 +200,7 @@ def test_nulls_of_parquet_are_missing_cells(fallow: Command, folder: Path) -> No
     assert "the sites impute empty cells together" in done.out
 
 
+@pytest.mark.long
 def test_a_site_of_one_row_and_rows_without_a_label_are_said(
     fallow: Command, folder: Path
 ) -> None:
@@ -250,6 +253,7 @@ def pictures(folder: Path) -> None:
         picture(folder / "photos" / "ward" / kind / f"{i}.png", size, 3 * i)
 
 
+@pytest.mark.long
 def test_pictures_of_several_sizes_are_brought_to_one_and_that_is_said(
     fallow: Command, folder: Path
 ) -> None:
@@ -269,6 +273,7 @@ def test_a_broken_picture_is_named(fallow: Command, folder: Path) -> None:
     assert "1.png" in output.says() and "could not be read" in output.says()
 
 
+@pytest.mark.long
 def test_latin_1_is_read_and_said(fallow: Command, folder: Path) -> None:
     table(folder / "own.csv")
     text = (folder / "own.csv").read_text().replace(",a,", ",\xe9t\xe9,")
@@ -280,6 +285,7 @@ def test_latin_1_is_read_and_said(fallow: Command, folder: Path) -> None:
         assert "was read as Latin-1" in " ".join(output.out.split())
 
 
+@pytest.mark.long
 def test_a_thousand_classes_are_counted_before_anything_starts(
     fallow: Command, folder: Path
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> N
     assert (str(again.encoder), again.rounds) == ("fourier", 1)
 
 
+@pytest.mark.long
 def test_numbers_to_predict_are_solved_for_and_nothing_is_compared_twice() -> None:
     study = fl.compare("diabetes", None, seeds=1, cycles=1, progress=False)
     assert list(study.study_records.study.strategies) == ["random", "badge"]

@@ -70,6 +70,7 @@ def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
         federation.channel.exchange({"a": request})
 
 
+@pytest.mark.long
 @of_all
 def test_a_query_asks_all_that_its_contract_lists_and_nothing_in_another_way(
     strategy: Any,
@@ -112,12 +113,14 @@ def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
         assert set(rows) <= set(range(12))
 
 
+@pytest.mark.long
 @of_all
 def test_each_site_spends_its_own_budget(strategy: Any) -> None:
     selected = simulation(tables(), strategy).selected({"a": 1, "b": 0, "c": 4})
     assert {name: len(rows) for name, rows in selected.items()} == {"a": 1, "c": 4}
 
 
+@pytest.mark.long
 @of_all
 def test_a_site_whose_pool_is_empty_picks_nothing_and_stops_nobody(strategy: Any) -> None:
     sites = tables()
@@ -127,6 +130,7 @@ def test_a_site_whose_pool_is_empty_picks_nothing_and_stops_nobody(strategy: Any
     assert all(len(rows) == 3 for rows in selected.values())
 
 
+@pytest.mark.long
 @of_all
 def test_a_site_without_labels_picks_as_many_as_asked(strategy: Any) -> None:
     bare = {name: Table(t.local, t.common) for name, t in tables().items()}
@@ -135,12 +139,14 @@ def test_a_site_without_labels_picks_as_many_as_asked(strategy: Any) -> None:
     )
 
 
+@pytest.mark.long
 @of_all
 def test_one_site_alone_picks_as_many_as_asked(strategy: Any) -> None:
     (rows,) = simulation({"a": tables()["a"]}, strategy).selected(4).values()
     assert len(set(rows)) == 4
 
 
+@pytest.mark.long
 @of_all
 def test_rows_that_are_all_equal_are_still_different_picks(strategy: Any) -> None:
     first = torch.zeros(12, dtype=torch.int64)
@@ -195,6 +201,7 @@ def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None
     assert back == simulation(sites, strategy).selected(5)
 
 
+@pytest.mark.long
 @of_logits
 def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
     sites = tables()

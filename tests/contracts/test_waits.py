@@ -257,6 +257,7 @@ def test_settings_narrow_what_is_declared(strategy: Any, algorithm: Any, data: s
     assert noted.reads <= EXEMPT
 
 
+@pytest.mark.long
 def test_encoders_scaling_and_validation_send_what_they_declare_and_wait() -> None:
     with noting() as noted:
         run_small(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 import torch
 
 from fallow.contrib import Chooser, Coverage, Fisher, Prices
@@ -338,6 +339,7 @@ def leaks(federation: Simulation, recording: Recording) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @of_all
 def test_no_row_leaves_its_site_while_training_and_querying(strategy: Any) -> None:
     federation, recording = recorded(strategy, tables())
@@ -374,6 +376,7 @@ def shapes(reply: Values) -> Shapes:
     return {name: tuple(torch.as_tensor(value).shape) for name, value in numbers.items()}
 
 
+@pytest.mark.long
 @of_all
 def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
     strategy: Any,
@@ -394,6 +397,7 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
     assert fits == [fit for fit in expected.fits for _ in "abc"]
 
 
+@pytest.mark.long
 @of_all
 def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> None:
     federation, recording = recorded(strategy, tables(classes=CLASSES))

@@ -51,6 +51,7 @@ def test_a_request_may_name_every_method_but_the_plain_one() -> None:
     assert methods_by_owner(methods) == {"query": Random(), "training": FedAvg()}
 
 
+@pytest.mark.long
 def test_a_name_that_was_sent_becomes_a_function_in_one_place() -> None:
     looked_up = []
     for path in SOURCE.rglob("*.py"):

@@ -119,6 +119,7 @@ def test_the_spread_over_sites_is_the_expected_one(rule: Any, alpha: float) -> N
     assert np.mean(cvs) == pytest.approx(SPREAD[rule][alpha], rel=0.12)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=8),

@@ -104,6 +104,7 @@ def test_rows_with_missing_numbers_can_be_left_out_and_empty_notes_stay() -> Non
     assert len(data.x) + len(data.x_test) == 89
 
 
+@pytest.mark.long
 def test_a_study_of_notes_uses_their_encoder_and_learns_from_them() -> None:
     frame = make_frame(240)
     data = fl.from_frame(frame, "state", "ward", columns=["note"])

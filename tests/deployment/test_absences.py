@@ -191,6 +191,7 @@ def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
     assert sorted(simulation.records()[-1]["per_site"]) == ["basel", "chur"]
 
 
+@pytest.mark.long
 def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
     on = scaling_waits(
@@ -266,6 +267,7 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
         assert sum(simulation.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
 
 
+@pytest.mark.long
 def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, ROUNDS, waits=SHORT)
     output: list[dict[str, Any]] = []
@@ -321,6 +323,7 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     assert "'fallow coordinate advance' proceeds with the available labels" in output[1]
 
 
+@pytest.mark.long
 def test_a_site_without_which_a_cycle_was_closed_takes_part_in_the_next(
     tmp_path: Path,
 ) -> None:

@@ -89,6 +89,7 @@ def test_sums_behind_masks_are_those_of_plain_counts(
     assert facts["notes"][0] in format_description(facts)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_the_study_goes_on_in_the_same_run_and_names_what_left(
     plain: tuple[Federation, dict[str, Any]], tmp_path: Path
 ) -> None:

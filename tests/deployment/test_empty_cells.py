@@ -192,6 +192,7 @@ def test_a_text_among_numbers_is_still_refused(tmp_path: Path) -> None:
 # -- whole studies -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoder", [None, FOURIER])
 def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
     encoder: Spec | None, tmp_path: Path
@@ -215,6 +216,7 @@ def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
     simulation.close()
 
 
+@pytest.mark.long
 def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
     """The sites agree on the same scaling and fill values with other test examples."""
     data = ward()
@@ -247,6 +249,7 @@ def test_test_rows_are_filled_by_what_training_rows_taught(tmp_path: Path) -> No
     simulation.close()
 
 
+@pytest.mark.long
 def test_what_people_label_shows_an_empty_cell_as_empty(tmp_path: Path) -> None:
     simulation = federation(tmp_path, TINY, ward())
     site = simulation.sites["davos"]

@@ -82,6 +82,7 @@ def next_second() -> float:
 # -- whole studies -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "privacy",
     mark_long([Privacy(), Privacy(secure_sum=True)], [Privacy()]),
@@ -147,6 +148,7 @@ def test_a_damaged_file_of_features_is_made_anew(tmp_path: Path) -> None:
     simulation.close()
 
 
+@pytest.mark.long
 def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
     config = replace(PICTURES, encoder=Spec("fourier", {"features": 40}))
     data = rows()

@@ -113,6 +113,7 @@ def test_nothing_is_imported_before_a_name_is_used(imported: Path) -> None:
     assert not imported.exists()
 
 
+@pytest.mark.long
 def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
     imported: Path, tmp_path: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_what_a_site_shows_before_it_joins_names_the_distributions(
     assert f"code of another distribution: encoder = {MODULE}.encoder:Halves" in shown
 
 
+@pytest.mark.long
 def test_a_tracker_of_a_distribution_follows_a_run(imported: Path, tmp_path: Path) -> None:
     digits = fl.Federation(fl.load("digits"), sites=3)
     tracker = load_tracker("notebook-page", tmp_path)

@@ -32,6 +32,7 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
 OTHERS = [{at: float(by)} for at in range(8) for by in (1, 2)]
 
 
+@pytest.mark.long
 def test_at_a_real_site_no_label_says_which_labels_are_held_back_behind_noise(
     tmp_path: Path,
 ) -> None:
@@ -42,6 +43,7 @@ def test_at_a_real_site_no_label_says_which_labels_are_held_back_behind_noise(
         assert split(tmp_path / f"other-{at}", other, "privacy.epsilon=0.5") == plain
 
 
+@pytest.mark.long
 def test_without_noise_labels_are_held_back_by_class(tmp_path: Path) -> None:
     plain = split(tmp_path / "plain", {})
     values = [split(tmp_path / f"other-{at}", other) for at, other in enumerate(OTHERS)]

@@ -72,6 +72,7 @@ def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float
     assert "w has the norm" in there.refusals["d"]
 
 
+@pytest.mark.long
 def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two(
     tmp_path: Path,
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_site_answers_every_malformed_order_with_a_signed_reply(
     torch.testing.assert_close(state_of(there), before, rtol=0, atol=0)
 
 
+@pytest.mark.long
 def test_a_host_answers_every_malformed_order_and_goes_on(
     draw: np.random.Generator, tmp_path: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
     later.ledger.close()
 
 
+@pytest.mark.long
 def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
     draw: np.random.Generator,
 ) -> None:

@@ -81,6 +81,7 @@ def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
     simulation.close()
 
 
+@pytest.mark.long
 def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) -> None:
     simulation = study(tmp_path, Privacy(min_new_labels=10), initial=5, budget=4)
     messages = listen(simulation)

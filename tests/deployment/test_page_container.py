@@ -85,6 +85,7 @@ def test_a_browser_of_the_machine_labels_at_the_published_port(tmp_path: Path) -
         ledger.close()
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_an_engine_reaches_the_page_and_its_address_alone_opens_nothing(
     tmp_path: Path,

@@ -80,6 +80,7 @@ def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> No
     queue.ledger.close()
 
 
+@pytest.mark.long
 def test_no_address_fails_whatever_method_asks_for_it(tmp_path: Path) -> None:
     queue = make_queue(tmp_path)
     browser = enter(queue)

@@ -68,6 +68,7 @@ def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -
     simulation.close()
 
 
+@pytest.mark.long
 def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
     simulation = hospitals(tmp_path)
     assert simulation.program().go()
@@ -83,6 +84,7 @@ def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
     simulation.close()
 
 
+@pytest.mark.long
 def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
     simulation = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, total=1.2))
     with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|replied to 'noisy"):
@@ -189,6 +191,7 @@ def test_without_delta_the_agreement_is_refused(tmp_path: Path) -> None:
         build_study(plain)
 
 
+@pytest.mark.long
 def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     simulation = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, secure_sum=True))

@@ -21,6 +21,7 @@ from tests.each import mark_long
 # -- annotators ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
     tmp_path: Path,
 ) -> None:
@@ -45,6 +46,7 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
     assert simulation.records()[-1]["labeled_per_site"]["chur"] == [0]
 
 
+@pytest.mark.long
 def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, replace(TINY, cycles=2), away={"chur"})
     answered = [0]
@@ -66,6 +68,7 @@ def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Pa
     }
 
 
+@pytest.mark.long
 def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, away={"davos"})
 
@@ -82,6 +85,7 @@ def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
     assert simulation.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
 
 
+@pytest.mark.long
 def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     first: dict[str, int] = {}
@@ -116,6 +120,7 @@ def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) ->
 # -- sites ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
     waits = Timeouts(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
     simulation = tiny(tmp_path, replace(TINY, cycles=2), waits=waits)
@@ -141,6 +146,7 @@ def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
     assert any("chur" in event["sites"] for event in simulation.list_events("missing"))
 
 
+@pytest.mark.long
 def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
     tmp_path: Path,
 ) -> None:
@@ -187,6 +193,7 @@ def run_until(
     return notify
 
 
+@pytest.mark.long
 def test_a_stop_before_the_first_exchange_counts_once(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     Control(simulation.coordinator_folder / "control").tell("stop")
@@ -224,6 +231,7 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
             simulation.program().go()
 
 
+@pytest.mark.long
 def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     assert not simulation.program(
@@ -237,6 +245,7 @@ def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> N
     assert simulation.program().go()
 
 
+@pytest.mark.long
 def test_a_study_without_a_query_is_trained_and_finished(tmp_path: Path) -> None:
     simulation = tiny(tmp_path, replace(TINY, cycles=0))
     assert simulation.program().go()

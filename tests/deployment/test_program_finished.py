@@ -62,6 +62,7 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
     assert ours.read_text() == theirs.read_text()
 
 
+@pytest.mark.long
 def test_a_sites_model_is_loaded_exported_and_cited(
     finished: Federation, tmp_path: Path
 ) -> None:

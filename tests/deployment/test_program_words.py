@@ -19,6 +19,7 @@ from tests.deployment.simulations import tiny
 from tests.keys import key_of
 
 
+@pytest.mark.long
 def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     paper = StringIO()

@@ -146,6 +146,7 @@ def test_a_quorum_says_how_many_of_all_sites_may_be_missing(
     )
 
 
+@pytest.mark.long
 def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_than_it_may() -> (
     None
 ):

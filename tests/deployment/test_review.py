@@ -217,6 +217,7 @@ def test_a_coordinators_journal_survives_a_power_cut(
 # -- coordinator program -------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
     waits = Timeouts(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
     simulation = tiny(tmp_path, waits=waits)
@@ -228,6 +229,7 @@ def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
     assert simulation.program().go()
 
 
+@pytest.mark.long
 def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     assert simulation.program().go()

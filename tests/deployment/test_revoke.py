@@ -95,6 +95,7 @@ def four(folder: Path, *settings: Any, **more: Any) -> Federation:
     return federation(folder, config, rows(NAMES[:4]), waits=WAITS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("event", "more"), mark_long(MOMENTS, LONG), ids=str)
 def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     event: str, more: dict[str, Any], tmp_path: Path
@@ -111,6 +112,7 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     assert there.simulation.transport.seconds < WAITS.deadline
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("event", "more"),
     mark_long(
@@ -157,6 +159,7 @@ def test_a_closed_form_study_goes_on_without_a_revoked_site(tmp_path: Path) -> N
     assert simulation.records()[-1]["cycle"] == config.cycles
 
 
+@pytest.mark.long
 def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
     tmp_path: Path,
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
     assert sorted(there.simulation.records()[-1]["per_site"]) == ["basel", "chur"]
 
 
+@pytest.mark.long
 def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Path) -> None:
     there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), "labels", {"step": "0/query"})
 
@@ -218,6 +222,7 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
         transport.receive(1.0)
 
 
+@pytest.mark.long
 def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:
     agreed = tiny(tmp_path / "a", LONGER).agreement
     event_log = EventLog()

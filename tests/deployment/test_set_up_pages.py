@@ -58,6 +58,7 @@ def as_site(words: list[str], name: str) -> list[str]:
     return [word.replace("basel", name) for word in words]
 
 
+@pytest.mark.long
 def test_the_page_sets_up_a_federation_of_three_sites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 
+import pytest
 import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ def test_what_is_none_is_left_out_of_tables() -> None:
     assert tomllib.loads(tomlkit.dumps(document)) == {"model": {"name": "mlp"}}
 
 
+@pytest.mark.long
 def test_the_section_of_a_wide_table_takes_time_in_proportion_to_its_columns() -> None:
     """Gene expression tables have 20,000 columns."""
     seconds: list[float] = []

@@ -42,6 +42,7 @@ def test_a_site_in_a_run_from_the_future_says_how_to_leave_it(tmp_path: Path) ->
     leader.ledger.close()
 
 
+@pytest.mark.long
 def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
     tmp_path: Path,
 ) -> None:

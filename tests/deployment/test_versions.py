@@ -73,6 +73,7 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
     )
 
 
+@pytest.mark.long
 def test_a_study_does_not_begin_with_a_site_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_sets_are_those_of_numpy_up_to_the_bin_of_the_quantile(
     assert (ours == (rank_classes(new) <= _quantile_of(bins, coverage))).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coverage", [0.8, 0.9])
 def test_new_examples_are_covered_as_chosen_over_many_splits(coverage: float) -> None:
     outputs, true = _draw(5, 4000)

@@ -144,6 +144,7 @@ def test_parameters_that_the_model_has_frozen_stand_still() -> None:
     assert torch.equal(done.sent["w"] == value[0].start["w"], ~is_head)
 
 
+@pytest.mark.long
 def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
     value = jobs(mlp, (8, 5, 0))
     training_config = config_of(Optimizer("adam", 0.05), stages=(TrainingStage(60),))

@@ -185,6 +185,7 @@ def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> 
     assert waiting["reason"] == "1 scores so far, and a forecast needs 4"
 
 
+@pytest.mark.long
 def test_a_rule_that_never_holds_changes_nothing() -> None:
     stopped = run_of(replace(EXPERIMENT, stop=NEVER)).go()
     usual = run_of(replace(EXPERIMENT, stop=None)).go()

@@ -123,6 +123,7 @@ def test_the_training_loss_is_that_of_the_model_on_the_labeled_examples() -> Non
     )
 
 
+@pytest.mark.long
 def test_models_that_are_solved_for_have_none() -> None:
     run = fl.run("iris", "random", cycles=0, sites=3, progress=False)
     assert run.records["training_loss"].isna().all()
@@ -176,6 +177,7 @@ def test_what_a_collaborator_has_labeled_itself_is_as_redundant_as_can_be() -> N
     assert redundancy(simulation) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.long
 def test_without_collaborators_there_is_none() -> None:
     assert redundancy(make_simulation_with_picks("local")) is None
     assert redundancy(make_simulation_with_picks("dpfl:budget=1")) is None

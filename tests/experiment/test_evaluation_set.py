@@ -159,6 +159,7 @@ def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
         assert selected["probability"][:SELECTED].isnan().all()
 
 
+@pytest.mark.long
 def test_every_row_that_is_left_is_drawn_equally_often() -> None:
     times = torch.zeros(POOL)
     for seed in range(150):

@@ -134,6 +134,7 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
     again.close()
 
 
+@pytest.mark.long
 def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
     tmp_path: Path, path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def classes_of(run: ExperimentRun) -> set[int]:
     return {int(y) for site in simulation.members.values() for y in site.labels}  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_typical_first_labels_find_all_places_and_random_ones_do_not() -> None:
     outcome = [len(classes_of(begin_run(EXPERIMENT, seed))) for seed in range(5)]
     drawn = [

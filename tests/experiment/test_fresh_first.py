@@ -79,6 +79,7 @@ def count_labels(config: ExperimentConfig) -> list[tuple[int, int]]:
     return method.seen
 
 
+@pytest.mark.long
 def test_a_querys_labels_validate_in_the_first_round_and_train_from_the_second_on() -> None:
     # 8 initial labels, half for validation; then 4 per cycle, half for validation
     later = [(4, 4)] * 3

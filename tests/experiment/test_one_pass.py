@@ -110,6 +110,7 @@ def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
     assert not small <= large
 
 
+@pytest.mark.long
 def test_first_labels_are_random_or_the_strategys_own(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def _labels(out: Path, cycle: int, by_strategy: bool = False) -> list[Any]:
     return outcome
 
 
+@pytest.mark.long
 def test_a_budget_that_is_done_is_not_run_again(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:
@@ -231,6 +233,7 @@ def test_units_of_numbers_come_from_labels_that_were_bought(
     assert float(targets["std"]) == pytest.approx(np.std(bought), rel=1e-9)
 
 
+@pytest.mark.long
 def test_scores_do_not_depend_on_the_units_of_the_data(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:

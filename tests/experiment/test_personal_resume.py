@@ -65,6 +65,7 @@ def run_to_the_end(config: ExperimentConfig, seed: int = 0, **more: Any) -> tupl
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "training",
     mark_long(ALGORITHMS, [name for name in ALGORITHMS if name not in ("DPFL", "Ditto")]),
@@ -77,6 +78,7 @@ def test_two_runs_retain_the_same_models(config: ExperimentConfig, training: str
     assert run_to_the_end(config, seed=1)[0] != once[0]
 
 
+@pytest.mark.long
 def test_a_byte_boundary_between_sites_changes_nothing(config: ExperimentConfig) -> None:
     (there, row), (here, plain) = (
         run_to_the_end(config, runtime="bytes"),

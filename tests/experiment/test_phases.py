@@ -170,6 +170,7 @@ def test_words_do_not_show_in_the_digest(config: ExperimentConfig, field: str) -
     assert replace(config, **{field: WORDS[field]}).digest == config.digest
 
 
+@pytest.mark.long
 def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
     assert len(list((shared.out / "phases").glob("*.safetensors"))) == 1
 
 
+@pytest.mark.long
 def test_a_damaged_cached_phase_is_computed_again(
     config: ExperimentConfig, tmp_path: Path
 ) -> None:

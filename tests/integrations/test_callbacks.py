@@ -73,6 +73,7 @@ class Counter(Callback):
         self.scores += 1
 
 
+@pytest.mark.long
 def test_a_callback_hears_a_run_from_its_settings_to_its_page(
     simulation: fl.Federation, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_callback_hears_a_run_from_its_settings_to_its_page(
     assert tracked.parameters["partition"] == "dirichlet:alpha=1.0"
 
 
+@pytest.mark.long
 def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
     simulation: fl.Federation,
 ) -> None:

@@ -14,6 +14,7 @@ from tests.deployment.simulations import tiny
 from tests.integrations.test_callbacks import Notes
 
 
+@pytest.mark.long
 def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
     tmp_path: Path,
 ) -> None:

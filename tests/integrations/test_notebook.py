@@ -94,6 +94,7 @@ def test_a_notebook_is_valid_and_a_kernel_runs_it(study: fl.Study) -> None:
     assert all("text/html" in kinds[number] for number in (0, 1, 3, 4, 5))
 
 
+@pytest.mark.long
 def test_the_command_writes_a_notebook_beside_the_page(
     study: fl.Study, fallow: Command
 ) -> None:

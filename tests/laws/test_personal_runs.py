@@ -89,6 +89,7 @@ def local() -> Ended:
     return ran("local")
 
 
+@pytest.mark.long
 @each_executor
 def test_dpfl_with_a_budget_of_one_is_local_training(executor: Any) -> None:
     alone = ran("dpfl", {"budget": 1, "tau_init": 0}, executor=executor)
@@ -123,6 +124,7 @@ def test_ditto_without_its_pull_is_local_training_beside_fedavg(
     assert_same(free, local)
 
 
+@pytest.mark.long
 def test_apfl_with_a_fixed_alpha_is_fedavgs_copy_or_local_training(
     fedavg: Ended, local: Ended
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_graph_that_sees_shares_of_rows_alone_is_fedavg(fedavg: Ended) -> None
     assert_close(mixed, fedavg.state["w"].expand(4, -1), rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 def test_before_its_last_word_fine_tuning_is_fedavg_and_starts_at_what_validation_chose(
     fedavg: Ended,
 ) -> None:

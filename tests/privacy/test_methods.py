@@ -21,6 +21,7 @@ def count_asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
     return {name: selected.tolist() for name, selected in kept.items()}
 
 
+@pytest.mark.long
 @every
 def test_a_strategy_works_behind_noise_unless_its_contract_says_no(strategy: Any) -> None:
     if strategy.contract.local_dp:

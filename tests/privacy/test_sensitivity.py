@@ -299,6 +299,7 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
                 assert torch.equal(*sent_by_both)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "function"), RELEASING, ids=NAMES)
 def test_releases_before_and_after_a_correction_add_up(method: Any, function: str) -> None:
     """Check releases before and after a correction.

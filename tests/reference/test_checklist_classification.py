@@ -41,12 +41,14 @@ def are_whole(selected: dict[str, list[int]], n: int) -> bool:
     )
 
 
+@pytest.mark.long
 @every
 def test_a_class_that_no_site_has_or_predicts_stops_nobody(strategy: Any) -> None:
     sites = {name: without_class(t, 2) for name, t in tables(classes=4).items()}
     assert are_whole(simulation(sites, strategy).selected(5), 5)
 
 
+@pytest.mark.long
 @every
 def test_sites_with_labels_of_one_class_each_pick_as_many_as_asked(strategy: Any) -> None:
     sites = {
@@ -56,6 +58,7 @@ def test_sites_with_labels_of_one_class_each_pick_as_many_as_asked(strategy: Any
     assert are_whole(simulation(sites, strategy).selected(5), 5)
 
 
+@pytest.mark.long
 @every
 def test_a_federation_with_labels_of_one_class_picks_as_many_as_asked(
     strategy: Any,
@@ -64,6 +67,7 @@ def test_a_federation_with_labels_of_one_class_picks_as_many_as_asked(
     assert are_whole(simulation(sites, strategy).selected(5), 5)
 
 
+@pytest.mark.long
 @every
 def test_a_budget_below_the_number_of_missing_classes_is_spent(strategy: Any) -> None:
     sites = {name: replace(t, labels=[0] * 4) for name, t in tables(classes=6).items()}

@@ -176,6 +176,7 @@ def test_the_same_labels_in_memory_give_the_same_model() -> None:
     torch.testing.assert_close(last["state"]["w"], theta, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
     plain = ran(LINE)
     for config, runtime in (

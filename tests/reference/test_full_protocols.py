@@ -74,6 +74,7 @@ def test_a_round_and_a_query_of_the_full_protocol_run(name: str) -> None:
 # -- uploads of AHFAL (its section on communication: 40 B against 311 KB, 0.013 %) -----
 
 
+@pytest.mark.long
 def test_a_site_sends_168_bytes_where_the_paper_counts_40_because_of_squares_and_float64() -> (
     None
 ):

@@ -106,6 +106,7 @@ def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
     assert "Leave-one-out accuracy on labeled examples" in text
 
 
+@pytest.mark.long
 def test_a_study_of_trained_models_has_no_such_section(tmp_path: Path) -> None:
     text = write_report([write_study(tmp_path / "a", STRATEGIES, seeds=2)]).read_text()
     assert "Closed-form classifiers" not in text

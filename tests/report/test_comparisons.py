@@ -77,6 +77,7 @@ def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path: Path) -
     assert headings("".join(findings(study, "a"))) == MORE[3:4]
 
 
+@pytest.mark.long
 def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
     roots = [
         write_study(
@@ -118,6 +119,7 @@ def test_studies_without_a_common_strategy_share_no_article(tmp_path: Path) -> N
     assert across([read_study(root) for root in roots], "across") is None
 
 
+@pytest.mark.long
 def test_an_article_over_all_is_linked_from_the_top(tmp_path: Path) -> None:
     roots = [
         write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, config=cut(a))
@@ -149,6 +151,7 @@ def test_of_many_strategies_figures_name_eight(wide: Path) -> None:
     assert all(look[q].color == FAINT for q in study.strategies if q not in named)
 
 
+@pytest.mark.long
 def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(
     wide: Path,
 ) -> None:

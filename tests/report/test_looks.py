@@ -122,6 +122,7 @@ def test_no_tick_is_a_power_of_ten(page: str, errors: str) -> None:
         ] == []
 
 
+@pytest.mark.long
 def test_huge_and_tiny_errors_have_plain_ticks_too(tmp_path: Path) -> None:
     for factor in (1e8, 1e-5):
         root = write_regression(tmp_path / f"{factor}")

@@ -191,6 +191,7 @@ def test_a_study_of_sites_without_test_rows_says_that_there_is_no_score(
     assert "No run has a final score yet." not in text
 
 
+@pytest.mark.long
 def test_a_running_study_is_called_preliminary(study_dir: Path) -> None:
     shutil.rmtree(study_dir / "cells/ahfal/seed-5")
     text = write_report([study_dir]).read_text()
@@ -208,10 +209,12 @@ def test_several_studies_share_a_page_and_no_id(
     assert page.tags.count("article") == 3
 
 
+@pytest.mark.long
 def test_the_same_records_give_the_same_page(page_text: str, study_dir: Path) -> None:
     assert write_report([study_dir]).read_text() == page_text
 
 
+@pytest.mark.long
 def test_an_earlier_page_survives_a_failed_one(study_dir: Path, tmp_path: Path) -> None:
     out = write_report([study_dir], tmp_path / "page.html")
     before = out.read_bytes()

@@ -82,6 +82,7 @@ def test_a_site_that_told_no_score_is_named_and_not_accused(
     assert "flipped labels" not in text
 
 
+@pytest.mark.long
 def test_strategies_are_called_by_how_they_train(page: Path) -> None:
     text = write_report([page]).read_text()
     assert "Algorithms: 3, seeds: 3, reference: DPFL, 2 models" in text
@@ -133,6 +134,7 @@ def test_a_method_without_a_graph_records_none() -> None:
     assert "graph" not in rows[-1]
 
 
+@pytest.mark.long
 def test_redundancy_has_a_section_where_picks_were_measured(
     make_study: Callable[..., Path],
 ) -> None:

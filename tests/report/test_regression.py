@@ -184,6 +184,7 @@ def test_a_study_without_a_published_table_has_no_such_column(tmp_path: Path) ->
     assert "Published" not in piece(wins(study, "a"))
 
 
+@pytest.mark.long
 def test_wins_of_several_studies_are_summed_as_in_table_2(
     root: Path, tmp_path: Path
 ) -> None:
@@ -280,6 +281,7 @@ def axes_of(root: Path) -> Axes:
     return axes
 
 
+@pytest.mark.long
 def test_errors_over_more_than_a_decade_have_a_logarithmic_axis(
     tmp_path: Path, root: Path
 ) -> None:
@@ -308,6 +310,7 @@ def test_a_one_pass_strategy_alone_makes_a_page(tmp_path: Path) -> None:
     assert "FALE" in page
 
 
+@pytest.mark.long
 def test_few_seeds_and_cycles_make_a_page_too(tmp_path: Path) -> None:
     roots = []
     for seeds, cycles in ((1, 3), (2, 1), (3, 0)):

@@ -29,6 +29,7 @@ def compare(folder: Path, training: str, **settings: Any) -> StudyRecords:
     return read_study(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "former"),
     [
@@ -47,6 +48,7 @@ def test_contributions_that_would_have_waited_are_counted(
     assert f"{former} contributions" in render_blocks(disclosure(study, "a"))
 
 
+@pytest.mark.long
 def test_nothing_is_said_where_nothing_waits_or_there_is_a_minimum(tmp_path: Path) -> None:
     plain = compare(tmp_path / "plain", "fedavg", model="mlp")
     assert describe_waiting(plain) is None

@@ -71,6 +71,7 @@ def test_labels_to_an_accuracy_are_interpolated_and_the_fewest_come_first(
     assert "ahfal + FedAvg at most 20, " in describe_labels_to(study, table, 0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategies", "is_said"), [(("random", CLOSED), True), (("random", "entropy"), False)]
 )

@@ -171,6 +171,7 @@ SINGLE = 2e-6
 of up to 2.4.  On a processor the farthest of all cells was 7.2e-8, a factor of 28."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "cell", some_cells(["-".join(pair) for pair in PAIRS], few=("FedAvg-Coverage",))
 )
@@ -267,6 +268,7 @@ def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> No
     check_bytes(config, plain)
 
 
+@pytest.mark.long
 def test_a_network_with_batch_norm_does_not_notice_the_bytes() -> None:
     config = replace(TINY, model=Spec("resnet8"), strategy=Spec("badge"), cycles=1)
     check_bytes(config, ending(config))
@@ -300,6 +302,7 @@ def test_a_network_with_batch_norm_does_not_notice_the_device(
     check(on_device(config), ending(config))
 
 
+@pytest.mark.long
 def test_a_network_with_dropout_draws_the_same_masks_on_a_device() -> None:
     own = Spec("tests.models.owned:Own", {"width": 6})
     config = replace(TINY, data="iris", test_rows=None, rows=None, model=own)

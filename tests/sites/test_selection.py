@@ -51,6 +51,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", PRODUCTS)
 def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) -> None:
     config = replace(SMALL, strategy=Spec(strategy), device="cpu", executor="auto")
@@ -66,6 +67,7 @@ def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) 
         ExperimentRun(simulation, event_log).go()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", CLUSTERS)
 def test_large_clusters_that_a_device_finds_are_those_of_the_processor(
     strategy: str,

@@ -148,6 +148,7 @@ def test_thresholds_of_ten_twelve_and_fifteen_points_route_different_classes_of_
 # -- in a run --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
     config = ExperimentConfig(
         "digits",

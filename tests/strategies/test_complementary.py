@@ -244,6 +244,7 @@ def test_wrong_fields_are_named(field: str) -> None:
         Complementary(**{field: -1})
 
 
+@pytest.mark.long
 def test_a_run_with_dpfl_is_the_same_across_a_byte_boundary() -> None:
     training = Spec("dpfl", {"budget": 3})
     config = replace(
@@ -282,6 +283,7 @@ def test_the_weighted_mean_is_unbiased_by_enumeration() -> None:
     assert weighted == pytest.approx(4.0) and plain < 3.2
 
 
+@pytest.mark.long
 def test_drawing_what_is_unsure_biases_the_plain_mean_and_not_the_weighted_one() -> None:
     """Draw 12 of 60 with a preference for small losses, as of an overconfident model."""
     loss = torch.rand(60, generator=stream(0, "loss"), dtype=F64).log().neg() * 2

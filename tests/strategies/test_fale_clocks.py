@@ -54,6 +54,7 @@ def by_clocks(seed: int, different: int) -> tuple[int, torch.Tensor]:
     return int(times.sum()), times.float()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("different", [2, 3])
 def test_rows_come_as_often_as_when_they_are_drawn_one_by_one(different: int) -> None:
     ours = [by_clocks(seed, different) for seed in range(500)]
@@ -95,6 +96,7 @@ def test_a_bin_of_a_histogram_is_the_whole_of_the_next_one() -> None:
         assert int(made.histogram(low, high).sum()) == int(counts[at])
 
 
+@pytest.mark.long
 def test_weights_are_1_on_average() -> None:
     rate = torch.rand(40, generator=stream(0, "rates"), dtype=torch.float64)
     p, weights = rate / rate.sum(), []

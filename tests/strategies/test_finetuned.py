@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
@@ -36,6 +38,7 @@ def bought(strategy: str) -> dict[str, list[int]]:
     return {name: site.labeled.tolist() for name, site in simulation.members.items()}
 
 
+@pytest.mark.long
 def test_a_fine_tuned_baseline_runs_and_picks_other_rows_than_that_of_the_last_round() -> (
     None
 ):

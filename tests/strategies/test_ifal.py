@@ -301,6 +301,7 @@ def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
     return federation.members
 
 
+@pytest.mark.long
 def test_each_site_distils_the_global_model_into_a_fresh_one(tmp_path: Path) -> None:
     few, many = (
         made(tmp_path, f"ifal:epochs={n}:patience=300", "stacked") for n in (1, 300)

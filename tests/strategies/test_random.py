@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from scipy.stats import chisquare
 
@@ -14,11 +15,13 @@ def site_of(rows: int, seed: int, *labels: int) -> Simulation:
     return simulation({"a": Table(blank, blank, labels)}, Random(), seed)
 
 
+@pytest.mark.long
 def test_every_row_is_equally_likely() -> None:
     drawn = [row for seed in range(400) for row in site_of(10, seed).selected(3)["a"]]
     assert chisquare(torch.bincount(torch.tensor(drawn), minlength=10)).pvalue > 0.01
 
 
+@pytest.mark.long
 def test_every_pair_of_rows_is_equally_likely() -> None:
     pairs = [
         sum(2**row for row in site_of(5, seed).selected(2)["a"]) for seed in range(400)

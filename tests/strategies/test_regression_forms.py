@@ -87,6 +87,7 @@ def drawn(x: Tensor, labeled: Tensor, times: int) -> Tensor:
     return count
 
 
+@pytest.mark.long
 def test_badge_draws_by_posterior_distance_after_a_uniform_start() -> None:
     labeled = torch.tensor([[3.0, 0], [-3, 0]]).double()  # the first axis is known
     x = torch.tensor([[0.0, 0], [3, 0.5], [-3, 1], [0, 2]]).double()

@@ -175,6 +175,7 @@ def test_settings_that_mean_nothing_are_refused(field: str, value: int) -> None:
         TypicalUnsure(**{field: value})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("partition", "least"),
     [(fl.Dirichlet(alpha=0.1), 0.85), (fl.IID(), 0.95)],

@@ -175,6 +175,7 @@ def test_sites_that_tell_no_classes_leave_those_facts_unknown(
 # -- the table in the package ----------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds() -> None:
     published = read_score_file(Path("studies/benchmark.csv"))
     shipped = pd.read_csv(SCORES)

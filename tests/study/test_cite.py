@@ -73,6 +73,7 @@ def test_a_study_cites_what_each_strategy_used_once(tmp_path: Path) -> None:
     assert (tmp_path / "study.bib").read_text(encoding="utf-8") == text
 
 
+@pytest.mark.long
 def test_the_encoder_that_suits_the_shape_is_cited() -> None:
     pictures = fl.run("digits", "random", **{**SMALL, "rounds": None})
     assert "coates2012learning" in find_keys(pictures.cite())

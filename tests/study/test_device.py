@@ -56,6 +56,7 @@ def test_records_of_runs_without_a_device_are_as_ever(tmp_path: Path) -> None:
     assert "device" not in records(setup.out)[0]["versions"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", ["cpu", "none"])
 def test_a_run_whose_device_fails_goes_on_there_or_on_the_processor(
     tmp_path: Path, after: str

@@ -69,6 +69,7 @@ def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, S
     return Setup(config, tmp_path / "study"), StudyRun(f"random@training={training}", 0)
 
 
+@pytest.mark.long
 def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
     setup, cell = of_training(tmp_path, "ditto")
     alone = estimate(setup, [cell], 1).rows
@@ -141,6 +142,7 @@ def test_what_comes_after_the_first_phase_makes_no_other_one(
     assert both == alone - shared
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "setting",
     mark_long(
@@ -166,6 +168,7 @@ def test_bytes_are_those_of_the_model_that_a_strategy_trains(
     assert both - usual == pytest.approx(crossed, rel=0.3)
 
 
+@pytest.mark.long
 def test_a_study_whose_rows_are_encoded_is_estimated(tmp_path: Path) -> None:
     encoder = Spec("fourier", {"features": 40})
     setup = Setup(replace(tiny(tmp_path), encoder=encoder), tmp_path / "study")

@@ -107,6 +107,7 @@ def test_the_files_say_what_the_run_says(name: str, tmp_path: Path) -> None:
     assert np.abs(alone - expected[:1]).max() < limit
 
 
+@pytest.mark.long
 def test_numbers_are_in_the_units_of_the_data(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(150, 4)) * [1, 10, 100, 1]
@@ -118,6 +119,7 @@ def test_numbers_are_in_the_units_of_the_data(tmp_path: Path) -> None:
     assert np.abs(predictions - expected).max() < 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.long
 def test_a_file_names_its_classes_and_columns(tmp_path: Path) -> None:
     run, _ = run_on_cells_that_are_empty()
     session = onnxruntime.InferenceSession(run.export(tmp_path / "model.onnx"))
@@ -143,6 +145,7 @@ def test_a_name_without_a_known_ending_is_refused(tmp_path: Path) -> None:
         run.export(tmp_path / "model.bin")
 
 
+@pytest.mark.long
 def test_models_of_a_study_are_loaded_and_exported_by_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     digits = fl.load("digits")

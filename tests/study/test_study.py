@@ -36,6 +36,7 @@ def open_new_study(
     return cells
 
 
+@pytest.mark.long
 def test_two_processes_give_bit_for_bit_what_one_gives(
     setup: Setup, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def lose_by_refitting(
     return least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_class", [False, True])
 def test_it_takes_the_gamma_that_refitted_heads_lose_least_with(is_class: bool) -> None:
     waves = draw_waves(3.0, is_class=is_class)

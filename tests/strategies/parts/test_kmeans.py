@@ -93,6 +93,7 @@ def test_the_first_pick_is_the_longest_row() -> None:
     assert k_means_pp(FeatureVectors.of(x), 1, stream(0, "x")).tolist() == [1]
 
 
+@pytest.mark.long
 def test_draws_are_in_proportion_to_squared_distance() -> None:
     x = torch.tensor([[10.0], [9.0], [8.0], [7.0]])  # distances to the first: 1, 4, 9 of 14
     second = [
@@ -102,6 +103,7 @@ def test_draws_are_in_proportion_to_squared_distance() -> None:
     assert (shares - torch.tensor([0, 1, 4, 9]) / 14).abs().max() < 0.03
 
 
+@pytest.mark.long
 def test_rows_that_are_all_equal_are_drawn_uniformly_and_once() -> None:
     x = torch.ones(6, 3)
     assert sorted(k_means_pp(FeatureVectors.of(x), 6, stream(0, "x")).tolist()) == list(

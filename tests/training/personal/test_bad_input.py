@@ -290,6 +290,7 @@ def test_methods_that_need_single_models_are_refused_under_secure_sums(
         methods_of(config)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("training", names(fallow.training.personal))
 def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     training: str, tmp_path: Path

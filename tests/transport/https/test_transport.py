@@ -195,6 +195,7 @@ def test_a_site_that_has_gone_counts_as_gone_after_a_while(
         assert simulation.transport.online() == set()
 
 
+@pytest.mark.long
 def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
     tls = new_tls(tmp_path / "tls")
     output: list[object] = []
@@ -631,6 +632,7 @@ def test_a_site_ends_within_moments(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 3.0
 
 
+@pytest.mark.long
 def test_a_coordinator_that_has_nothing_to_say_at_once_is_not_called_without_a_pause(
     tmp_path: Path,
 ) -> None:

@@ -50,6 +50,7 @@ def choose(
     return ggc(own, peers, reward, order, torch.rand(m, dtype=F64, generator=draw), room)
 
 
+@pytest.mark.long
 def test_a_group_that_helps_together_only_is_always_found() -> None:
     for seed in range(1000):
         chosen = choose(*SYNERGY, seed)
@@ -68,6 +69,7 @@ def test_with_room_for_one_the_choice_is_worse_than_staying_alone() -> None:
         assert chosen.broke and chosen.evaluations == 4
 
 
+@pytest.mark.long
 def test_of_two_peers_that_spoil_each_other_exactly_one_is_taken() -> None:
     taken: Counter[bool] = Counter()
     for seed in range(1000):
@@ -165,6 +167,7 @@ def naive(
     return sorted(x), evaluations
 
 
+@pytest.mark.long
 def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_evaluations() -> (
     None
 ):
