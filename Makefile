@@ -1,7 +1,7 @@
 # Every target sets up what it needs in .venv, with the versions of constraints.txt: `make demo` Fallow
 # alone, the others the extra `dev` as well.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test test-more test-all adapters soak mutants coverage check lint format bench results house sbom audit release docs clean
+.PHONY: help setup setup-locked lock demo test test-more test-all test-ci adapters soak mutants coverage check lint format bench results house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq --no-compile
@@ -22,7 +22,7 @@ TOOLS_STAMP := $(TOOLS)/.installed
 ADAPTERS := .venv-adapters
 ADAPTERS_STAMP := $(ADAPTERS)/.installed
 
-test test-more test-all adapters soak mutants coverage check bench results: export OMP_NUM_THREADS := 1
+test test-more test-all test-ci adapters soak mutants coverage check bench results: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-more: $(DEV_STAMP)  ## the rest: integrations, studies, long forms, compari
 
 test-all: $(DEV_STAMP)  ## both, in one run: tests are collected once, and no core waits in between
 	$(PYTEST) $(WORKERS) -m 'not soak' tests src/fallow integrations studies/fallow-papers
+
+test-ci: $(DEV_STAMP)  ## the same with a third of the long tests, by the commit
+	$(PYTEST) $(WORKERS) -m 'not soak' --long-sample $$(git rev-parse HEAD) tests src/fallow integrations studies/fallow-papers
 
 adapters: $(ADAPTERS_STAMP)  ## integrations, notebooks and scikit-activeml, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations

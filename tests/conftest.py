@@ -15,6 +15,8 @@ import pytest
 import torch
 from filelock import FileLock  # installed with torch
 
+from tests.each import in_sample
+
 torch.set_num_threads(1)
 torch.set_num_interop_threads(1)
 
@@ -32,6 +34,29 @@ else:
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = sys.path.copy()
 Build = Callable[[Path], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long-sample",
+        metavar="COMMIT",
+        help="of the tests marked long, run a third: which, by the hexadecimal commit",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect long tests that are not in the sample."""
+    commit = config.getoption("--long-sample")
+    if commit is None:
+        return
+    left_out = []
+    for item in items:
+        file, _, _ = item.nodeid.partition("::")
+        if item.get_closest_marker("long") and not in_sample(file, commit):
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    out = set(left_out)
+    items[:] = [item for item in items if item not in out]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,9 @@
-"""Table-driven tests: one test for all rows, and rows reserved for `make test-more`."""
+"""Table-driven tests: one test for all rows, and rows and files of long tests."""
 
 from __future__ import annotations
 
 import inspect
+import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Any
@@ -58,6 +59,14 @@ def mark_long(rows: Iterable[Any], long: Collection[Any]) -> list[Any]:
         marks = [pytest.mark.long] if row in long else []
         marked.append(pytest.param(*values, marks=marks))
     return marked
+
+
+def in_sample(file: str, commit: str) -> bool:
+    """Check if a file's long tests belong to the third that is run for a commit.
+
+    Files are not split, since their tests share fixtures.
+    """
+    return zlib.crc32(file.encode()) % 3 == int(commit, 16) % 3
 
 
 def choose_arguments(columns: Sequence[str], row: Any) -> dict[str, Any]:

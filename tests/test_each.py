@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.each import each_of
+from tests.each import each_of, in_sample
 
 
 def test_every_row_is_tried_and_those_that_fail_are_named() -> None:
@@ -50,3 +50,12 @@ def limit() -> int:
 @pytest.mark.filterwarnings("error")
 def test_a_fixture_is_for_all_rows(row: int, limit: int) -> None:
     assert row < limit
+
+
+def test_three_samples_of_long_tests_are_all_of_them_once() -> None:
+    files = [f"tests/test_{n}.py" for n in range(60)]
+    samples = [
+        [file for file in files if in_sample(file, end)] for end in ("a0", "a1", "a2")
+    ]
+    assert sorted(file for sample in samples for file in sample) == sorted(files)
+    assert all(10 <= len(sample) <= 30 for sample in samples)
