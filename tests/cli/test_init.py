@@ -52,7 +52,7 @@ def test_numbers_to_predict_are_asked_for_by_strategies_that_can(
     assert json.loads(output.out)["classes"] == []
     assert tomllib.loads((folder / "years.toml").read_text())["data"] == "diabetes"
     quick = ("--seeds", "1", "--jobs", "1", "--set", "rounds=1", "--set", "cycles=1")
-    bounds = ("--set", "bounds=false", "--set", "lr=0.001")
+    bounds = ("--set", "bounds=false")
     assert fallow("compare", "years.toml", *quick, *bounds, "--out", "s").code == 0
 
 

@@ -53,6 +53,68 @@ def test_settings_of_networks_and_noise_need_a_training_algorithm(
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": 0.1},
+        {"epochs": 2},
+        {"optimizer": "adam"},
+        {"restart": "continue"},
+        {"training_config": fl.TrainingConfig(batch_size=8)},
+    ],
+)
+def test_settings_of_gradient_steps_need_them(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    sentence = f"{name} is a setting of gradient steps, and closed-form has a closed-form"
+    solved: dict[str, Any] = {"training": "closed-form", "cycles": 0}
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(SIMULATION, **solved, **settings)
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(SIMULATION, training=fl.ClosedForm(), cycles=0, **settings)
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(SIMULATION, config={**solved, **settings})
+    with pytest.raises(ValueError, match=sentence):
+        fl.compare(SIMULATION, ["random", "margin"], **solved, **settings)
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["own.toml"],
+        ["demo", "--set", "training=closed-form", "--set", "lr=0.1"],
+        ["demo", "--strategy", "margin@training=closed-form@lr=0.1"],
+    ],
+)
+def test_settings_of_gradient_steps_need_them_on_the_command_line(
+    command: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text('data = "digits"\ntraining = "closed-form"\nlr = 0.1\n')
+    monkeypatch.setattr(sys, "argv", ["fallow", command, *words, "--out", "out"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is a setting of gradient steps, and closed-form has" in said
+    assert not Path("out").exists()
+
+
+def test_a_mapping_names_its_training_algorithm() -> None:
+    request = read_request(SIMULATION, {"training": "fedavg", "lr": 0.1}, {})
+    assert request.config.training_config.optimizer.lr == 0.1
+
+
+def test_settings_of_gradient_steps_of_one_strategy_are_used() -> None:
+    two = ["random@training=closed-form", "random@training=fedavg"]
+    request = read_request(SIMULATION, None, {"training": "fedavg", "lr": 0.1}, two)
+    assert request.config.training_config.optimizer.lr == 0.1
+
+
+@pytest.mark.parametrize(
     "strategies",
     [[], ["random", "badge", "ahfal:tau=15"], ["ifal@training=fedavg"], ["nowhere:Mine"]],
 )

@@ -15,7 +15,7 @@ import torch
 from fallow import strategies
 from fallow.api.federation import Federation
 from fallow.api.objects import ParsedObjects
-from fallow.configs.defaults import default_training
+from fallow.configs.defaults import check_steps, default_training
 from fallow.configs.find import find_config
 from fallow.core.build import find
 from fallow.core.names import BUILT_IN, lend
@@ -95,14 +95,17 @@ def read_request(
             start = config
         elif isinstance(config, Mapping):
             written = {"name": "own", **config}
-            if "training" not in words:
-                usual = default_training({**written, **words}, texts)
-                written.setdefault("training", usual)
+            if "training" not in {**written, **words}:
+                written["training"] = default_training({**written, **words}, texts)
             written.setdefault("training_config", {})
             start = config_from(written)
         else:
             start = find_config(str(config), words, texts)
         chosen = config_from(words, start)
+        specified = words
+        if isinstance(config, Mapping) and "training" not in words:
+            specified = {**config, **words}
+        check_steps(specified, chosen, texts)
     if chosen.budget_reading:
         warnings.warn(chosen.budget_reading, stacklevel=3)  # the caller of `run`
     return RunRequest(chosen, dataset, collected)

@@ -108,6 +108,7 @@ def run(
         )
     check_arguments(config, [strategy or "", *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
+    from fallow.configs.defaults import check_steps
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
 
@@ -118,6 +119,7 @@ def run(
     )
     base, changes = opt.read_config(name, settings, named or ())
     chosen = with_settings(base, {"bounds": "false", **changes})
+    check_steps(settings, chosen, named or ())
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
         jobs=1,
@@ -160,6 +162,7 @@ def compare(
     named = opt.named_strategies(strategy) or []
     check_arguments(config, [*named, *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
+    from fallow.configs.defaults import check_steps
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
 
@@ -174,6 +177,7 @@ def compare(
             "compare runs several strategies; name them with --strategy, not --set strategy"
         )
     chosen = with_settings(base, changes)
+    check_steps(settings, chosen, named)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     if cluster is not None and jobs is not None:

@@ -11,7 +11,7 @@ from fallow.core.names import BUILT_IN, own_class
 from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
-from fallow.experiment.methods import methods_of
+from fallow.experiment.methods import has_gradient_steps, methods_of
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import ParsedStrategy, variant
@@ -34,8 +34,10 @@ OF_NETWORKS = (
     *KEYWORDS,
 )
 """Settings of a network or of its training, round after round."""
-DISABLED = (None, False, "false", "null")
-"""Values that turn a setting off, in Python and on the command line."""
+OF_STEPS = ("training_config", "restart", *KEYWORDS)
+"""Settings of gradient steps, which a closed-form solution does not have."""
+DISABLED: tuple[object, ...] = (None, False, "false", "null", {})
+"""Values that specify nothing, in Python and on the command line."""
 REMEDY = (
     'and closed-form, the default training algorithm, has no network; add training="fedavg"'
 )
@@ -96,6 +98,55 @@ def default_config(
     if "training" not in settings:
         usual["training"] = default_training(settings, strategies)
     return config_from(usual)
+
+
+def check_steps(
+    settings: Mapping[str, object], config: ExperimentConfig, strategies: Sequence[str] = ()
+) -> None:
+    """Check that settings of gradient steps are used by a strategy.
+
+    Parameters
+    ----------
+    settings : mapping
+        Settings that the user specified, by name.  Others, such as those of a configuration that a
+        file extends, are not checked.
+    config : ExperimentConfig
+        Configuration with these settings.
+    strategies : sequence of str, optional
+        Query strategies.  Default: those of the configuration.
+
+    Raises
+    ------
+    ValueError
+        If a setting of gradient steps is specified and no strategy trains by them.
+
+    >>> config = config_from({"name": "a", "training": "closed-form"})
+    >>> check_steps({"lr": 0.1}, config, ["random@training=fedavg", "random"])
+    >>> check_steps({"lr": 0.1}, config, ["random"])
+    Traceback (most recent call last):
+        ...
+    ValueError: lr is a setting of gradient steps, and closed-form has a closed-form solution; ...
+    """
+    texts = strategies or (str(config.strategy), *config.strategies)
+    variants = {text: variant(config, text) for text in texts}
+    solved = {text: item for text, item in variants.items() if not has_gradient_steps(item)}
+    for text, item in solved.items():
+        for setting in ParsedStrategy.parse(text).settings:
+            key = setting.partition("=")[0]
+            _check_step_setting(key, f" of {text}", item)
+    if len(solved) == len(variants):
+        for name, value in settings.items():
+            if value not in DISABLED:
+                _check_step_setting(name, "", next(iter(solved.values())))
+
+
+def _check_step_setting(name: str, where: str, config: ExperimentConfig) -> None:
+    """Raise ValueError if a setting is one of gradient steps, which a configuration lacks."""
+    if name.partition(".")[0] in OF_STEPS:
+        raise ValueError(
+            f"{name}{where} is a setting of gradient steps, and {config.training} has a "
+            "closed-form solution; omit it, or set training=fedavg"
+        )
 
 
 def _check_settings(settings: Mapping[str, object], where: str) -> None:

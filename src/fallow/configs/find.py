@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fallow.configs.defaults import default_training
+from fallow.configs.defaults import check_steps, default_training
 from fallow.configs.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
@@ -84,7 +84,10 @@ def _find_config(
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=not is_named(data))
     with explain_errors(f"{path}: "):
-        return config_from({**usual, **settings}, start)
+        result = config_from({**usual, **settings}, start)
+        if "training" not in changes:
+            check_steps(settings, result)
+        return result
 
 
 def _beside(file: Path, named: str, *, is_file: bool) -> str:

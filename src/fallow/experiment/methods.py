@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +39,10 @@ WRONG_SITES = "flipped"
 """Word for the sites with wrong labels, in fields that list sites."""
 
 
+TRAINERS = (training, personal)
+"""Packages of training algorithms."""
+
+
 def is_shared(strategy: Method) -> bool:
     """Return whether a query spends one budget of all sites, by its contract."""
     return strategy.contract.budget_of == "federation"
@@ -52,17 +57,14 @@ def methods_of(
     list sites. ``policy``: names that may be resolved; by default all, as in a user's own
     simulations.
     """
-    trainers = (training, personal)
     fields = dict(config.training.fields)
-    trainer = own_class(config.training.name) or find(
-        trainers, config.training.name, policy
-    )
+    trainer = _find_trainer(config.training.name, policy)
     for name in trainer.contract.site_lists:
         if fields.get(name) == WRONG_SITES:
             fields[name] = tuple(flipped)
     if _takes_training_config(trainer):
         fields["training_config"] = config.completed_training
-    method = build(trainers, config.training.name, policy, **fields)
+    method = build(TRAINERS, config.training.name, policy, **fields)
     strategy = build(strategies, config.strategy.name, policy, **config.strategy.fields)
     if config.sites and config.sites < strategy.contract.cohort:
         raise ValueError(
@@ -115,6 +117,16 @@ def methods_of(
     if evaluation_set is not None:
         values["evaluation_set"] = evaluation_set
     return values
+
+
+def has_gradient_steps(config: ExperimentConfig) -> bool:
+    """Return whether the training algorithm of a configuration has gradient steps at sites."""
+    return _takes_training_config(_find_trainer(config.training.name, OWN))
+
+
+def _find_trainer(name: str, policy: NamePolicy) -> type[Any]:  # of all signatures
+    """Return a class of training algorithms. Raises ValueError for an unknown name."""
+    return own_class(name) or find(TRAINERS, name, policy)
 
 
 def _takes_training_config(trainer: type) -> bool:
