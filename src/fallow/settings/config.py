@@ -117,6 +117,11 @@ CONFLICTS = (
         ": labels of the cycle are used from the second round on; set rounds=2 or more",
     ),
     Conflict(
+        ("participation", "rounds"),
+        lambda participation, rounds: participation < 1 and rounds < 2,
+        ": all sites train in the last round; set rounds=2 or more",
+    ),
+    Conflict(
         ("evaluation_fraction", "queries_per_cycle"),
         lambda fraction, queries: fraction and queries > 1,
         ": an evaluation set requires one query per training; set queries_per_cycle=1 or "
