@@ -674,7 +674,7 @@ def test_a_world_that_cannot_be_is_refused(sites: Any, words: str) -> None:
         ({"rounds": "2"}, "rounds is '2'; it must be a whole number"),
         ({"rows": "50"}, "rows is '50'; it must be a whole number or none"),
         ({"validation": "0.1"}, "validation is '0.1'; it must be a number"),
-        ({"drop_rows": "true"}, "drop_rows is 'true'; it must be true or false"),
+        ({"resplit": "true"}, "resplit is 'true'; it must be true or false"),
         ({"privacy": {"epsilon": "1"}}, "privacy.epsilon is '1'; it must be a number"),
         ({"foo": 3}, "foo is not a setting; 'fallow settings' and docs/settings.md list"),
         ({"budget": 0}, "budget is 0"),

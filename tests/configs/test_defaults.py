@@ -98,9 +98,71 @@ def test_settings_of_gradient_steps_need_them_on_the_command_line(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "is a setting of gradient steps, and closed-form has" in said
+    message = " ".join(capsys.readouterr().err.split())
+    assert "is a setting of gradient steps, and closed-form has" in message
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    "setting", [{"seeds": 3}, {"reference": "random"}, {"bounds": True}]
+)
+def test_a_run_has_no_settings_of_comparisons(setting: dict[str, Any]) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name} is a setting of comparisons"):
+        fl.run(SIMULATION, "random", **setting)
+
+
+def test_a_run_of_the_command_line_has_no_settings_of_comparisons(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fallow", "run", "demo", "--set", "seeds=3"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "seeds is a setting of comparisons" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("data", [SIMULATION, SIMULATION.dataset, "digits"])
+@pytest.mark.parametrize(
+    "setting", [{"data": "iris"}, {"label": "x"}, {"task": "regression"}, {"drop": ["a"]}]
+)
+def test_settings_of_files_are_refused_beside_data(
+    data: Any, setting: dict[str, Any]
+) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name} is a setting of the data"):
+        fl.run(data, "random", **setting)
+
+
+@pytest.mark.parametrize("setting", [{"sites": 3}, {"partition": "iid"}])
+def test_a_federation_has_its_sites(setting: dict[str, Any]) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name} is a setting of the data.*fl.Federation"):
+        fl.compare(SIMULATION, ["random", "margin"], **setting)
+    assert read_request(SIMULATION.dataset, None, setting).config is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"cycles": 0, "evaluation_fraction": 0.1}, "drawn from the labels of a cycle"),
+        (
+            {"cycles": 0, "stop": "when another 9 labels bring less than 1 points"},
+            "no cycle to",
+        ),
+        ({"initial": 0, "initial_by": "typical"}, "no initial labeled set to select"),
+        (
+            {"initial": 5, "budget": 5, "budget_allocation": "proportional"},
+            "only fractions of all examples",
+        ),
+        ({"privacy": {"bound": 2.0}}, "privacy.bound is a setting of secure aggregation"),
+        ({"target_scale": "oracle"}, "it scales the targets of regression"),
+    ],
+)
+def test_settings_without_effect_are_refused(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(SIMULATION, "random", **settings)
 
 
 def test_a_mapping_names_its_training_algorithm() -> None:

@@ -85,7 +85,6 @@ class RunSettings(TypedDict, total=False):
     device: Device | None
     precision: Precision | None
     dtype: Literal["float32", "float64"] | None
-    bounds: Sequence[Literal["all-labels", "pooled"]] | bool | None
     published: Published | Mapping[str, object] | None
     lr: float | None
     epochs: int | None
@@ -106,3 +105,4 @@ class CompareSettings(RunSettings, total=False):
     initial: LabelBudget | None
     cycles: int | None
     rounds: int | None
+    bounds: Sequence[Literal["all-labels", "pooled"]] | bool | None

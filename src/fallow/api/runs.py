@@ -24,7 +24,7 @@ from fallow.api.objects import read_seed, read_whole
 from fallow.api.progress import ProgressLine
 from fallow.api.saved_model import LoadedModel, save_run
 from fallow.api.settings import RunRequest, check_instruction, read_request
-from fallow.configs.defaults import suit_strategies
+from fallow.configs.defaults import check_single_run, suit_strategies
 from fallow.configs.papers import load_paper_results, load_papers
 from fallow.core.events import EventHandler, name_run
 from fallow.core.methods import CustomPrediction
@@ -159,6 +159,7 @@ def run(
             "random sampling"
         )
     is_named = not (isinstance(strategy, str) and strategy == DEFAULT)
+    check_single_run(settings)
     value = {
         "training": training,
         "model": model,

@@ -15,12 +15,12 @@ import torch
 from fallow import strategies
 from fallow.api.federation import Federation
 from fallow.api.objects import ParsedObjects
-from fallow.configs.defaults import check_steps, default_training
+from fallow.configs.defaults import check_specified, default_training
 from fallow.configs.find import find_config
 from fallow.core.build import find
 from fallow.core.names import BUILT_IN, lend
 from fallow.data import Dataset
-from fallow.settings.config import ExperimentConfig, config_from
+from fallow.settings.config import OF_FILES, ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 
 OF_A_TABLE = (
@@ -78,6 +78,8 @@ def read_request(
             "there is nothing to run; give a federation such as fl.Federation(fl.load('digits')), or "
             "config='demo'"
         )
+    if federation is not None:
+        _check_data_settings(settings, federation)
     for name, value in settings.items():
         if value is None:
             continue
@@ -105,10 +107,26 @@ def read_request(
         specified = words
         if isinstance(config, Mapping) and "training" not in words:
             specified = {**config, **words}
-        check_steps(specified, chosen, texts)
+        check_specified(specified, chosen, texts)
     if chosen.budget_reading:
         warnings.warn(chosen.budget_reading, stacklevel=3)  # the caller of `run`
     return RunRequest(chosen, dataset, collected)
+
+
+def _check_data_settings(
+    settings: Mapping[str, Any], data: Federation | Dataset | str | Path
+) -> None:
+    """Raise ValueError for a setting that the data already determine."""
+    receiver = "fl.load or fl.from_frame"
+    names: tuple[str, ...] = OF_FILES
+    if isinstance(data, Federation):
+        receiver += ", or to fl.Federation"
+        names += ("partition", "sites")
+    for name in names:
+        if settings.get(name) is not None:
+            raise ValueError(
+                f"{name} is a setting of the data, which are the first argument; give it to {receiver}"
+            )
 
 
 def _read_federation(

@@ -88,7 +88,7 @@ def init(
     check_arguments(config, opt.strategies_set(set_), set_)
     from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
     from fallow.cli.objects import NewFederation
-    from fallow.configs.defaults import check_steps
+    from fallow.configs.defaults import check_specified
     from fallow.deployment.agreement import Timeouts, read_guideline
     from fallow.deployment.answer_plan import AnswerPlan
     from fallow.deployment.building import with_secure_sums
@@ -103,7 +103,7 @@ def init(
     base, changes = opt.read_config(config, opt.settings(set_, None, None, None))
     named = opt.split_names(sites)
     written = with_settings(base, changes)
-    check_steps(changes, written, [str(written.strategy)])
+    check_specified(changes, written, [str(written.strategy)])
     chosen = written
     if SECURE_SUM not in changes and not names_secure_sum(config):
         chosen = with_secure_sums(written, len(named))

@@ -108,7 +108,7 @@ def run(
         )
     check_arguments(config, [strategy or "", *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
-    from fallow.configs.defaults import check_steps
+    from fallow.configs.defaults import check_single_run, check_specified
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
 
@@ -118,8 +118,9 @@ def run(
         set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
     )
     base, changes = opt.read_config(name, settings, named or ())
-    chosen = with_settings(base, {"bounds": "false", **changes})
-    check_steps(settings, chosen, named or ())
+    check_single_run(settings)
+    chosen = with_settings(base, {**changes, "bounds": "false"})
+    check_specified(settings, chosen, named or ())
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
         jobs=1,
@@ -162,7 +163,7 @@ def compare(
     named = opt.named_strategies(strategy) or []
     check_arguments(config, [*named, *opt.strategies_set(set_)], set_, data)
     from fallow.cli.paths import use_current_folder
-    from fallow.configs.defaults import check_steps
+    from fallow.configs.defaults import check_specified
     from fallow.settings.config import with_settings
     from fallow.study.study_run import Setup
 
@@ -177,7 +178,7 @@ def compare(
             "compare runs several strategies; name them with --strategy, not --set strategy"
         )
     chosen = with_settings(base, changes)
-    check_steps(settings, chosen, named)
+    check_specified(settings, chosen, named)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     if cluster is not None and jobs is not None:

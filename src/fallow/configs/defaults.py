@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from fallow import strategies
 from fallow.core.build import find
@@ -36,7 +37,9 @@ OF_NETWORKS = (
 """Settings of a network or of its training, round after round."""
 OF_STEPS = ("training_config", "restart", *KEYWORDS)
 """Settings of gradient steps, which a closed-form solution does not have."""
-DISABLED: tuple[object, ...] = (None, False, "false", "null", {})
+OF_COMPARISONS = ("strategies", "seeds", "reference", "bounds")
+"""Settings of several runs."""
+DISABLED: tuple[object, ...] = (None, False, "false", "null", {}, (), [])
 """Values that specify nothing, in Python and on the command line."""
 REMEDY = (
     'and closed-form, the default training algorithm, has no network; add training="fedavg"'
@@ -100,10 +103,10 @@ def default_config(
     return config_from(usual)
 
 
-def check_steps(
+def check_specified(
     settings: Mapping[str, object], config: ExperimentConfig, strategies: Sequence[str] = ()
 ) -> None:
-    """Check that settings of gradient steps are used by a strategy.
+    """Check that settings of gradient steps and ``budget_allocation`` have an effect.
 
     Parameters
     ----------
@@ -118,35 +121,70 @@ def check_steps(
     Raises
     ------
     ValueError
-        If a setting of gradient steps is specified and no strategy trains by them.
+        If a setting of gradient steps is specified and no strategy trains by them, or if budgets
+        that are no fractions are allocated.
 
     >>> config = config_from({"name": "a", "training": "closed-form"})
-    >>> check_steps({"lr": 0.1}, config, ["random@training=fedavg", "random"])
-    >>> check_steps({"lr": 0.1}, config, ["random"])
+    >>> check_specified({"lr": 0.1}, config, ["random@training=fedavg", "random"])
+    >>> check_specified({"lr": 0.1}, config, ["random"])
     Traceback (most recent call last):
         ...
     ValueError: lr is a setting of gradient steps, and closed-form has a closed-form solution; ...
     """
-    texts = strategies or (str(config.strategy), *config.strategies)
-    variants = {text: variant(config, text) for text in texts}
-    solved = {text: item for text, item in variants.items() if not has_gradient_steps(item)}
-    for text, item in solved.items():
-        for setting in ParsedStrategy.parse(text).settings:
-            key = setting.partition("=")[0]
-            _check_step_setting(key, f" of {text}", item)
-    if len(solved) == len(variants):
-        for name, value in settings.items():
-            if value not in DISABLED:
-                _check_step_setting(name, "", next(iter(solved.values())))
-
-
-def _check_step_setting(name: str, where: str, config: ExperimentConfig) -> None:
-    """Raise ValueError if a setting is one of gradient steps, which a configuration lacks."""
-    if name.partition(".")[0] in OF_STEPS:
+    allocation = settings.get("budget_allocation")
+    has_fraction = any(isinstance(budget, float) for budget in config.purchases)
+    if allocation == "proportional" and not has_fraction:
         raise ValueError(
-            f"{name}{where} is a setting of gradient steps, and {config.training} has a "
-            "closed-form solution; omit it, or set training=fedavg"
+            f"budget_allocation is {allocation!r}, and only fractions of all examples are "
+            "allocated: whole numbers are labels at each site; give a fraction or omit it"
         )
+    texts = strategies or (str(config.strategy), *config.strategies)
+    specified = [name for name, value in settings.items() if value not in DISABLED]
+    specified = _list_step_settings(specified)
+    keys_of: dict[str, list[str]] = {}
+    for text in texts:
+        keys = [part.partition("=")[0] for part in ParsedStrategy.parse(text).settings]
+        keys_of[text] = _list_step_settings(keys)
+    if not specified and not any(keys_of.values()):
+        return
+    n_solved = 0
+    for text, keys in keys_of.items():
+        item = variant(config, text)
+        if has_gradient_steps(item):
+            continue
+        n_solved += 1
+        if keys:
+            _refuse_step_setting(f"{keys[0]} of {text}", item)
+        if n_solved == len(keys_of):
+            _refuse_step_setting(specified[0], item)
+
+
+def _list_step_settings(names: Iterable[str]) -> list[str]:
+    """Return the names of settings of gradient steps."""
+    return [name for name in names if name.partition(".")[0] in OF_STEPS]
+
+
+def _refuse_step_setting(name: str, config: ExperimentConfig) -> NoReturn:
+    raise ValueError(
+        f"{name} is a setting of gradient steps, and {config.training} has a closed-form "
+        "solution; omit it, or set training=fedavg"
+    )
+
+
+def check_single_run(settings: Mapping[str, object]) -> None:
+    """Raise ValueError for settings of a comparison, which a single run does not have.
+
+    >>> check_single_run({"seeds": 3})
+    Traceback (most recent call last):
+        ...
+    ValueError: seeds is a setting of comparisons, and a run has one strategy and one seed; ...
+    """
+    for name in OF_COMPARISONS:
+        if settings.get(name) not in DISABLED:
+            raise ValueError(
+                f"{name} is a setting of comparisons, and a run has one strategy and one seed; "
+                "omit it, or run a comparison (fl.compare, fallow compare)"
+            )
 
 
 def _check_settings(settings: Mapping[str, object], where: str) -> None:

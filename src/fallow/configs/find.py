@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fallow.configs.defaults import check_steps, default_training
+from fallow.configs.defaults import check_specified, default_training
 from fallow.configs.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
@@ -86,7 +86,7 @@ def _find_config(
     with explain_errors(f"{path}: "):
         result = config_from({**usual, **settings}, start)
         if "training" not in changes:
-            check_steps(settings, result)
+            check_specified(settings, result)
         return result
 
 

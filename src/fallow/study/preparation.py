@@ -170,6 +170,11 @@ def prepare_study(
         check_task(variant(config, strategy), data)
         is_one_pass(variant(config, strategy))  # raises if the protocol does not support it
     check_options(config, strategies)
+    if config.privacy.bound is not None and not config.privacy.secure_sum:
+        raise ValueError(
+            "privacy.bound is a setting of secure aggregation, and privacy.secure_sum is False; set "
+            "privacy.secure_sum=true, or omit privacy.bound"
+        )
     simulation = environment_of(variant(config, strategies[0]), seed, data, MemoryStore())
     return replace(setup, config=config), simulation
 
@@ -216,6 +221,11 @@ def check_task(
         raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
     if dataset.task != "regression" and not trainer.classes:
         raise ValueError(f"{config.training} is for regression and {has}; use fedavg")
+    if dataset.task != "regression" and config.target_scale != "labeled":
+        raise ValueError(
+            f"target_scale is {config.target_scale!r}, and {has}; it scales the targets of "
+            "regression: omit it"
+        )
     check_metrics(config.metrics, dataset.task)
     shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
     width = math.prod(shape)
