@@ -58,6 +58,7 @@ def test_settings_of_networks_and_noise_need_a_training_algorithm(
         {"lr": 0.1},
         {"epochs": 2},
         {"optimizer": "adam"},
+        {"rounds": 2},
         {"restart": "continue"},
         {"training_config": fl.TrainingConfig(batch_size=8)},
     ],
@@ -110,6 +111,11 @@ def test_a_run_has_no_settings_of_comparisons(setting: dict[str, Any]) -> None:
     (name,) = setting
     with pytest.raises(ValueError, match=f"{name} is a setting of comparisons"):
         fl.run(SIMULATION, "random", **setting)
+
+
+def test_a_comparison_has_several_strategies() -> None:
+    with pytest.raises(ValueError, match="compare runs several strategies"):
+        fl.compare(SIMULATION, ["random", "entropy"], strategy="margin")  # type: ignore[call-arg]
 
 
 def test_a_run_of_the_command_line_has_no_settings_of_comparisons(

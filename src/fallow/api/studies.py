@@ -121,6 +121,10 @@ def compare(
     check_instruction(
         federation, strategies, "fl.compare(federation, strategies, ...)", "federation"
     )
+    if settings.get("strategy") is not None:
+        raise ValueError(
+            "compare runs several strategies; give them as fl.compare(federation, strategies)"
+        )
     defaults: dict[str, object] = {}
     if config is None:
         defaults["bounds"] = ()  # upper bounds only on request
@@ -303,8 +307,9 @@ class Study:
         names = ", ".join(label_of(strategy, study) for strategy in study.strategies)
         if len(names) > 60:
             names = f"{len(study.strategies)} strategies"
-        runs = len(study.strategies) * len(study.seeds)
-        text = f"{study.name}: {names}; {count_noun(len(study.seeds), 'seed')}, {runs} runs"
+        seeds = count_noun(len(study.seeds), "seed")
+        runs = count_noun(len(study.strategies) * len(study.seeds), "run")
+        text = f"{study.name}: {names}; {seeds}, {runs}"
         if self.failures:
             text += f", {len(self.failures)} failed"
         baseline = describe_baseline(self.study_records)

@@ -35,7 +35,7 @@ OF_NETWORKS = (
     *KEYWORDS,
 )
 """Settings of a network or of its training, round after round."""
-OF_STEPS = ("training_config", "restart", *KEYWORDS)
+OF_STEPS = ("training_config", "rounds", "score_rounds", "restart", *KEYWORDS)
 """Settings of gradient steps, which a closed-form solution does not have."""
 OF_COMPARISONS = ("strategies", "seeds", "reference", "bounds")
 """Settings of several runs."""
@@ -139,8 +139,11 @@ def check_specified(
             "allocated: whole numbers are labels at each site; give a fraction or omit it"
         )
     texts = strategies or (str(config.strategy), *config.strategies)
-    specified = [name for name, value in settings.items() if value not in DISABLED]
-    specified = _list_step_settings(specified)
+    one_round = {"rounds": ("1", 1), "score_rounds": ("1", 1)}
+    specified = []
+    for name in _list_step_settings(settings):
+        if settings[name] not in (*DISABLED, *one_round.get(name, ())):
+            specified.append(name)
     keys_of: dict[str, list[str]] = {}
     for text in texts:
         keys = [part.partition("=")[0] for part in ParsedStrategy.parse(text).settings]
