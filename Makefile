@@ -66,7 +66,7 @@ test-all: $(DEV_STAMP)  ## both, in one run: tests are collected once, and no co
 	$(PYTEST) $(WORKERS) -m 'not soak' tests src/fallow integrations studies/fallow-papers
 
 test-ci: $(DEV_STAMP)  ## the same with a third of the long tests, by the commit
-	$(PYTEST) $(WORKERS) -m 'not soak' --long-sample $$(git rev-parse HEAD) tests src/fallow integrations studies/fallow-papers
+	$(PYTEST) $(WORKERS) -m 'not soak' --long-sample="$$(git rev-parse HEAD)" tests src/fallow integrations studies/fallow-papers
 
 adapters: $(ADAPTERS_STAMP)  ## integrations, notebooks and scikit-activeml, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations

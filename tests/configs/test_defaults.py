@@ -19,6 +19,7 @@ from fallow.settings.variants import variant
 from tests.toys import First
 
 REFUSED = 'add training="fedavg"'
+STOP = "when another 9 labels bring less than 1 points with 90 % confidence"
 SIMULATION = fl.Federation(fl.load("digits"), "iid", sites=4)
 
 
@@ -58,7 +59,6 @@ def test_settings_of_networks_and_noise_need_a_training_algorithm(
         {"lr": 0.1},
         {"epochs": 2},
         {"optimizer": "adam"},
-        {"rounds": 2},
         {"restart": "continue"},
         {"training_config": fl.TrainingConfig(batch_size=8)},
     ],
@@ -83,6 +83,7 @@ def test_settings_of_gradient_steps_need_them(settings: dict[str, Any]) -> None:
     [
         ["own.toml"],
         ["demo", "--set", "training=closed-form", "--set", "lr=0.1"],
+        ["demo", "--set", "training=closed-form", "--set", "patience=3"],
         ["demo", "--strategy", "margin@training=closed-form@lr=0.1"],
     ],
 )
@@ -150,15 +151,13 @@ def test_a_federation_has_its_sites(setting: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"cycles": 0, "evaluation_fraction": 0.1}, "drawn from the labels of a cycle"),
-        (
-            {"cycles": 0, "stop": "when another 9 labels bring less than 1 points"},
-            "no cycle to",
-        ),
-        ({"initial": 0, "initial_by": "typical"}, "no initial labeled set to select"),
+        ({"participation": 0.5}, "participation has no effect, because there is one round"),
+        ({"cycles": 0, "evaluation_fraction": 0.1}, "because there are no cycles"),
+        ({"cycles": 0, "stop": STOP}, "stop has no effect"),
+        ({"initial": 0, "initial_by": "typical"}, "there is no initial labeled set"),
         (
             {"initial": 5, "budget": 5, "budget_allocation": "proportional"},
-            "only fractions of all examples",
+            "only fractions are allocated",
         ),
         ({"privacy": {"bound": 2.0}}, "privacy.bound is a setting of secure aggregation"),
         ({"target_scale": "oracle"}, "it scales the targets of regression"),
@@ -168,7 +167,54 @@ def test_settings_without_effect_are_refused(
     settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        fl.run(SIMULATION, "random", **settings)
+        fl.run(SIMULATION, "random", training="closed-form", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "strategies"),
+    [
+        ({"participation": 0.5, "rounds": 3}, ["random", "random@training=closed-form"]),
+        ({"participation": 0.5, "rounds": 3}, ["random", "random@rounds=1"]),
+        ({"initial_by": "typical"}, ["random", "random@initial=0"]),
+        ({"stop": STOP}, ["random", "random@cycles=0"]),
+        (
+            {"initial": 5, "budget": 5, "budget_allocation": "proportional"},
+            ["random", "random@budget=0.1"],
+        ),
+    ],
+)
+def test_settings_with_an_effect_on_one_strategy_are_accepted(
+    settings: dict[str, Any], strategies: list[str]
+) -> None:
+    request = read_request(SIMULATION, None, {"training": "fedavg", **settings}, strategies)
+    assert [variant(request.config, strategy) for strategy in strategies]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--strategy", "random@training=fedavg,random"],
+        ["--set", "training=fedavg"],
+        ["--set", "strategies=random@training=fedavg"],
+    ],
+)
+def test_what_a_file_specifies_may_be_used_by_what_a_command_names(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text('data = "digits"\ntraining = "closed-form"\nlr = 0.1\n')
+    command = ["fallow", "compare", "own.toml", *words, "--dry-run", "--quiet"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+
+
+def test_settings_of_a_mapping_are_checked_too() -> None:
+    with pytest.raises(ValueError, match="sites is a setting of the data"):
+        fl.run(SIMULATION, "random", config={"sites": 3})
+    with pytest.raises(ValueError, match="seeds is a setting of comparisons"):
+        fl.run(SIMULATION, "random", config={"seeds": 3})
 
 
 def test_a_mapping_names_its_training_algorithm() -> None:

@@ -77,6 +77,11 @@ def test_a_cohort_and_seed_give_the_same_first_labels_again() -> None:
         assert torch.equal(site.labeled, other.simulation.members[name].labeled)  # type: ignore[attr-defined]
 
 
+def test_without_first_labels_nothing_is_asked() -> None:
+    run = begin_run(replace(EXPERIMENT, initial=0))
+    assert classes_of(run) == set()
+
+
 def test_noise_on_counts_refuses_typical_first_labels_and_says_why() -> None:
     with pytest.raises(ValueError, match="initial_by=typical"):
         begin_run(replace(EXPERIMENT, privacy=Privacy(epsilon=1.0)))

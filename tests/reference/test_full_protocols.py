@@ -39,7 +39,6 @@ def records(name: str) -> tuple[Record, ...]:
     config = replace(
         full,
         rounds=1,
-        participation=1.0,  # of one round, which all sites share
         cycles=1,
         initial=3,
         budget=2,

@@ -117,10 +117,6 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
         ({"cycles": "-1"}, "cycles is -1; it must be at least 0"),
         ({"participation": "0"}, "participation is 0.0; it must be above 0"),
         (
-            {"participation": "0.5", "rounds": "1"},
-            "participation is 0.5 and rounds is 1: all sites train in the last round",
-        ),
-        (
             {"training_config": "3"},
             "training_config is 3; its settings are set one by one: training_config.stages, ",
         ),

@@ -160,6 +160,8 @@ def run(
         )
     is_named = not (isinstance(strategy, str) and strategy == DEFAULT)
     check_single_run(settings)
+    if isinstance(config, Mapping):
+        check_single_run(config)
     value = {
         "training": training,
         "model": model,

@@ -22,6 +22,7 @@ from fallow.core.names import BUILT_IN, lend
 from fallow.data import Dataset
 from fallow.settings.config import OF_FILES, ExperimentConfig, config_from
 from fallow.settings.spec import Spec
+from fallow.storage.received import read_toml
 
 OF_A_TABLE = (
     "the column of labels of a table is unknown; read it with fl.from_frame(table, "
@@ -79,7 +80,8 @@ def read_request(
             "config='demo'"
         )
     if federation is not None:
-        _check_data_settings(settings, federation)
+        of_config = config if isinstance(config, Mapping) else {}
+        _check_data_settings({**of_config, **settings}, federation)
     for name, value in settings.items():
         if value is None:
             continue
@@ -105,12 +107,21 @@ def read_request(
             start = find_config(str(config), words, texts)
         chosen = config_from(words, start)
         specified = words
-        if isinstance(config, Mapping) and "training" not in words:
-            specified = {**config, **words}
+        if "training" not in words and not texts:
+            specified = {**_settings_of(config), **words}
         check_specified(specified, chosen, texts)
     if chosen.budget_reading:
         warnings.warn(chosen.budget_reading, stacklevel=3)  # the caller of `run`
     return RunRequest(chosen, dataset, collected)
+
+
+def _settings_of(config: object) -> Mapping[str, Any]:
+    """Return the settings in a mapping or file."""
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, str | Path) and str(config).endswith(".toml"):
+        return read_toml(Path(config))
+    return {}
 
 
 def _check_data_settings(

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -242,6 +242,21 @@ def read_config(
     changes = expand(find_config(name, settings), settings)  # full names
     config = find_config(name, changes, strategies)
     return config, expand(config, settings)
+
+
+def specified_settings(
+    name: str | None, changes: Mapping[str, str], strategies: Sequence[str] | None
+) -> dict[str, object]:
+    """Return the settings of a command and, if it uses them unchanged, of its file.
+
+    Other strategies or another training algorithm may not use what the file specifies.
+    """
+    from fallow.storage.received import read_toml
+
+    others = strategies or {"training", "strategy", "strategies"} & {*changes}
+    if name is None or not name.endswith(".toml") or others:
+        return {**changes}
+    return {**read_toml(Path(name)), **changes}
 
 
 def check_resume(out: Path | None, resume: bool, what: str) -> None:

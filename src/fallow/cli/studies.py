@@ -120,7 +120,7 @@ def run(
     base, changes = opt.read_config(name, settings, named or ())
     check_single_run(settings)
     chosen = with_settings(base, {**changes, "bounds": "false"})
-    check_specified(settings, chosen, named or ())
+    check_specified(opt.specified_settings(name, changes, named), chosen, named or ())
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
         jobs=1,
@@ -178,7 +178,7 @@ def compare(
             "compare runs several strategies; name them with --strategy, not --set strategy"
         )
     chosen = with_settings(base, changes)
-    check_specified(settings, chosen, named)
+    check_specified(opt.specified_settings(name, changes, named), chosen, named)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     if cluster is not None and jobs is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,12 +35,42 @@ OF_NETWORKS = (
     *KEYWORDS,
 )
 """Settings of a network or of its training, round after round."""
-OF_STEPS = ("training_config", "rounds", "score_rounds", "restart", *KEYWORDS)
+OF_STEPS = ("training_config", "restart", *KEYWORDS)
 """Settings of gradient steps, which a closed-form solution does not have."""
+
+
+def has_fraction(config: ExperimentConfig) -> bool:
+    """Return whether a label budget is a fraction of all examples."""
+    return any(isinstance(budget, float) for budget in config.purchases)
+
+
+UNUSED: Mapping[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
+    "participation": (
+        lambda config: config.participation < 1 and config.rounds == 1,
+        "there is one round, and all sites train in the last one",
+    ),
+    "evaluation_fraction": (
+        lambda config: config.evaluation_fraction > 0 and config.cycles == 0,
+        "there are no cycles",
+    ),
+    "stop": (
+        lambda config: config.stop is not None and config.cycles == 0,
+        "there are no cycles",
+    ),
+    "initial_by": (
+        lambda config: config.initial_by != "random" and config.initial == 0,
+        "there is no initial labeled set",
+    ),
+    "budget_allocation": (
+        lambda config: config.budget_allocation != "equal" and not has_fraction(config),
+        "whole numbers of labels hold at each site, and only fractions are allocated",
+    ),
+}
+"""Settings that have no effect if a function of the configuration is true, and why."""
 OF_COMPARISONS = ("strategies", "seeds", "reference", "bounds")
 """Settings of several runs."""
-DISABLED: tuple[object, ...] = (None, False, "false", "null", {}, (), [])
-"""Values that specify nothing, in Python and on the command line."""
+DISABLED = (None, False, "false", "null")
+"""Values that turn a setting off, in Python and on the command line."""
 REMEDY = (
     'and closed-form, the default training algorithm, has no network; add training="fedavg"'
 )
@@ -106,7 +136,7 @@ def default_config(
 def check_specified(
     settings: Mapping[str, object], config: ExperimentConfig, strategies: Sequence[str] = ()
 ) -> None:
-    """Check that settings of gradient steps and ``budget_allocation`` have an effect.
+    """Check that settings of gradient steps, and those of `UNUSED`, have an effect.
 
     Parameters
     ----------
@@ -121,8 +151,7 @@ def check_specified(
     Raises
     ------
     ValueError
-        If a setting of gradient steps is specified and no strategy trains by them, or if budgets
-        that are no fractions are allocated.
+        If a setting has no effect on any strategy.
 
     >>> config = config_from({"name": "a", "training": "closed-form"})
     >>> check_specified({"lr": 0.1}, config, ["random@training=fedavg", "random"])
@@ -131,35 +160,39 @@ def check_specified(
         ...
     ValueError: lr is a setting of gradient steps, and closed-form has a closed-form solution; ...
     """
-    allocation = settings.get("budget_allocation")
-    has_fraction = any(isinstance(budget, float) for budget in config.purchases)
-    if allocation == "proportional" and not has_fraction:
-        raise ValueError(
-            f"budget_allocation is {allocation!r}, and only fractions of all examples are "
-            "allocated: whole numbers are labels at each site; give a fraction or omit it"
-        )
     texts = strategies or (str(config.strategy), *config.strategies)
-    one_round = {"rounds": ("1", 1), "score_rounds": ("1", 1)}
-    specified = []
-    for name in _list_step_settings(settings):
-        if settings[name] not in (*DISABLED, *one_round.get(name, ())):
-            specified.append(name)
+    specified = [name for name, value in settings.items() if _is_specified(value)]
+    steps = _list_step_settings(specified)
+    unused = [name for name in specified if name in UNUSED]
     keys_of: dict[str, list[str]] = {}
     for text in texts:
         keys = [part.partition("=")[0] for part in ParsedStrategy.parse(text).settings]
         keys_of[text] = _list_step_settings(keys)
-    if not specified and not any(keys_of.values()):
+    if not steps and not unused and not any(keys_of.values()):
         return
+    variants = {text: variant(config, text) for text in texts}
+    for name in unused:
+        is_unused, reason = UNUSED[name]
+        if all(is_unused(item) for item in variants.values()):
+            raise ValueError(f"{name} has no effect, because {reason}; omit it")
     n_solved = 0
-    for text, keys in keys_of.items():
-        item = variant(config, text)
+    for text, item in variants.items():
         if has_gradient_steps(item):
             continue
         n_solved += 1
-        if keys:
-            _refuse_step_setting(f"{keys[0]} of {text}", item)
-        if n_solved == len(keys_of):
-            _refuse_step_setting(specified[0], item)
+        if keys_of[text]:
+            _refuse_step_setting(f"{keys_of[text][0]} of {text}", item)
+        if steps and n_solved == len(variants):
+            _refuse_step_setting(steps[0], item)
+
+
+def _is_specified(value: object) -> bool:
+    """Return whether a value, in Python or of the command line, specifies something."""
+    if isinstance(value, str):
+        return value not in ("false", "null", "none", "[]")
+    if isinstance(value, Mapping | list | tuple):
+        return len(value) > 0
+    return value is not None and value is not False
 
 
 def _list_step_settings(names: Iterable[str]) -> list[str]:
@@ -183,7 +216,7 @@ def check_single_run(settings: Mapping[str, object]) -> None:
     ValueError: seeds is a setting of comparisons, and a run has one strategy and one seed; ...
     """
     for name in OF_COMPARISONS:
-        if settings.get(name) not in DISABLED:
+        if _is_specified(settings.get(name)):
             raise ValueError(
                 f"{name} is a setting of comparisons, and a run has one strategy and one seed; "
                 "omit it, or run a comparison (fl.compare, fallow compare)"

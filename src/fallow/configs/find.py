@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fallow.configs.defaults import check_specified, default_training
+from fallow.configs.defaults import default_training
 from fallow.configs.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
@@ -84,10 +84,7 @@ def _find_config(
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=not is_named(data))
     with explain_errors(f"{path}: "):
-        result = config_from({**usual, **settings}, start)
-        if "training" not in changes:
-            check_specified(settings, result)
-        return result
+        return config_from({**usual, **settings}, start)
 
 
 def _beside(file: Path, named: str, *, is_file: bool) -> str:

@@ -119,26 +119,6 @@ CONFLICTS = (
         ": labels of the cycle are used from the second round on; set rounds=2 or more",
     ),
     Conflict(
-        ("participation", "rounds"),
-        lambda participation, rounds: participation < 1 and rounds < 2,
-        ": all sites train in the last round; set rounds=2 or more",
-    ),
-    Conflict(
-        ("evaluation_fraction", "cycles"),
-        lambda fraction, cycles: fraction and cycles == 0,
-        ": an evaluation set is drawn from the labels of a cycle; set cycles=1 or more",
-    ),
-    Conflict(
-        ("stop", "cycles"),
-        lambda stop, cycles: stop is not None and cycles == 0,
-        ": there is no cycle to stop before; set cycles=1 or more",
-    ),
-    Conflict(
-        ("initial_by", "initial"),
-        lambda initial_by, initial: initial_by != "random" and initial == 0,
-        ": there is no initial labeled set to select; raise initial or omit initial_by",
-    ),
-    Conflict(
         ("evaluation_fraction", "queries_per_cycle"),
         lambda fraction, queries: fraction and queries > 1,
         ": an evaluation set requires one query per training; set queries_per_cycle=1 or "

@@ -170,7 +170,9 @@ def prepare_study(
         check_task(variant(config, strategy), data)
         is_one_pass(variant(config, strategy))  # raises if the protocol does not support it
     check_options(config, strategies)
-    if config.privacy.bound is not None and not config.privacy.secure_sum:
+    variants = [variant(config, strategy) for strategy in strategies]
+    is_masked = any(item.privacy.secure_sum for item in variants)
+    if config.privacy.bound is not None and not is_masked:
         raise ValueError(
             "privacy.bound is a setting of secure aggregation, and privacy.secure_sum is False; set "
             "privacy.secure_sum=true, or omit privacy.bound"
@@ -224,7 +226,7 @@ def check_task(
     if dataset.task != "regression" and config.target_scale != "labeled":
         raise ValueError(
             f"target_scale is {config.target_scale!r}, and {has}; it scales the targets of "
-            "regression: omit it"
+            "regression: set target_scale=labeled"
         )
     check_metrics(config.metrics, dataset.task)
     shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
