@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fallow.data import from_arrays, from_table, open_dataset
+from fallow.data.reading import note
 
 HEADER = "id,age,ward,clinic,sick"
 
@@ -69,7 +70,7 @@ def test_arrays_with_nan_are_refused_by_column_and_count_or_lose_those_rows() ->
         ValueError, match="column 'b' of the rows has 3 values that are not fin"
     ):
         from_arrays(np.where(x == -np.inf, 0, x), y, groups, columns=("a", "b"))
-    d = from_arrays(x, y, groups, drop_rows=True, notes=("mine",))
+    d = from_arrays(x, y, groups, drop_rows=True, findings=[note("mine")])
     assert len(d.x) + len(d.x_test) == 16 and d.groups is not None
     assert d.notes == ("mine", "examples with NaN or infinite features left out: 4")
     assert torch.equal(d.groups, (d.x[:, 0] >= 20).long())

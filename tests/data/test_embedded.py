@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.data import Dataset, embed_rows
+from fallow.data.reading import note
 
 
 class Net(nn.Module):
@@ -39,7 +40,7 @@ def toy(n: int = 11, m: int = 4) -> Dataset:
         torch.arange(m) / 2,
         groups=groups,
         group_names=("a", "b"),
-        notes=("first",),
+        findings=(note("first"),),
     )
 
 

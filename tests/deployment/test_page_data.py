@@ -49,7 +49,8 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
 def test_a_column_that_was_left_out_is_shown_with_the_reason(tmp_path: Path) -> None:
     column: ColumnFacts = {
         "name": "visit",
-        "kind": "left out",
+        "kind": "identifier",
+        "role": "left out",
         "values": [],
         "missing": 0,
         "missing_at": {},

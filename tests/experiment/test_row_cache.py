@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import lzma
 import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ import torch
 
 from fallow.data import open_dataset
 from fallow.data.dataset import Dataset
+from fallow.data.reading import note
 from fallow.experiment import row_cache
 from fallow.experiment.row_cache import DatasetCache
 from fallow.experiment.rows import open_data
@@ -58,7 +60,8 @@ def test_what_is_kept_is_what_was_read_until_the_file_or_a_setting_changes(
     assert are_equal(open_data(config, 0), read)
     # the second call has read this file
     tree = load_tree(kept, folder)
-    save_tree(kept, {**tree, "notes": ["from beside the run"]})
+    other = json.dumps([asdict(note("from beside the run"))])
+    save_tree(kept, {**tree, "findings": other})
     assert open_data(config, 1, kept_in=folder).notes == ("from beside the run",)
     # different content or settings use another file
     path.write_text(path.read_text() + "3.3,mild,a,1\n")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
-from fallow.data.reading import Reading
+from fallow.data.reading import Finding, Reading, note
 
 Task = Literal["classification", "regression"]
 UNLABELED = -1
@@ -55,8 +55,8 @@ class Dataset:
         Names of the features of a table; otherwise empty.
     ids : tuple of str, optional
         (n,) names of examples or files.
-    notes : tuple of str
-        Changes made by the import, as sentences.
+    findings : tuple of Finding
+        Choices and possible errors of the import; ``notes`` has their sentences.
     missing : Missing, optional
         Imputation of empty cells, which are NaN in ``x`` and ``x_test``.
     reading : Reading, optional
@@ -95,7 +95,7 @@ class Dataset:
     group_names: tuple[str, ...] = ()  # names by group id
     columns: tuple[str, ...] = ()  # names of the features of a table, else empty
     ids: tuple[str, ...] | None = None  # a user's own row or file names, (n,)
-    notes: tuple[str, ...] = ()  # changes made by loading, in sentences
+    findings: tuple[Finding, ...] = ()  # choices and possible errors of the import
     missing: Missing | None = None  # imputation of empty cells, NaN in x and x_test
     reading: Reading | None = None  # summary of the import of a user's own data
 
@@ -141,6 +141,16 @@ class Dataset:
         if self.task == "regression":
             return ~self.y.isnan()
         return self.y != UNLABELED
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences of the findings: warnings first."""
+        ordered = sorted(self.findings, key=lambda finding: finding.severity != "warning")
+        return tuple(finding.sentence for finding in ordered)
+
+    def with_findings(self, *findings: Finding) -> Dataset:
+        """Return the dataset with further findings."""
+        return dataclasses.replace(self, findings=(*self.findings, *findings))
 
     def rows(self, n: int, stream: torch.Generator) -> Dataset:
         """Return the dataset with ``n`` training examples drawn at random, in their order.
@@ -290,9 +300,9 @@ def drop_leaks(dataset: Dataset) -> Dataset:
     if not leaks:
         return dataset
     kept_rows = [row for row in range(len(dataset.x_test)) if row not in leaks]
-    note = f"{len(leaks)} test examples that are also training examples were left out"
+    sentence = f"{len(leaks)} test examples that are also training examples were left out"
     kept = _keep_test(dataset, torch.tensor(kept_rows, dtype=torch.int64))
-    return dataclasses.replace(kept, notes=(*dataset.notes, note))
+    return kept.with_findings(note(sentence))
 
 
 def _leaks(dataset: Dataset) -> dict[int, int]:
@@ -482,7 +492,6 @@ def embed_rows(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Data
     x_test = x.new_zeros(0, x.shape[1])
     if len(dataset.x_test):
         x_test = features(dataset.x_test)
-    note = f"rows are the {x.shape[1]} features of a frozen {type(module).__name__}"
-    return dataclasses.replace(
-        dataset, x=x, x_test=x_test, columns=(), notes=(*dataset.notes, note)
-    )
+    sentence = f"rows are the {x.shape[1]} features of a frozen {type(module).__name__}"
+    embedded = dataclasses.replace(dataset, x=x, x_test=x_test, columns=())
+    return embedded.with_findings(note(sentence))

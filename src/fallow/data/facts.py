@@ -33,6 +33,9 @@ class ColumnFacts(TypedDict):
 
     name: Annotated[str, Field(description="name of the column")]
     kind: Annotated[str, Field(description="type of the cells")]
+    role: Annotated[
+        str, Field(description="use of the column, such as feature or left out")
+    ]
     values: Annotated[list[str], Field(description="levels of a categorical column")]
     missing: Annotated[int, Field(ge=0, description="empty cells")]
     missing_at: Annotated[dict[str, int], Field(description="empty cells by site")]
@@ -108,6 +111,7 @@ def _describe_column(column: ColumnRead) -> ColumnFacts:
     return ColumnFacts(
         name=column.name,
         kind=column.kind,
+        role=column.role,
         values=list(column.values),
         missing=column.missing,
         missing_at=dict(column.missing_at),
@@ -265,7 +269,8 @@ def _format_columns(facts: DataFacts) -> list[str]:
     lines: list[str] = []
     by_kind: dict[str, list[ColumnFacts]] = {}
     for column in facts["columns"]:
-        by_kind.setdefault(column["kind"], []).append(column)
+        kind = column["role"] if column["role"] == "left out" else column["kind"]
+        by_kind.setdefault(kind, []).append(column)
     numbers = [column["name"] for column in by_kind.get("number", [])]
     if numbers:
         lines.append(f"  numbers: {join_some(numbers)}")
@@ -281,7 +286,7 @@ def _format_columns(facts: DataFacts) -> list[str]:
         lines.append(f"  left out: {column['name']}, {column['reason']}")
     missing: dict[str, int] = {}
     for column in facts["columns"]:
-        if column["kind"] != "left out" and column["missing"]:
+        if column["role"] != "left out" and column["missing"]:
             missing[column["name"]] = column["missing"]
     if missing:
         total = sum(missing.values())

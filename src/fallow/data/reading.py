@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +27,100 @@ class OmittedExamples:
         return sum(self.rows.values())
 
 
+Severity = Literal["warning", "note"]
+Role = Literal["feature", "label", "site", "group", "id", "left out"]
+Kind = Literal[
+    "number", "category", "text", "date", "identifier", "counter", "constant", "empty"
+]
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """Guess or finding about the data.
+
+    Attributes
+    ----------
+    severity : {"warning", "note"}
+        A warning is probably not what the user meant; a note is a choice that was made.
+    sentence : str
+        What was found or chosen, with the number of rows.
+    fix : str
+        Setting that changes it, such as ``"drop=['index']"``; "" if there is none.
+    """
+
+    severity: Severity
+    sentence: str
+    fix: str = ""
+
+
+def note(sentence: str, fix: str = "") -> Finding:
+    """Return a finding that states a choice."""
+    return Finding("note", sentence, fix)
+
+
+def warning(sentence: str, fix: str = "") -> Finding:
+    """Return a finding that is probably not what the user meant."""
+    return Finding("warning", sentence, fix)
+
+
+def list_notes(sentences: Iterable[str]) -> tuple[Finding, ...]:
+    """Return a note for each sentence."""
+    return tuple(note(sentence) for sentence in sentences)
+
+
+@final
+@dataclass(frozen=True)
+class Example:
+    """Cell of a column, and its value after the import."""
+
+    cell: str
+    value: str
+
+
 @final
 @dataclass(frozen=True)
 class ColumnRead:
-    """Import of one column of a table.
+    """Declaration of one column of a table, from which checks, notes and the data sheet derive.
 
-    kind: "number", "category" or "left out".  values: levels of a category.  missing: empty cells,
-    by site in ``missing_at``.  reason: why it was omitted.
+    Attributes
+    ----------
+    name : str
+        Name of the column.
+    kind : str
+        Type of its cells.
+    role : str
+        Use of the column.
+    unit : str
+        Unit in the cells of a number, such as "mg"; "" if there is none.
+    values : tuple of str
+        Levels of a category.
+    missing : int
+        Number of empty cells.
+    missing_at : mapping
+        Number of empty cells by site.
+    reason : str
+        Why the column has its role or kind; "" if it is obvious.
+    fix : str
+        Setting that changes it; "" if there is none.
+    examples : tuple of Example
+        Up to three different cells, and what they became.
     """
 
     name: str
-    kind: str
+    kind: Kind
+    role: Role = "feature"
+    unit: str = ""
     values: tuple[str, ...] = ()
     missing: int = 0
-    reason: str = ""
     missing_at: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+    fix: str = ""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def is_feature(self) -> bool:
+        return self.role == "feature"
 
 
 @final

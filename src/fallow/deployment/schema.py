@@ -28,6 +28,7 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.table import EMPTY, read_cells
 from fallow.data.loaders.table_files import number_in
+from fallow.data.reading import Kind
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
 from fallow.storage.files import find_existing
@@ -93,7 +94,7 @@ class Column:
                 raise ValueError(f"column {self.name!r} has {name} = nan; give a number")
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Kind:
         """Return how the column is read: as text, as categories if values are agreed, or as numbers."""
         if self.text:
             return "text"

@@ -11,7 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -23,7 +23,7 @@ from fallow import data
 from fallow.core.missing import Missing
 from fallow.core.types import Tree
 from fallow.data.dataset import Dataset
-from fallow.data.reading import Reading
+from fallow.data.reading import Finding, Reading
 from fallow.experiment.methods import versions
 from fallow.settings.config import OF_FILES, ExperimentConfig
 from fallow.storage.errors import StorageError
@@ -70,9 +70,13 @@ class DatasetCache:
         return values
 
 
-NAMES = ("classes", "group_names", "columns", "ids", "notes")
+NAMES = ("classes", "group_names", "columns", "ids")
 """Fields of a dataset with texts, and None for no IDs."""
-AS_JSON: Mapping[str, type] = {"missing": Missing, "reading": Reading}
+AS_JSON: Mapping[str, Any] = {
+    "missing": Missing,
+    "reading": Reading,
+    "findings": tuple[Finding, ...],
+}
 """Fields of a dataset that are stored as JSON, with their types."""
 PLAIN = ("name", "y", "y_test", "groups", "groups_test")
 
@@ -145,7 +149,7 @@ def _save(folder: Path, name: str, dataset: Dataset) -> None:
     for part in (*NAMES, *AS_JSON):
         kept[part] = getattr(dataset, part)
         if part in AS_JSON and kept[part] is not None:
-            kept[part] = json.dumps(asdict(kept[part]))
+            kept[part] = adapter_of(AS_JSON[part]).dump_json(kept[part]).decode()
     save_tree(folder / f"{name}.safetensors", kept, FILE)
 
 

@@ -19,7 +19,7 @@ from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset, embed_rows
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition import partitions
-from fallow.data.reading import count_at
+from fallow.data.reading import count_at, note
 from fallow.experiment.row_cache import DatasetCache, read_once
 from fallow.models import build_model
 from fallow.settings.config import ExperimentConfig
@@ -102,7 +102,7 @@ def _labeled_alone(dataset: Dataset) -> Dataset:
     """Return the dataset without unlabeled training examples, and report their number."""
     is_bare = ~dataset.is_labeled
     why = "no label, and a simulation needs existing labels"
-    note = (
+    sentence = (
         f"unlabeled examples left out: {int(is_bare.sum()):,} (a simulation needs their "
         "labels)"
     )
@@ -114,7 +114,7 @@ def _labeled_alone(dataset: Dataset) -> Dataset:
             sites = np.array(names, dtype=np.str_)
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
     kept = _keep_rows(dataset, dataset.is_labeled)
-    return replace(kept, notes=(*dataset.notes, note), reading=reading)
+    return replace(kept, reading=reading).with_findings(note(sentence))
 
 
 def resplit(dataset: Dataset, draw: torch.Generator) -> Dataset:

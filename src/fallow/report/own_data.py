@@ -94,7 +94,7 @@ def _columns(facts: DataFacts) -> Table:
         how = column["kind"]
         if column["kind"] == "category":
             how = f"category: {', '.join(column['values'])}"
-        if column["kind"] == "left out":
+        if column["role"] == "left out":
             how = f"left out: {column['reason']}"
         missing = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
         rows.append(

@@ -19,6 +19,7 @@ from fallow.core.optional import import_optional
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
 from fallow.data.loaders.archive import load_arrays, read_header
 from fallow.data.partition.shares import hold_out
+from fallow.data.reading import list_notes
 from fallow.data.tables import fill_missing, standardize
 from fallow.storage.received import check_fits
 
@@ -187,7 +188,7 @@ def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
         x_test=_read_images(folder, ["cifar10_test.npy.xz"], CIFAR10_SCALE, first),
         y_test=to_labels(z["y_test"]),
         classes=to_names(z["class_names"]),
-        notes=notes,
+        findings=list_notes(notes),
     )
     if first is None:
         dataset = drop_leaks(dataset)
@@ -301,7 +302,7 @@ def table_with_test_rows(
         group_names=group_names,
         groups=groups,
         groups_test=groups_test,
-        notes=notes,
+        findings=list_notes(notes),
     )
 
 

@@ -14,7 +14,7 @@ from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, name_buckets, name_m
 from fallow.core.wording import join_some
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import EMPTY, ColumnCells, Numbers, number_in
-from fallow.data.reading import ColumnRead
+from fallow.data.reading import ColumnRead, Kind
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
@@ -122,7 +122,7 @@ class RecognizedColumn:
 
     @property
     def is_used(self) -> bool:
-        return self.read.kind != "left out"
+        return self.read.is_feature
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def keep_at_least_one(columns: Sequence[RecognizedColumn]) -> list[RecognizedCol
     kept = []
     for column in columns:
         if column.numbers is not None:  # it was left out because it is a counter
-            read = replace(column.read, kind="number", reason="")
+            read = replace(column.read, kind="number", role="feature", reason="")
             column = replace(column, read=read)
         kept.append(column)
     return kept
@@ -193,10 +193,10 @@ def recognize_column(
     value = len(texts) - missing
     if not levels:
         return RecognizedColumn(
-            ColumnRead(name, "left out", missing=missing, reason="it is empty")
+            ColumnRead(name, "empty", "left out", missing=missing, reason="it is empty")
         )
     if cells.is_date or are_dates(levels):
-        return _leave_out(name, missing, describe_dates(levels), must, file)
+        return _leave_out(name, "date", missing, describe_dates(levels), must, file)
     if not cells.is_category:
         spelling = dialect or Dialect()
         as_number = [number_in(spelling.number(level)) for level in levels]
@@ -205,13 +205,13 @@ def recognize_column(
         _check_mixed(name, texts, codes, as_number, file)
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
-        return RecognizedColumn(ColumnRead(name, "left out", reason=why))
+        return RecognizedColumn(ColumnRead(name, "constant", "left out", reason=why))
     reason = explain_many_texts(len(levels), value)
     if reason is not None and must:
         return _recognize_text(name, codes, levels)
     if reason is not None:
-        return _leave_out(name, missing, reason, must, file)
-    read = ColumnRead(name, "category", tuple(levels), missing)
+        return _leave_out(name, "identifier", missing, reason, must, file)
+    read = ColumnRead(name, "category", values=tuple(levels), missing=missing)
     return RecognizedColumn(read, codes=codes)
 
 
@@ -277,7 +277,7 @@ def _recognize_text(
 
 
 def _leave_out(
-    name: str, missing: int, reason: str, must: bool, file: str
+    name: str, kind: Kind, missing: int, reason: str, must: bool, file: str
 ) -> RecognizedColumn:
     """Leave the column out, or raise ValueError if it was requested."""
     if must:
@@ -285,7 +285,9 @@ def _leave_out(
             f"{file}: column {name!r} cannot be a feature: {reason}; omit it, or declare it "
             "as the identifier with --id (id=)"
         )
-    return RecognizedColumn(ColumnRead(name, "left out", missing=missing, reason=reason))
+    return RecognizedColumn(
+        ColumnRead(name, kind, "left out", missing=missing, reason=reason)
+    )
 
 
 def _recognize_number_texts(
@@ -300,7 +302,8 @@ def _recognize_number_texts(
     missing = len(codes) - value
     if names_rows(name) and not must and len(levels) == value and value >= ENOUGH:
         why = f"it is an identifier ({len(levels):,} different numbers in {value:,} rows)"
-        return RecognizedColumn(ColumnRead(name, "left out", missing=missing, reason=why))
+        read = ColumnRead(name, "identifier", "left out", missing=missing, reason=why)
+        return RecognizedColumn(read)
     table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
     with np.errstate(over="ignore"):
         numbers = table[codes].astype(np.float32)
@@ -315,18 +318,20 @@ def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedCol
     if missing:
         value = flat[~is_missing]
     if not len(value):
-        read = ColumnRead(name, "left out", missing=missing, reason="it is empty")
+        read = ColumnRead(name, "empty", "left out", missing=missing, reason="it is empty")
         return RecognizedColumn(read)
     low = float(value.min())
     high = float(value.max())
     is_constant = low == high and bool(np.isfinite(low))
     if is_constant and not missing and not must:
         return RecognizedColumn(
-            ColumnRead(name, "left out", reason=f"every row has {low:g}")
+            ColumnRead(name, "constant", "left out", reason=f"every row has {low:g}")
         )
     if not must and not missing and len(value) >= MANY and _counts_rows(value):
         why = f"it is a counter ({low:g}, {low + 1:g}, ... {high:g})"
-        return RecognizedColumn(ColumnRead(name, "left out", reason=why), numbers=numbers)
+        return RecognizedColumn(
+            ColumnRead(name, "counter", "left out", reason=why), numbers=numbers
+        )
     infinite = 0
     if not np.isfinite([low, high]).all():
         infinite = int(np.isinf(value).sum())
@@ -451,19 +456,19 @@ def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
     """Return notes about the columns."""
     outcome: list[str] = []
     for column in columns:
-        if column.kind == "category":
+        if not column.is_feature:
+            outcome.append(f"column {column.name!r} was left out: {explain(column)}")
+        elif column.kind == "category":
             outcome.append(
                 f"column {column.name!r} contains texts and became {len(column.values)} "
                 "one-hot columns"
             )
-        if column.kind == "text":
+        elif column.kind == "text":
             outcome.append(
                 f"column {column.name!r} is free text and became {BUCKETS:,} hashed features of words "
                 "and characters"
             )
-        if column.kind == "left out":
-            outcome.append(f"column {column.name!r} was left out: {explain(column)}")
-    holes = {c.name: c.missing for c in columns if c.missing and c.kind != "left out"}
+    holes = {c.name: c.missing for c in columns if c.missing and c.is_feature}
     if holes:
         counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
         outcome.append(f"empty cells: {sum(holes.values()):,} ({counted})")

@@ -28,7 +28,7 @@ from fallow.data.loaders.pixels import (
 from fallow.data.loaders.table import Source, TableArrays, Wanted, read_table
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
 from fallow.data.partition.shares import hold_out
-from fallow.data.reading import Reading, count_at
+from fallow.data.reading import Finding, Reading, count_at, list_notes, note
 from fallow.storage.files import find_existing
 from fallow.storage.table_suffixes import TABLES
 
@@ -63,7 +63,7 @@ def from_arrays(
     classes: Sequence[str] = (),
     drop_rows: bool = False,
     channels: Channels = "auto",
-    notes: Sequence[str] = (),
+    findings: Sequence[Finding] = (),
     leaves_out_leaks: bool = False,
 ) -> Dataset:
     """Create a dataset from arrays, also from frozen embeddings.
@@ -97,9 +97,9 @@ def from_arrays(
     features = _to_array(x)
     is_last = has_channels_last(features.shape, name, channels)
     if is_last and channels == "auto":
-        notes = (*notes, describe_move(features.shape))
+        findings = (*findings, note(describe_move(features.shape)))
     rows = _check_rows(features, coded, groups, ids, name, is_last)
-    notes = (*notes, *rows.notes)
+    findings = (*findings, *list_notes(rows.notes))
     aside = None
     if x_test is not None and y_test is not None:
         coded_test = encode_test_labels(_to_array(y_test), known, name)
@@ -112,7 +112,7 @@ def from_arrays(
         name=name,
         classes=known,
         columns=tuple(columns),
-        notes=(*notes, *left_out),
+        findings=(*findings, *list_notes(left_out)),
         reading=reading,
     )
     return _build_dataset(rows, aside, details, leaves_out_leaks=leaves_out_leaks)
@@ -216,7 +216,7 @@ def _read_medmnist(
         name=file.stem,
         classes=classes,
         channels=channels,
-        notes=notes,
+        findings=list_notes(notes),
         leaves_out_leaks=True,
     )
 
@@ -311,7 +311,7 @@ def from_assembled(
         name=name,
         classes=known,
         columns=table.columns,
-        notes=table.notes,
+        findings=list_notes(table.notes),
         reading=table.reading,
         missing=table.missing,
     )
@@ -352,7 +352,7 @@ def from_folder(
         name=folder.name,
         task=task,
         classes=classes,
-        notes=result.notes,
+        findings=list_notes(result.notes),
     )
 
 
@@ -508,7 +508,7 @@ class _Details:
     name: str
     classes: tuple[str, ...]
     columns: tuple[str, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     reading: Reading
     missing: Missing | None = None
 
@@ -536,7 +536,7 @@ def _build_dataset(
         group_names=group_names,
         columns=facts.columns,
         ids=rows.ids,
-        notes=facts.notes,
+        findings=facts.findings,
         missing=facts.missing,
         reading=facts.reading,
     )

@@ -346,11 +346,13 @@ def _recognize_columns(
         if name in used:
             continue
         if name in wanted.drop:
-            dropped.append(ColumnRead(name, "left out", reason="you dropped it"))
+            dropped.append(ColumnRead(name, "text", "left out", reason="you dropped it"))
             continue
         if wanted.only and name not in wanted.only:
             dropped.append(
-                ColumnRead(name, "left out", reason="it is not among the requested columns")
+                ColumnRead(
+                    name, "text", "left out", reason="it is not among the requested columns"
+                )
             )
             continue
         must = name in wanted.only
@@ -415,7 +417,7 @@ def _count_missing_at_sites(
     sites: npt.NDArray[np.str_] | None,
 ) -> ColumnRead:
     """Return the column with its number of empty cells by site."""
-    if sites is None or not read.missing or read.kind == "left out":
+    if sites is None or not read.missing or not read.is_feature:
         return read
     column = next(item for item in columns if item.read.name == read.name)
     return replace(read, missing_at=count_at(sites, column.is_missing))

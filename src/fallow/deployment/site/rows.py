@@ -197,7 +197,12 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         if note is not None:
             notes.append(note)
         read.append(
-            ColumnRead(column.name, column.kind, column.values, missing[column.name])
+            ColumnRead(
+                column.name,
+                column.kind,
+                values=column.values,
+                missing=missing[column.name],
+            )
         )
 
     def describe(row: int) -> ReadableRow:
@@ -240,7 +245,7 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
                 f"column {name!r} is not part of the agreement; remove it (the label "
                 f"is {schema.label!r}, row names are in {schema.ids!r})"
             )
-        passed_over.append(ColumnRead(name, "left out", reason=why))
+        passed_over.append(ColumnRead(name, "text", "left out", reason=why))
     return passed_over
 
 

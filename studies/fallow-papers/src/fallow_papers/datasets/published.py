@@ -17,6 +17,7 @@ from fallow.core.suggestions import require_known
 from fallow.data.catalog.files import Reader, read_arrays, table_with_test_rows, to_names
 from fallow.data.dataset import Dataset
 from fallow.data.loaders.table import EMPTY
+from fallow.data.reading import list_notes, note
 from fallow_papers.datasets.formats import PublishedTable, one_hot, open_published
 from fallow_papers.datasets.sources import SOURCES, TableSource
 
@@ -50,7 +51,8 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
         y = np.frombuffer(table.y).astype(np.float32)
         group_names = tuple(f"{group} {site}" for site in sites)
         result = table_with_test_rows(name, z, y, classes=(), group_names=group_names)
-        return dataclasses.replace(result, notes=(*notes, *result.notes))
+        findings = (*list_notes(notes), *result.findings)
+        return dataclasses.replace(result, findings=findings)
 
     return read
 
@@ -223,9 +225,9 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
     diamonds_onehot = table_with_test_rows(
         "diamonds_onehot", table, z["y"], classes=(), group_names=()
     )
-    note = (
+    sentence = (
         f"{', '.join(GRADED)} became {len(names) - len(numbers)} one-hot columns, of "
         "which the 3 for missing values are all 0; the 29 columns have rank 24, also "
         "with an intercept"
     )
-    return dataclasses.replace(diamonds_onehot, notes=(*diamonds_onehot.notes, note))
+    return diamonds_onehot.with_findings(note(sentence))
