@@ -9,7 +9,9 @@ from bench.timing import Entry, Race
 from fallow.core.streams import stream
 from fallow.strategies.bait import forward_backward
 from fallow.strategies.parts import SIGMA, LastLayer, Reduction
-from fallow.strategies.parts.posterior import CERTAIN, TIED, with_one
+from fallow.strategies.parts.posterior import TIED, with_one
+
+CERTAIN = 1e-12  # 1 - φ'Mφ of an example that is not removed
 
 
 def prepare(is_quick: bool) -> Race:

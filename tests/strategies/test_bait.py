@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mpmath  # installed with torch
+import numpy as np
 import pytest
 import torch
 
+import fallow as fl
 from fallow.strategies import BAIT
-from fallow.strategies.bait import Forward, forward_backward
+from fallow.strategies.bait import Backward, Forward, forward_backward
 from fallow.strategies.parts import TIED, LastLayer, Reduction, first_best
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
@@ -90,40 +93,76 @@ def test_the_gain_is_the_fall_of_the_trace_and_the_loss_its_rise(sigma: float) -
     ]
     fall = (m @ fisher).trace() - torch.stack(trace)
     torch.testing.assert_close(before.gain(), fall, rtol=1e-6, atol=0)
-    torch.testing.assert_close(before.after(4).loss()[4], fall[4], rtol=1e-6, atol=0)
+    rise = Backward(before.phi[:5], before.root).losses()[4]
+    without = torch.cat([labeled, pool[:4]])
+    known = [torch.cat([without, pool[4:5]]), without]
+    low, high = [torch.linalg.solve(x.T @ x + noise, fisher).trace() for x in known]
+    torch.testing.assert_close(rise, high - low, rtol=1e-6, atol=0)
 
 
-def test_taking_back_what_was_picked_restores_everything() -> None:
-    before = Reduction.of(rows(30, 6, 4), 0.1)
-    after = before.after(3).after(8).after(8, -1).after(3, -1)
-    for name in ("m_phi", "r_m_phi"):
-        largest = float(getattr(before, name).abs().max())
-        torch.testing.assert_close(
-            getattr(after, name), getattr(before, name), rtol=0, atol=1e-9 * largest
-        )
-
-
-def test_a_pick_without_which_nothing_is_known_is_not_taken_back() -> None:
-    x = torch.eye(3, dtype=torch.float64)
-    m = torch.diag(
-        torch.tensor([1 - 1e-13, 0.5, 0.9], dtype=torch.float64)
-    )  # 1 - φ'Mφ = 1e-13
-    reduction = Reduction(
-        x, x @ m, 1e-9 * x
-    )  # example 0: 1e-18 / 1e-13 is the smallest ratio
-    assert reduction.loss().isinf().tolist() == [True, False, False]
-    assert int(reduction.loss().argmin()) == 1
-    sure = Reduction(x, x, x)  # none may be removed
-    assert bool(sure.loss().isinf().all())
-
-
-def test_where_nothing_may_be_taken_back_the_last_picks_go() -> None:
-    x = torch.eye(4, dtype=torch.float64)
-    unknown = Reduction(
-        x, 1e13 * x, torch.diag(torch.tensor([2.0, 4.0, 3.0, 1.0]).double())
+def label_example(before: Reduction, j: int) -> Reduction:
+    """Return the reduction after example ``j`` is labeled, by the Sherman-Morrison formula."""
+    step = before.m_phi @ before.phi[j]
+    step = step / (1 + step[j])
+    return Reduction(
+        before.phi,
+        before.m_phi - torch.outer(step, before.m_phi[j]),
+        before.r_m_phi - torch.outer(step, before.r_m_phi[j]),
+        before.root,
     )
-    assert forward_backward(unknown, 4, 4).tolist() == [1, 2, 0, 3]
-    assert forward_backward(unknown, 2, 4).tolist() == [1, 2]
+
+
+def remove_exactly(layer: LastLayer, selected: list[int], n: int) -> list[int]:
+    """Remove all but ``n`` examples by the definition, with 80 digits."""
+    with mpmath.workdps(80):
+        pool = mpmath.matrix(layer.pool.tolist())
+        labeled = mpmath.matrix(layer.labeled.tolist())
+        square = mpmath.fsum(x**2 for x in labeled) / labeled.rows
+        fisher = pool.T * pool + labeled.T * labeled
+        known = labeled.T * labeled + mpmath.mpf(1e-3) ** 2 * square * mpmath.eye(pool.cols)
+        kept = list(selected)
+        phi = {j: pool[j, :].T for j in kept}
+        for j in kept:
+            known += phi[j] * phi[j].T
+        covariance = known**-1
+        while len(kept) > n:
+            losses = {}
+            for j in kept:
+                m_phi = covariance * phi[j]
+                reward = (m_phi.T * fisher * m_phi)[0]
+                losses[j] = reward / (1 - (phi[j].T * m_phi)[0])
+            cheapest = min(kept, key=lambda j: losses[j])
+            m_phi = covariance * phi[cheapest]
+            covariance += m_phi * m_phi.T / (1 - (phi[cheapest].T * m_phi)[0])
+            kept.remove(cheapest)
+    return kept
+
+
+@pytest.mark.parametrize("longer", [1, 10, 1000, 1e6])
+def test_long_examples_are_removed_as_in_exact_arithmetic(longer: float) -> None:
+    """1 - φ'Mφ has few correct digits, or none, if it is computed as a difference."""
+    z = torch.tensor(np.random.default_rng(0).normal(size=(33, 12)))
+    layer = LastLayer(with_one(longer * z[:30]), with_one(z[30:]), torch.arange(30))
+    reduction = Reduction.of(layer, 1e-3)
+    selected = forward_backward(reduction, 12, 12).tolist()
+    kept = forward_backward(reduction, 4, 12).tolist()
+    assert kept == remove_exactly(layer, selected, 4)
+
+
+def test_bait_selects_the_examples_of_the_exact_computation() -> None:
+    z = np.random.default_rng(0).normal(size=(33, 12))
+    z[:30] *= 10
+    selected = fl.select(z[:30], BAIT(), labeled=(z[30:], np.linspace(0.1, 1.3, 3)), n=4)
+    assert set(selected.tolist()) == {19, 25, 28, 29}
+
+
+def test_copies_of_a_long_example_are_removed_until_one_is_left() -> None:
+    x = with_one(1e6 * draws(3, 4).repeat(2, 1))
+    backward = Backward(x, torch.eye(5, dtype=torch.float64))
+    for _ in range(3):
+        backward.remove(backward.find_cheapest())
+    kept = backward.is_kept.nonzero().squeeze(1)
+    assert sorted((kept % 3).tolist()) == [0, 1, 2]
 
 
 def one_by_one(rows: Reduction, n: int) -> list[int]:
@@ -133,7 +172,7 @@ def one_by_one(rows: Reduction, n: int) -> list[int]:
     for _ in range(n):
         gain = rows.gain().masked_fill(is_taken, -torch.inf)
         selected.append(first_best(gain, torch.arange(len(gain)), TIED))
-        rows = rows.after(selected[-1])
+        rows = label_example(rows, selected[-1])
         is_taken[selected[-1]] = True
     return selected
 
@@ -162,7 +201,7 @@ def test_what_is_read_after_picks_is_what_each_pick_leaves() -> None:
     forward = Forward(before)
     for j in (4, 17, 51):
         forward.take(j)
-        before = before.after(j)
+        before = label_example(before, j)
     reduced = forward.read_rows(torch.arange(60))
     for name in ("m_phi", "r_m_phi"):
         largest = float(getattr(before, name).abs().max())

@@ -61,9 +61,8 @@ class BAIT:
     -----
     With one output and squared error, the Fisher information of an example is φφ', φ = (embed(x),
     1), and depends neither on labels nor on the last layer.  Classification requires a different
-    matrix and is not supported.  Noise and scale follow Holzmüller et al. (2023).  An example
-    without which M is undefined is not removed.  Ties are broken at random.  Examples with
-    non-finite features are ranked last.
+    matrix and is not supported.  Noise and scale follow Holzmüller et al. (2023).  Ties are broken
+    at random.  Examples with non-finite features are ranked last.
 
     References
     ----------
@@ -118,17 +117,11 @@ def forward_backward(
     forward = Forward(rows, ties)
     for _ in range(min(more, len(rows.phi))):
         forward.take(forward.find_best())
-    kept = torch.tensor(forward.selected, dtype=torch.int64)
-    rows = forward.read_rows(kept)
-    while len(kept) > n:
-        loss = rows.loss()
-        j = len(kept) - 1  # the last one, if none can be removed
-        if bool(loss.isfinite().any()):
-            j = int(loss.argmin())
-        stay = torch.arange(len(kept)) != j
-        rows = rows.after(j, -1).at(stay)
-        kept = kept[stay]
-    return kept
+    selected = torch.tensor(forward.selected, dtype=torch.int64)
+    backward = Backward(rows.phi[selected], rows.root)
+    for _ in range(len(selected) - n):
+        backward.remove(backward.find_cheapest())
+    return selected[backward.is_kept]
 
 
 @final
@@ -148,6 +141,7 @@ class Forward:
         self.selected: list[int] = []
         self.order = order_ties(m, ties)
         self.is_taken = torch.zeros(m, dtype=torch.bool)
+        self.root = rows.root
         self.phi = _copy_by_columns(rows.phi)  # (m, k), and so the next two
         self.m_phi = _copy_by_columns(rows.m_phi)  # before the pending examples
         self.r_m_phi = _copy_by_columns(rows.r_m_phi)
@@ -210,6 +204,7 @@ class Forward:
             self.phi[at],
             self.m_phi[at] - moved @ self.m_phi_picked[: self.pending],
             self.r_m_phi[at] - moved @ self.r_m_phi_picked[: self.pending],
+            self.root,
         )
 
     def catch_up(self) -> None:
@@ -228,6 +223,58 @@ class Forward:
             self.reward[rows] = self.r_m_phi[rows].square().sum(1)
         self.most_variance = self.variance.clone()
         self.most_reward = self.reward.clone()
+
+
+@final
+class Backward:
+    """Removal of selected examples, whose increases of Tr(MF) are computed without cancellation.
+
+    A removal increases Tr(MF) by φ'MFMφ / (1 - φ'Mφ).  For an example far longer than the labeled
+    ones, φ'Mφ is 1 up to rounding, so the difference is never formed.  Let Z (s, k) be the selected
+    examples in coordinates in which M was I before the selection, and [Z'; I] = [Q1; Q2] R.  Then
+    1 - φ'Mφ is the squared length of the example's row of Q2, and RMφ its row of W = Q2 Q1'R',
+    where F = R'R.  A reflection that turns the row of the removed example into (0, ..., 0, ρ)
+    leaves the Q2 of the others in all columns but the last.
+
+    phi: (s, k); root: R, (m, k).
+    """
+
+    def __init__(self, phi: Tensor, root: Tensor) -> None:
+        s, k = phi.shape
+        identity = torch.eye(s, dtype=phi.dtype)
+        q = torch.linalg.qr(torch.cat([phi.T, identity])).Q  # (k + s, s)
+        self.q2 = q[k:].clone()
+        self.r_m_phi = self.q2 @ (root @ q[:k]).T  # W, (s, m)
+        self.is_kept = torch.ones(s, dtype=torch.bool)
+        self.columns = s  # columns of q2 in use: one for each example that is kept
+
+    def find_cheapest(self) -> int:
+        """Return the example whose removal increases Tr(MF) least; the first of equal ones."""
+        kept = self.is_kept.nonzero().squeeze(1)
+        return int(kept[self.losses()[kept].argmin()])
+
+    def losses(self) -> Tensor:
+        """Return the increase of Tr(MF) by each removal, (s,)."""
+        left = torch.linalg.vector_norm(self.q2[:, : self.columns], dim=1)
+        reward = torch.linalg.vector_norm(self.r_m_phi, dim=1)
+        increase: Tensor = (reward / left).square()
+        return increase
+
+    def remove(self, j: int) -> None:
+        """Remove example ``j``."""
+        last = self.columns - 1
+        normal = self.q2[j, : self.columns].clone()  # of the reflection, (columns,)
+        length = torch.linalg.vector_norm(normal)
+        rho = -torch.copysign(length, normal[last])
+        normal[last] -= rho
+        reflected = (
+            self.q2[:, : self.columns] @ normal * (2 / normal.square().sum())
+        )  # (s,)
+        step = (self.q2[:, last] - reflected * normal[last]) / rho
+        self.q2[:, :last].addr_(reflected, normal[:last], alpha=-1)
+        self.r_m_phi.addr_(step, self.r_m_phi[j].clone(), alpha=-1)
+        self.is_kept[j] = False
+        self.columns = last
 
 
 def _copy_by_columns(x: Tensor) -> Tensor:

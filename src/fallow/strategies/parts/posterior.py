@@ -24,7 +24,6 @@ SIGMA = 1e-3
 LEAST = 1e-6  # minimum σ: its square must exceed the rounding errors of Φ_L'Φ_L
 Sigma = Annotated[float, Limits(ge=LEAST, is_finite=True)]
 """Standard deviation of label noise."""
-CERTAIN = 1e-12  # 1 - φ'Mφ of an example that cannot be removed
 TIED = 1e-10  # relative tolerance: duplicates differ by rounding errors
 LARGEST = 1e50  # maximum feature: sums of its fourth power are finite
 
@@ -118,24 +117,22 @@ def with_one(x: Tensor) -> Tensor:
 class Reduction:
     """Reduction of the posterior variance of all examples by a label.
 
-    phi: (m, k) examples; m_phi: (m, k) M times each; r_m_phi: (m, .) R M times each, where F = R'R
-    is the sum of φφ' over pool and labeled examples.  A label reduces Tr(MF) by φ'MFMφ / (1 +
-    φ'Mφ), the greedy step of BAIT (Ash et al., 2021) for one output.
+    phi: (m, k) examples; m_phi: (m, k) M times each; r_m_phi: (m, .) R M times each; root: R (., k),
+    where F = R'R is the sum of φφ' over pool and labeled examples.  A label reduces Tr(MF) by
+    φ'MFMφ / (1 + φ'Mφ), the greedy step of BAIT (Ash et al., 2021) for one output.
     """
 
     phi: Tensor
     m_phi: Tensor
     r_m_phi: Tensor
+    root: Tensor
 
     @staticmethod
     def of(rows: LastLayer, sigma: float) -> Reduction:
         """Return the reduction for the pool; F is constant from here on."""
         z = rows.posterior(sigma)  # in these coordinates M = I
         root = torch.linalg.qr(torch.cat([z.pool, z.labeled]), mode="r").R
-        return Reduction(z.pool, z.pool, z.pool @ root.T)
-
-    def at(self, rows: Tensor) -> Reduction:
-        return Reduction(self.phi[rows], self.m_phi[rows], self.r_m_phi[rows])
+        return Reduction(z.pool, z.pool, z.pool @ root.T, root)
 
     def variance(self) -> Tensor:
         """Return φ'Mφ, (m,)."""
@@ -144,18 +141,3 @@ class Reduction:
     def gain(self) -> Tensor:
         """Return the decrease of Tr(MF) by a label, (m,)."""
         return self.r_m_phi.square().sum(1) / (1 + self.variance())
-
-    def loss(self) -> Tensor:
-        """Return the increase of Tr(MF) by removing a label, (m,); infinite if it is undefined."""
-        left = 1 - self.variance()
-        return (self.r_m_phi.square().sum(1) / left).masked_fill(left <= CERTAIN, torch.inf)
-
-    def after(self, j: int, sign: int = 1) -> Reduction:
-        """Return the reduction after example ``j`` is labeled, or removed (``sign`` = -1)."""
-        step = self.m_phi @ self.phi[j]  # φ'Mφ_j
-        step = step / (sign + step[j])
-        return Reduction(
-            self.phi,
-            self.m_phi.addr(step, self.m_phi[j], alpha=-1),
-            self.r_m_phi.addr(step, self.r_m_phi[j], alpha=-1),
-        )
