@@ -20,7 +20,6 @@ from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
-from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe
 from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.training import FedAvg, personal
@@ -40,7 +39,6 @@ STEPS = (
         Retention(FedAvg()),
         EvaluationSet(),
     ),
-    MinNewLabels(counts_all=True),
 )
 """Steps of a study that are no query strategy, training algorithm or encoder."""
 SEEN_BY = {
@@ -52,7 +50,6 @@ SEEN_BY = {
 NOTHING = "nothing"
 HIDDEN_BY = {"sum": "`privacy.secure_sum`"}
 OF_RELEASE = "`privacy.epsilon`: noise"
-OF_EXACT = "`privacy.min_new_labels`"
 
 
 def main() -> None:
@@ -158,8 +155,6 @@ def list_protections(item: Declaration) -> Iterable[str]:
         yield HIDDEN_BY[item.operation]
     if item.release:
         yield OF_RELEASE
-    if item.exact:
-        yield OF_EXACT
 
 
 def draw(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

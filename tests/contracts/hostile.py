@@ -16,7 +16,7 @@ from fallow.core.composites import (
     EvaluationCounts,
     Fields,
     Losses,
-    Moments,
+    PatchMoments,
     PoolProducts,
     Products,
 )
@@ -252,9 +252,9 @@ def _(reply: Fields, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 @change_reply.register
 def _(reply: Products, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
     return {
-        "negative products": {"products": valid["products"] - 3},
-        "products with answers alone": {"cross": valid["cross"] + 3},
-        "features without products": {"features": valid["features"] + 3},
+        "negative products": {"products": valid["products"] - LARGE},
+        "products with answers alone": {"cross": valid["cross"] + LARGE},
+        "features without products": {"features": valid["features"] + LARGE},
         "weight without rows": {"n": 3.0},
     }
 
@@ -262,8 +262,8 @@ def _(reply: Products, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 @change_reply.register
 def _(reply: PoolProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
     return {
-        "negative products": {"products": valid["products"] - 3},
-        "features without products": {"features": valid["features"] + 3},
+        "negative products": {"products": valid["products"] - LARGE},
+        "features without products": {"features": valid["features"] + LARGE},
     }
 
 
@@ -279,23 +279,16 @@ def _(reply: Losses, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 
 
 @change_reply.register
-def _(reply: Moments, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
-    first = valid[reply.first] + 30
-    faults = {
-        "rows without squares": {"rows": 3.0, reply.first: first},
-        "sums without rows": {reply.first: first},
+def _(reply: PatchMoments, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "sums without rows": {"patches": valid["patches"] + 30},
+        "longer than rows are": {"moments": valid["moments"] + 9},
     }
-    if reply.is_matrix:
-        faults["longer than rows are"] = {reply.second: valid[reply.second] + 9}
-    return faults
 
 
 @change_reply.register
 def _(reply: Documents, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
-    faults = {"more texts than rows": {"documents": valid["documents"] + 2}}
-    if valid["columns"].numel():
-        faults["sums without rows"] = {"columns": valid["columns"] + 30}
-    return faults
+    return {"more texts than rows": {"documents": valid["documents"] + 2}}
 
 
 @change_reply.register
@@ -312,7 +305,6 @@ def _(reply: EvaluationCounts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
         "more drawn than labels": {"drawn": 1e9},
         "more left than rows": {"left": 1e9},
         "doubt without rows": {"doubt": 9.0},
-        "beyond its squares": {"drawn": 1.0, "beyond": 9.0, "squares": 1.0},
     }
 
 

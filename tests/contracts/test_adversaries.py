@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,12 +22,12 @@ from fallow.core.messages import Request, Step
 from fallow.core.missing import BUCKETS, Missing
 from fallow.core.refusal import Refusal
 from fallow.core.values import SenderFacts
+from fallow.deployment.agreement import Bounds
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
-from fallow.deployment.coordinator.weights import SiteWeights
+from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.encoders.encoding import Encoding, Imputation
 from fallow.engine.column_counts import DescribedColumn
-from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.describing import Describe
 from fallow.experiment.evaluation_set import EvaluationSet
 from fallow.privacy.encryption import encrypt_for
@@ -77,7 +78,7 @@ METHODS += [
         EvaluationSet(),
         EvaluationSet(secure_sum=True),
     ),
-    *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
+    *(encoders.Convolution(), encoders.Fourier()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
     *(
         Encoding(encoders.Convolution(), (1, 8, 8)),
@@ -122,7 +123,14 @@ def make_check(item: Declaration) -> ResponseCheck:
     rows = dict.fromkeys(SITES, 20)
     labels = dict.fromkeys(SITES, 9)
     declarations = {"query": {item.name: item}}
-    return ResponseCheck(rows, labels=labels, declared=declarations, dims=SIZES)
+    return ResponseCheck(
+        rows,
+        labels=labels,
+        declared=declarations,
+        dims=SIZES,
+        sites=len(SITES),
+        longest=partial(find_longest, bounds=Bounds()),
+    )
 
 
 def ask_for(item: Declaration) -> Request:

@@ -39,7 +39,7 @@ def every_key() -> list[ExchangeKey]:
         "0/initial/close/0",
         "0/tuned/0",
         "0/tuned/targets/0",
-        "2/train/new/0",
+        "2/train/targets/0",
         "2/train/7/0",
         "2/train/7/score/0",
         "2/train/7/0~1/deliver",
@@ -84,7 +84,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"retry": torch.tensor(1)}, "retry is tensor(1); it must be a whole number"),
     ({"is_delivery": 1}, "is_delivery is 1; it must be true or false"),
     ({"part": 1}, "part is 1; the step round of the phase train has none"),
-    ({"step": "new"}, "round is 7; the step new of the phase train has none"),
+    ({"step": "targets"}, "round is 7; the step targets of the phase train has none"),
     ({"more": 1}, "'more' is not a field of the key of an exchange"),
 ]
 

@@ -6,7 +6,7 @@ import csv
 import shutil
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -272,14 +272,6 @@ class Federation:
         return [result for result in self.events if result["event"] == event]
 
 
-def at_once(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the configuration with statistics contributed after every label, unless it sets a
-    minimum. The minimum number of new labels is tested in `test_min_new_labels`."""
-    if config.privacy.min_new_labels is not None:
-        return config
-    return replace(config, privacy=replace(config.privacy, min_new_labels=1))
-
-
 def federation(
     folder: Path,
     config: ExperimentConfig,
@@ -298,7 +290,7 @@ def federation(
     secret = new_signing_key()
     agreed = Agreement(
         "hospitals",
-        at_sites(at_once(config), "hospitals", len(names), schema),
+        at_sites(config, "hospitals", len(names), schema),
         schema,
         names,
         verify_key(secret),

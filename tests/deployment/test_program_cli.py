@@ -86,14 +86,6 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     code, out, err = fallow("coordinate", "init", "study", *options, *sites)
     assert (code, err) == (0, "")
     assert "Secure aggregation is on (privacy.secure_sum)" in out
-    assert "below privacy.min_new_labels" not in out
-    few = ["--set", "initial=4", "--set", "budget=3"]
-    code, out, err = fallow("coordinate", "init", "few", *options, *sites, *few)
-    assert (code, err) == (0, "")
-    assert (
-        "a cycle is 9 labels of all sites together, below privacy.min_new_labels = 10"
-        in (" ".join(out.split()))
-    )
     assert "--set privacy.secure_sum=false turns it off" in out
     config = read_agreement(tmp_path / "study" / "study.toml").config
     assert config.training.name == "closed-form"

@@ -27,7 +27,7 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from tests.deployment.label_queues import enter, make_queue
-from tests.deployment.simulations import NAMES, TINY, WAITS, Federation, at_once
+from tests.deployment.simulations import NAMES, TINY, WAITS, Federation
 
 pytest.importorskip("cryptography")
 WORDS = {"ill": ("fever", "cough", "rash"), "well": ("control", "vaccination", "visit")}
@@ -117,7 +117,7 @@ def open_clinics(folder: Path, config: ExperimentConfig) -> Federation:
     names = NAMES[:3]
     agreed = Agreement(
         "clinics",
-        at_sites(at_once(config), "clinics", 3, SCHEMA),
+        at_sites(config, "clinics", 3, SCHEMA),
         SCHEMA,
         names,
         verify_key(secret),

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from fallow.core import client
+from fallow.core.composites import PatchMoments
 from fallow.core.streams import stream
+from fallow.core.types import Values
+from fallow.core.view import View
 from fallow.encoders import Convolution
 from fallow.encoders.base import encode_rows
 from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites, open_door
@@ -119,6 +126,17 @@ def test_totals_are_sums_over_sites_and_hold_no_image() -> None:
     upper = np.triu_indices(12)
     second = np.einsum("npi,npj->ij", p, p) / p.shape[1]
     np.testing.assert_allclose(total["moments"].numpy(), second[upper], atol=1e-10)
+
+
+def test_impossible_moments_of_one_site_do_not_end_the_fit() -> None:
+    class Lying(Convolution):
+        @client.sum("moments that no image has", returns=PatchMoments())
+        def patches(self, view: View, contrast: Tensor) -> Values:
+            true = Convolution.patches(self, view, contrast)
+            return {**true, "moments": -cast(Tensor, true["moments"])}
+
+    state = fit_encoder(Lying(filters=2, patch=2), [draw_pictures(8, 1, 8, 8)])
+    assert bool(state["filters"].isfinite().all())
 
 
 @pytest.mark.parametrize(

@@ -209,22 +209,6 @@ def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
     assert all(set(reply.values()) == {0.0} for reply in late.values())
 
 
-def test_a_site_with_fewer_answers_than_the_minimum_tells_nothing() -> None:
-    """Check the minimum, since the count of one answer would disclose its correctness."""
-    whole = built()
-    run_evaluation(whole, EvaluationSet(0.4))
-    rows = whole.members["a"].memory["outlook"]["rows"].tolist()
-    method = EvaluationSet(0.4, least=len(rows))
-    every = run_evaluation(built(method=method), method)
-    assert (
-        every["per_site"]["a"]
-        == run_evaluation(built(), EvaluationSet(0.4))["per_site"]["a"]
-    )
-    one_less = run_evaluation(built(method=method), method, silent={"a": rows[:1]})
-    assert one_less["per_site"]["a"]["rows"] == 0
-    assert one_less["per_site"]["b"]["rows"] == every["per_site"]["b"]["rows"]
-
-
 def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
     whole = built()
     run_evaluation(whole, EvaluationSet(0.4))

@@ -111,6 +111,5 @@ def check_model(run: LabeledRun, left_out: LeftOut, temperature: float) -> None:
     if not (stored - solved).norm() <= CLOSE * stored.norm():
         raise ValueError(
             "the labels of the run do not reproduce its model, so leave-one-out predictions "
-            "would be those of another one; run it on the present data, without "
-            "privacy.min_new_labels"
+            "would be those of another one; run it on the present data"
         )

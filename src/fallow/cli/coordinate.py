@@ -94,7 +94,6 @@ def init(
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.deployment.schema import schema_of
-    from fallow.deployment.site.agreement_text import describe_small_budgets
     from fallow.deployment.study_file import SECURE_SUM, names_secure_sum
     from fallow.deployment.toml import parse_duration
     from fallow.settings.config import with_settings
@@ -164,7 +163,6 @@ def init(
     lines = list(left_out)
     if chosen != written:
         lines.append(SECURE_SUMS)
-    lines += describe_small_budgets(made.agreement)
     lines += after_init(made, called)
     opt.tell(lines, result, quiet=quiet, as_json=as_json)
 

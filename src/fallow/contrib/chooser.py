@@ -200,7 +200,6 @@ class Chooser:
             "rows": Count(of="labels"),
             "draw": Share(),
         },
-        exact=True,
         reveals_parts="the coordinator sees products of each site's labeled examples; "
         "those of a single example reveal it",
     )
@@ -229,7 +228,6 @@ class Chooser:
             "inverse": Real(("columns", "columns")),
             "weight": Real(("columns", "outputs")),
         },
-        exact=True,
     )
     def left_out(self, view: View, inverse: Tensor, weight: Tensor) -> Values:
         """Return squared leave-one-out residuals of labeled examples.
@@ -339,7 +337,6 @@ def join_declarations(
             before,
             takes=takes,
             times=max(item.times, before.times),
-            exact=item.exact or before.exact,
             reveals_parts="; ".join(filter(None, shown)),
         )
     return joined

@@ -241,7 +241,6 @@ class Coverage:
             "classes": NonNegative("classes"),
             "counts": Count("classes", of="labels", is_together=True),
         },
-        exact=True,
     )
     def outlook(self, view: View) -> Values:
         """Return the counts by margin, (BINS,), predicted class, (C,), and label, (C,)."""

@@ -128,7 +128,6 @@ class Fisher:
             "labeled": Real(Triangle("columns")),
             "rows": Count(of="rows"),
         },
-        exact=True,
     )
     def totals(self, view: View) -> Values:
         """Return the products of all and of labeled examples, as upper triangles."""

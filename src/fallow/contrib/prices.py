@@ -106,7 +106,6 @@ class Prices:
     @client.sum(
         "aggregates of numbers of labels of each class",
         returns={"counts": Count("classes", of="labels", is_together=True)},
-        exact=True,
     )
     def labels(self, view: View) -> Values:
         return {"counts": view.counts}

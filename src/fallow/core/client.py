@@ -105,9 +105,6 @@ class ClientFunction:
         Whether an instance uses it.
     times : int or callable
         Number of calls in one round or query; 0: a few for each site.
-    exact : bool or callable
-        Releases exact statistics of labeled examples, and therefore reads the labels of the site's
-        last contribution (``privacy.min_new_labels``).
     release : bool
         Returns a `Release`, to which noise may be added.
     weighted_by : {"", "rows", "labels"}
@@ -124,7 +121,6 @@ class ClientFunction:
     takes: Mapping[str, Kind] | Callable[[Any], Mapping[str, Kind]] | None = None
     when: Callable[[Any], bool] | None = None
     times: int | Callable[[Any], int] = 1
-    exact: bool | Callable[[Any], bool] = False
     release: bool = False
     weighted_by: Weighting = ""
     reveals_parts: str = ""
@@ -136,7 +132,6 @@ class ClientFunction:
             operation=self.operation,
             discloses=_fixed(self.discloses, ""),
             times=_fixed(self.times, 1),
-            exact=self.exact is not False,
             release=self.release,
             weighted_by=self.weighted_by,
             reveals_parts=self.reveals_parts,
@@ -162,7 +157,6 @@ class Declaration:
     returns: Composite | None = None
     takes: Mapping[str, Kind] | None = None
     times: int = 1
-    exact: bool = False
     release: bool = False
     weighted_by: Weighting = ""
     reveals_parts: str = ""
@@ -308,7 +302,6 @@ def _resolve(name: str, item: ClientFunction, algorithm: Any) -> Declaration:
         returns=returns,
         takes=_apply(item.takes, algorithm),
         times=_apply(item.times, algorithm),
-        exact=_apply(item.exact, algorithm),
         release=item.release,
         weighted_by=item.weighted_by,
         reveals_parts=item.reveals_parts,

@@ -1,7 +1,8 @@
 """Groups of fields that are checked together, for declarations of client functions.
 
-Numbers that are possible one by one may be impossible together: a product matrix of examples has no
-negative eigenvalue, and no more predictions are correct than there are examples.
+Numbers that are possible one by one may be impossible together: no more predictions are correct than
+there are examples, and products are not larger than those of all registered examples.  Without secure
+aggregation, these limits bound the influence of one site.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from fallow.core.values import (
 
 MASS = "mass"
 """Note of an earlier reply: total weight of its labeled examples."""
+ROUNDING = 1 + 1e-6
+"""Factor for rounding in a comparison with a limit."""
 Parts = Mapping[str, Tensor]
 """Fields of a reply in float64."""
 
@@ -82,8 +85,9 @@ class Products(Composite):
 
     dims: name of the number of features.  is_weighted: examples may have weights other than 1.
 
-    Such a matrix has no negative eigenvalue.  For classes, y is one-hot, so that its own block is the
-    diagonal matrix of ``targets``.  For regression, it is ``squares``.
+    No number is larger than those of the registered examples can be, which bounds the influence of a
+    site that invents them.  For classes, y is one-hot, so that Σ s y² is at most n.  For regression,
+    it is ``squares``.
     """
 
     size: str = "features"
@@ -116,69 +120,62 @@ class Products(Composite):
         heaviest = 1.0
         if self.is_weighted:
             heaviest = min(max(n, 1.0), known.heaviest)
-        longest = known.longest * heaviest
-        why = self._find_long_rows(parts, longest)
-        return why or self._find_negative(parts, known.tolerance)
-
-    def _find_long_rows(self, parts: Parts, longest: float) -> str | None:
-        """Explain why the examples are too long together, or return None."""
-        size = len(parts["features"])
-        places = torch.arange(size)
-        on_diagonal = places * size - places * (places - 1) // 2  # in a packed triangle
-        length = float(parts["products"][on_diagonal].sum())
-        if length <= longest * (1 + 1e-6):
-            return None
-        return (
-            f"the squared lengths of the rows in products sum to {length:.6g}, but those of all "
-            f"rows to {longest:.6g} at most in the units of this study"
-        )
-
-    def _find_negative(self, parts: Parts, tolerance: float) -> str | None:
-        """Explain why the matrix has a negative eigenvalue, or return None."""
-        size = len(parts["features"])
-        own = torch.diag(parts["targets"])  # one-hot labels
-        if len(parts["targets"]) == 1:
-            own = parts["squares"].reshape(1, 1)
-        with_one = torch.cat([parts["features"], parts["targets"]])
-        with_features = torch.cat([unfold(parts["products"], size), parts["cross"]], dim=1)
-        with_targets = torch.cat([parts["cross"].T, own], dim=1)
-        others = torch.cat([with_features, with_targets])  # (k, k), k = size + outputs
-        if is_semidefinite(border(parts["n"], with_one, others), tolerance):
-            return None
-        return (
-            "products have a negative eigenvalue, which is impossible for products of rows"
-        )
+        squares = float(parts["squares"])
+        if len(parts["targets"]) > 1:
+            squares = n  # of one-hot labels
+        room = known.room + known.tolerance
+        limits = Lengths(known.longest * heaviest, n + room, squares + room)
+        return limits.find_fault(parts)
 
     def note(self, parts: Parts) -> dict[str, float]:
         return {MASS: float(parts["n"])}
 
 
-def unfold(packed: Tensor, size: int) -> Tensor:
-    """Return the symmetric matrix of a packed upper triangle: (k (k + 1) / 2,) -> (k, k)."""
-    upper = torch.zeros(size, size, dtype=torch.float64)
-    upper[torch.ones(size, size, dtype=torch.bool).triu()] = packed
-    return upper + upper.triu(1).T
+@final
+@dataclass(frozen=True)
+class Lengths:
+    """Largest sums of products of examples with bounded lengths (Cauchy-Schwarz inequality).
 
+    rows: largest Σ s |z|² of the features z.  n: Σ s.  targets: Σ s y².
+    """
 
-def border(corner: Tensor, edge: Tensor, inner: Tensor) -> Tensor:
-    """Return a symmetric matrix with another first row and column: (), (k,), (k, k) -> (1 + k,) * 2"""
-    first = torch.cat([corner.reshape(1), edge])
-    below = torch.cat([edge[:, None], inner], dim=1)
-    return torch.cat([first[None], below])
+    rows: float
+    n: float
+    targets: float = 0.0
 
-
-def is_semidefinite(matrix: Tensor, tolerance: float) -> bool:
-    """Return whether no eigenvalue is below 0, except for rounding relative to the diagonal."""
-    room = tolerance * float(matrix.diagonal().abs().max().clamp_min(1))
-    lifted = matrix + room * torch.eye(len(matrix), dtype=torch.float64)
-    _, failed = torch.linalg.cholesky_ex(lifted)
-    return not bool(failed)
+    def find_fault(self, parts: Parts) -> str | None:
+        """Explain why products, or sums of features, are too large, or return None."""
+        size = len(parts["features"])
+        at = torch.arange(size)
+        on_diagonal = at * size - at * (at - 1) // 2  # in a packed triangle
+        length = float(parts["products"][on_diagonal].sum())
+        if length > self.rows * ROUNDING:
+            return (
+                f"the squared lengths of the rows in products sum to {length:.6g}, but those of "
+                f"all rows to {self.rows:.6g} at most in the units of this study"
+            )
+        limits = {
+            "products": self.rows,
+            "features": math.sqrt(self.rows * self.n),
+            "cross": math.sqrt(self.rows * self.targets),
+        }
+        for name, limit in limits.items():
+            value = parts.get(name)
+            if value is None or not value.numel():
+                continue
+            largest = float(value.abs().max())
+            if largest > limit * ROUNDING:
+                return (
+                    f"{name} has values up to {largest:.6g}, but those of all rows are at most "
+                    f"{limit:.6g} in the units of this study"
+                )
+        return None
 
 
 @final
 @dataclass(frozen=True)
 class PoolProducts(Composite):
-    """Σ (1, z) (1, z)' over unlabeled examples with features z: it has no negative eigenvalue."""
+    """Σ (1, z) (1, z)' over unlabeled examples with features z, as large as examples can be."""
 
     size: str = "features"
 
@@ -190,13 +187,8 @@ class PoolProducts(Composite):
         }
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
-        features = parts["features"]
-        products = unfold(parts["products"], len(features))
-        if is_semidefinite(border(parts["pool"], features, products), known.tolerance):
-            return None
-        return (
-            "products have a negative eigenvalue, which is impossible for products of rows"
-        )
+        rows = float(parts["pool"]) + known.room + known.tolerance
+        return Lengths(known.longest, rows).find_fault(parts)
 
 
 # -- losses on labeled examples -------------------------------------------------------------------
@@ -261,58 +253,40 @@ class Losses(Composite):
 # -- first and second moments of all examples -----------------------------------------------------
 
 
+def moments(first: str, second: str, size: str) -> dict[str, Kind]:
+    """Return the fields with the number of examples, sums of vectors and sums of their squares.
+
+    first, second: names of the two sums.  size: name of the number of columns.
+    """
+    return {"rows": Count(of="rows"), first: Real(size), second: NonNegative(size)}
+
+
 @final
 @dataclass(frozen=True)
-class Moments(Composite):
-    """Number of examples, and sums of vectors and of their squares or products.
+class PatchMoments(Composite):
+    """Number of images, and means over their patches of vectors of norm √size and of their products.
 
-    first, second: names of the two fields.  size: name of the number of columns.  is_matrix: second
-    moments are products of all pairs, of vectors that were divided by their standard deviation, as a
-    packed triangle.
+    size: name of the length of a vector.  Products are a packed triangle.
     """
 
-    first: str
-    second: str
-    size: str
-    is_matrix: bool = False
+    size: str = "patch"
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        second: Kind = NonNegative(self.size)
-        if self.is_matrix:
-            second = Real(Triangle(self.size))
-        return {"rows": Count(of="rows"), self.first: Real(self.size), self.second: second}
+        return {
+            "rows": Count(of="rows"),
+            "patches": Real(self.size),
+            "moments": Real(Triangle(self.size)),
+        }
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
-        if self.is_matrix:
-            return self._find_impossible_matrix(parts, known.tolerance)
-        rows = parts["rows"]
-        first = parts[self.first]
-        second = parts[self.second]
-        room = known.tolerance * (1 + rows * second.abs())
-        if bool((rows * second < first.square() - room).any()):
-            return f"{self.second} are less than those of the mean, which is impossible"
-        return None
-
-    def _find_impossible_matrix(self, parts: Parts, tolerance: float) -> str | None:
-        rows = parts["rows"]
-        first = parts[self.first]
-        size = len(first)
-        second = unfold(parts[self.second], size)
-        room = tolerance * (1 + rows * size)
-        if float(second.trace()) > rows * size + room:
-            return (
-                f"{self.second} have a larger trace than normalized {self.first} can have"
-            )
-        lifted = border(rows, first, second) + room * torch.eye(
-            size + 1, dtype=torch.float64
-        )
-        _, failed = torch.linalg.cholesky_ex(lifted)
-        if bool(failed):
-            return (
-                f"{self.second} have a negative eigenvalue, which is impossible for products of "
-                f"{self.first}"
-            )
-        return None
+        rows = float(parts["rows"])
+        room = known.tolerance * (1 + rows)
+        longest = rows * len(parts["patches"]) + room
+        products = {"features": parts["patches"], "products": parts["moments"]}
+        why = Lengths(longest, rows + room).find_fault(products)
+        if why is None:
+            return None
+        return why.replace("products", "moments").replace("features", "patches")
 
 
 @final
@@ -342,7 +316,7 @@ class Documents(Composite):
         largest = float(parts["documents"].max())
         if largest > rows + 2 * known.room:
             return f"documents is {largest:g}, more texts than the {rows:g} rows have"
-        return Moments("columns", "squares", "columns").find_fault(parts, known)
+        return None
 
 
 # -- cells of tables ------------------------------------------------------------------------------
@@ -420,10 +394,4 @@ class EvaluationCounts(Composite):
             return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
         if values["drawn"] > known.labels + known.room:
             return f"drawn is {values['drawn']:g}, and there are {known.labels:g} labels at most"
-        limit = values["drawn"] * values["squares"]  # Cauchy-Schwarz inequality
-        beyond = (
-            values["beyond"] * values["beyond"]
-        )  # infinite instead of an overflow error
-        if beyond > limit * (1 + 1e-6) + known.room * (1 + values["drawn"]):
-            return "beyond is larger than its squares permit"
         return None

@@ -187,14 +187,6 @@ class Contract:
         return replace(self, functions=functions, **changes)
 
     @property
-    def waits(self) -> tuple[str, ...]:
-        """Client functions that release exact statistics of labeled examples.
-
-        They read the labels of the site's last contribution (``privacy.min_new_labels``).
-        """
-        return tuple(item.name for item in self.functions if item.exact)
-
-    @property
     def parts_show(self) -> str:
         """Information in the contribution of one site, without secure aggregation."""
         shown = dict.fromkeys(item.reveals_parts for item in self.functions)

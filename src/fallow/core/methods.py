@@ -372,12 +372,6 @@ class Describing(Method, Protocol):
         ...
 
 
-class ContributionDecision(Method, Protocol):
-    """Decision of sites whether exact statistics cover newer labels."""
-
-    def decide(self, ask: Ask) -> None: ...
-
-
 class Methods(TypedDict):
     """Algorithms of a run by role, which is the ``owner`` of a request."""
 
@@ -400,8 +394,6 @@ class Methods(TypedDict):
     """Replaces the last layer of a model after the last round."""
     evaluation_set: NotRequired[EvaluationSampler]
     """Draws the evaluation set in addition to the query."""
-    contribution: NotRequired[ContributionDecision]
-    """Decides before each training phase which labels exact statistics cover."""
     retention: NotRequired[BestModelStore]
     """Keeps the model of each site with the best validation score."""
     describe: NotRequired[Describing]

@@ -96,11 +96,6 @@ class View(Protocol):
         ...
 
     @property
-    def new_labels(self) -> int:
-        """Number of labels for training since the site's last contribution."""
-        ...
-
-    @property
     def hidden(self) -> Tensor:
         """True labels of the pool, (m,).  Raises an error unless simulator_only."""
         ...

@@ -34,7 +34,7 @@ from fallow.encoders.efficientnet_lite import is_installed
 from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
-from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
+from fallow.privacy.settings import SMALLEST, check_targets
 from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
@@ -389,6 +389,8 @@ def at_sites(
             "target_scale 'oracle' needs labels that do not exist yet; use "
             "'labeled' or 'none'"
         )
+    if schema.task == "regression":
+        check_targets(config.privacy, config.target_scale)
     title = ""
     if config.data == name:  # otherwise it refers to other data
         title = config.title
@@ -398,13 +400,9 @@ def at_sites(
     training_config = config.completed_training
     if schema.task == "regression":
         training_config = complete_from(config.training_config, REGRESSION)
-    privacy = config.privacy
-    if privacy.min_new_labels is None:
-        privacy = replace(privacy, min_new_labels=MIN_NEW_LABELS)
     return replace(
         config,
         encoder=_name_encoder(config, schema),
-        privacy=privacy,
         name=name,
         title=title,
         training_config=training_config,

@@ -36,7 +36,6 @@ from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
 from fallow.engine.column_counts import DescribedColumn
 from fallow.engine.executors import Executor, build_executor
-from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.describing import (
     MOST_COLUMNS,
     Describe,
@@ -190,7 +189,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
         del playing["scaling"]
     if not config.validation:
         del playing["retention"]
-    return with_min_new_labels(playing, config.privacy, classes=not has_numbers)
+    return playing
 
 
 def _find_description(agreement: Agreement) -> Methods:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
-from fallow.core.composites import Moments
+from fallow.core.composites import PatchMoments
 from fallow.core.contract import Contract
 from fallow.core.limits import Finite, NonNegativeInt, PositiveInt
 from fallow.core.streams import stream
@@ -150,11 +150,7 @@ class Convolution:
         variance = second - torch.outer(mean, mean)
         # whitening is (variance + 0.1 I)^(-1/2), by eigenvalues and their directions
         e, u = torch.linalg.eigh(variance + RIDGE * torch.eye(d, dtype=torch.float64))
-        if not bool((e > 0).all()):
-            raise ValueError(
-                "the second moments of patches are lost in masked sums; lower "
-                "privacy.bound for a higher precision"
-            )
+        e = e.clamp_min(RIDGE)  # below: masked sums of low precision, or a site that lies
         whitening = (u / e.sqrt()) @ u.T
         # The last digits of aggregates depend on the order of sites.  Multiples of 2^-12 do not, so
         # features, and the file that stores them, are the same for every partition.
@@ -189,7 +185,7 @@ class Convolution:
     @client.sum(
         "aggregates of numbers of examples, and of the mean and second moments of the patches of "
         "their images",
-        returns=Moments("patches", "moments", "patch", is_matrix=True),
+        returns=PatchMoments(),
         takes={"contrast": NonNegative()},
         weighted_by="rows",
     )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
-from fallow.core.composites import Moments
+from fallow.core.composites import moments
 from fallow.core.contract import Contract
 from fallow.core.limits import NonNegativeInt, PositiveFinite, PositiveInt
 from fallow.core.streams import stream
@@ -153,7 +153,7 @@ class Fourier:
 
     @client.sum(
         "aggregates of numbers of examples, of each column and of its squares",
-        returns=Moments("columns", "squares", "cells"),
+        returns=moments("columns", "squares", "cells"),
         takes={},
         weighted_by="rows",
     )

@@ -18,7 +18,7 @@ from torch.nn import functional
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
-from fallow.core.composites import Moments
+from fallow.core.composites import moments
 from fallow.core.contract import Contract
 from fallow.core.limits import PositiveInt, check_fields
 from fallow.core.refusal import explain_errors
@@ -104,7 +104,7 @@ class PhotoEncoder(ABC):
 
     @client.sum(
         "aggregates of numbers of examples, and of the mean and the square of each color",
-        returns=Moments("columns", "squares", "colors"),
+        returns=moments("columns", "squares", "colors"),
         takes={},
         when=lambda self: self.normalize,
         weighted_by="rows",

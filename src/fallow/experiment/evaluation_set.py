@@ -89,7 +89,6 @@ class EvaluationSet:
 
     share: float = 0.1
     secure_sum: bool = False
-    least: int = 1  # minimum number of labels at a site
 
     contract: ClassVar[Contract] = Contract(
         title="Evaluation set",
@@ -193,8 +192,6 @@ class EvaluationSet:
             return nothing_to_tell()  # the site was away during the draw
         labels = view.labels_at(kept["rows"])  # (k,), NaN for unlabeled examples
         is_labeled = labels.isfinite()
-        if int(is_labeled.sum()) < self.least:
-            return nothing_to_tell()
         is_drawn = kept["is_drawn"]
         if view.classes:
             error = (kept["predicted"] != labels).double()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, final
 from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.types import SiteId, State
 from fallow.privacy.ledger import Released, SumKey
-from fallow.sites.store import Contribution, Label, PeerMessages
+from fallow.sites.store import Label, PeerMessages
 from fallow.storage.database import Database, DatabaseErrors, Durability
 from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
@@ -42,7 +42,6 @@ CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTE
 CREATE TABLE IF NOT EXISTS privacy_spending (site TEXT, key TEXT, line BLOB,
                                              PRIMARY KEY (site, key)) STRICT;
 CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, content BLOB) STRICT;
-CREATE TABLE IF NOT EXISTS contribution (site TEXT PRIMARY KEY, line BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS metadata (name TEXT PRIMARY KEY, value TEXT) STRICT;
 """
 
@@ -316,24 +315,6 @@ class EventLog:
                 raise self._damaged(f"the label of row {row} of site {site} was changed")
             labels.append(label)
         return labels
-
-    def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        labels = [list(label) for label in contribution.labels]
-        line = {
-            "turn": contribution.turn,
-            "labels": labels,
-            "excluded": [*contribution.excluded],
-        }
-        blob = with_checksum(line)
-        self._write("INSERT OR REPLACE INTO contribution VALUES (?, ?)", site, blob)
-
-    def load_contribution(self, site: SiteId) -> Contribution:
-        rows = self._read("SELECT line FROM contribution WHERE site = ?", site)
-        if not rows:
-            return Contribution()
-        line = self._unpack(rows[0][0], f"the last contribution of site {site}")
-        labels = tuple(Label(*label) for label in line["labels"])
-        return Contribution(line["turn"], labels, tuple(line["excluded"]))
 
     # -- releases of the sites (`fallow.privacy.ledger.Ledger`)
     # ------------------------------------

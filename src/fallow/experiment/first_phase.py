@@ -79,10 +79,9 @@ def first_phase(
 ) -> tuple[TrainedPhase, Memory | None]:
     """Run the initial training, or load it with the memory of the sites.
 
-    It is not shared if sites add noise in training, since each run pays for its own noise.  If
-    statistics wait for new labels, each run decides independently.
+    It is not shared if sites add noise in training, since each run pays for its own noise.
     """
-    if simulation.config.delta is not None or "contribution" in simulation.methods:
+    if simulation.config.delta is not None:
         return train(), None
     key = phase_key(simulation)
     result = phases.load(key)

@@ -96,9 +96,8 @@ def methods_of(
         contracts["initial_by=typical"] = first.contract
     evaluation_set = None
     if config.evaluation_fraction:
-        privacy = config.privacy
         evaluation_set = EvaluationSet(
-            config.evaluation_fraction, privacy.secure_sum, privacy.waits_for
+            config.evaluation_fraction, config.privacy.secure_sum
         )
         contracts[f"evaluation_fraction={config.evaluation_fraction:g}"] = (
             evaluation_set.contract

@@ -324,7 +324,6 @@ class ExperimentRun:
             shown = Disclosure()
             started = time.perf_counter()
             targets: State | None = None
-            self._decide_contributions(TUNED, 0, shown)
             if "scaling" in self.simulation.methods:  # losses are in units of the labels
                 ask = self._ask(replace(TUNED, step="targets"), "scaling", 0, shown)
                 targets = self.simulation.agree_on_targets(ask)
@@ -488,7 +487,6 @@ class ExperimentRun:
 
     def train(self, cycle: int, before: State | None) -> TrainedPhase:
         """Run the rounds of one training phase, replaying those in the event log."""
-        phase = ExchangeKey("train", "new", cycle=cycle)
         config = self.config
         started = time.perf_counter()
         shown = Disclosure()
@@ -496,9 +494,9 @@ class ExperimentRun:
         state = before
         if state is None or config.restart == "fresh":
             state = self.simulation.fresh(stream(self.simulation.seed, "init", cycle))
-        self._decide_contributions(phase, cycle, shown)
         if self.simulation.targets is None and "scaling" in self.simulation.methods:
-            ask = self._ask(replace(phase, step="targets"), "scaling", cycle, shown)
+            key = ExchangeKey("train", "targets", cycle=cycle)
+            ask = self._ask(key, "scaling", cycle, shown)
             self.simulation = self.simulation.with_targets(
                 self.simulation.agree_on_targets(ask)
             )
@@ -518,14 +516,6 @@ class ExperimentRun:
             "targets": self.simulation.targets,
             "validation": self.simulation.n_validation,
         }
-
-    def _decide_contributions(
-        self, phase: ExchangeKey, cycle: int, shown: Disclosure
-    ) -> None:
-        """Let sites decide on the labels of their exact statistics, with a minimum of new labels."""
-        if "contribution" in self.simulation.methods:
-            ask = self._ask(replace(phase, step="new"), "contribution", cycle, shown)
-            self.simulation.methods["contribution"].decide(ask)
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """Run one round, update the best model of each site, and finalize after the last round."""

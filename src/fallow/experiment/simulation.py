@@ -31,7 +31,6 @@ from fallow.engine import row_loss
 from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.engine.executors import Device, Executor, build_executor
 from fallow.engine.forward import check_draws
-from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.encoding import (
     CommonFeatures,
     check_tuning,
@@ -398,8 +397,7 @@ def _choose_methods(
     chosen = methods_of(config, flipped)
     if encoder is None and dataset.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
-    chosen = with_encoder(chosen, encoder, tuple(dataset.x.shape[1:]), dataset.missing)
-    return with_min_new_labels(chosen, config.privacy, classes=dataset.n_classes > 0)
+    return with_encoder(chosen, encoder, tuple(dataset.x.shape[1:]), dataset.missing)
 
 
 def _place(

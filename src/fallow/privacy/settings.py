@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 SMALLEST = 3
 """Minimum number of sites in secure aggregation: of two, each can compute the other's contribution."""
 
-MIN_NEW_LABELS = 10
-"""``min_new_labels`` in a federation, if the study agreement does not set it."""
-
 MIN_EPSILON = 1e-6
 MAX_EPSILON = 1e6
 """Range of ε of one release.  Outside of it, the scale of the noise is numerically unusable; far below
@@ -27,7 +24,6 @@ MAX_EPSILON = 1e6
 
 
 EPSILON = Limits(ge=MIN_EPSILON, le=MAX_EPSILON)
-NEW_LABELS = Limits(ge=1, advice=" (1: no minimum)")
 CONFLICTS = (
     Conflict(
         ("total", "epsilon"),
@@ -69,10 +65,6 @@ class Privacy:
     bound : float, optional
         Largest absolute value of a contribution in secure aggregation, if the algorithm declares
         none.  Larger values reduce the precision of the aggregate.
-    min_new_labels : int, optional
-        Number of new labels before exact statistics of labeled examples are contributed again: at
-        each site, or, with secure aggregation, at all sites together.  Until then, the previous
-        contribution is used.  None: 1 in a simulation, `MIN_NEW_LABELS` in a federation.
 
     Examples
     --------
@@ -88,16 +80,10 @@ class Privacy:
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
     secure_sum: bool = False
     bound: PositiveFinite | None = None
-    min_new_labels: Annotated[int, NEW_LABELS] | None = None
     CONFLICTS = CONFLICTS
 
     def __post_init__(self) -> None:
         check_limits(self, "privacy.")
-
-    @property
-    def waits_for(self) -> int:
-        """Number of new labels before exact statistics are contributed again; 1: at once."""
-        return self.min_new_labels or 1
 
     def over(self, queries: int, closes: int = 0, delta: float = 0.0) -> Privacy:
         """Return the settings of a run, with a number as ``total``.
@@ -162,6 +148,16 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
         "another algorithm ('fallow algorithms' lists those that support it), or "
         "set privacy.secure_sum=false"
     )
+
+
+def check_targets(privacy: Privacy, target_scale: str) -> None:
+    """Raise ValueError for regression targets that exact sums would scale in spite of noise."""
+    if privacy.epsilon is not None and target_scale != "none":
+        raise ValueError(
+            f"target_scale is {target_scale!r}, which sends exact sums of labeled targets, "
+            "and privacy.epsilon adds noise to such sums: set target_scale=none and provide "
+            "targets in units near 1, or leave privacy.epsilon out"
+        )
 
 
 def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> None:

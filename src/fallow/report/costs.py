@@ -10,18 +10,15 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from fallow import encoders, strategies
-from fallow.core.build import build, find
+from fallow import encoders
+from fallow.core.build import build
 from fallow.core.client import GROUPS, UNDECLARED, Group, declared
 from fallow.core.methods import methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.names import BUILT_IN
-from fallow.core.types import SiteId
 from fallow.core.wording import count_noun, duration, join_words, size, was_or_were
 from fallow.encoders.encoding import Imputation
-from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.methods import methods_of
-from fallow.privacy.settings import MIN_NEW_LABELS
 from fallow.report.blocks import (
     NOTHING,
     Block,
@@ -35,13 +32,12 @@ from fallow.report.blocks import (
 )
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
-from fallow.settings.config import ExperimentConfig, config_from, contract_of_training
+from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.storage.plain import one_line
 from fallow.study.names import heading
-from fallow.study.reading import RunRecords, StudyRecords
-from fallow.training.exact_head import ExactHead
+from fallow.study.reading import StudyRecords
 
 if TYPE_CHECKING:
     from fallow.experiment.record import DisclosureEntry, Record
@@ -55,7 +51,7 @@ SEEN_BY = {
 }
 """Recipients of disclosed values, by the kind of exchange."""
 
-PROTOCOL = (Imputation(Missing()), MinNewLabels(counts_all=True))
+PROTOCOL = (Imputation(Missing()),)
 """Algorithms of every study, apart from those that its settings name."""
 
 EXCHANGES = (
@@ -196,43 +192,8 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         notes.append(Note(NOISE + SOURCE[read_live(study.path) is not None]))
     if any(exchange.masked for exchange in outcome):
         notes.append(Note(MASKS))
-    waiting = describe_waiting(study)
-    if waiting is not None:
-        notes.append(Note(waiting))
     caption = "All sites together, per run (mean over seeds)"
     return [Table.of(caption, rows, words=6, classes=marks), *notes]
-
-
-# -- a minimum number of new labels -----------------------------------------------------------
-
-
-def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | None:
-    """Describe how often statistics would have been those of an earlier training phase.
-
-    Return None if no algorithm of the study waits for new labels, or if the study has a
-    minimum.
-    """
-    n_phases = 0
-    n_former = 0
-    whose = "at a site"
-    for cell in study.cells:
-        config = find_config(study, cell.strategy)
-        if config is None or config.privacy.waits_for > 1 or not _has_waiting(config):
-            continue
-        if config.privacy.secure_sum:
-            whose = "of all sites together"
-        for is_former in _compare_phases(cell, least, together=config.privacy.secure_sum):
-            n_phases += 1
-            n_former += is_former
-    if not n_phases:
-        return None
-    return (
-        "In this study, exact statistics of labeled examples changed with every label. "
-        "With the default of real sites (privacy.min_new_labels), they change only after "
-        f"{least} new labels {whose}: then {n_former} of {n_phases} contributions of all "
-        "runs would have been earlier ones, without the newest labels. Set it to measure "
-        "the effect on accuracy."
-    )
 
 
 def find_config(study: StudyRecords, strategy: str) -> ExperimentConfig | None:
@@ -243,52 +204,6 @@ def find_config(study: StudyRecords, strategy: str) -> ExperimentConfig | None:
         return variant(config_from(dict(study.study.config)), strategy)
     except (ValueError, TypeError):
         return None
-
-
-def _has_waiting(config: ExperimentConfig) -> bool:
-    """Return whether exact statistics of labeled examples leave sites, without importing
-    user code.
-    """
-    if config.privacy.epsilon is not None:
-        return False
-    training = contract_of_training(config.training.name)
-    if training is not None and training.waits:
-        return True
-    if config.head == "exact" and ExactHead.contract.waits:
-        return True
-    try:
-        return bool(find(strategies, config.strategy.name, BUILT_IN).contract.waits)
-    except ValueError:
-        return False
-
-
-def _compare_phases(cell: RunRecords, least: int, *, together: bool) -> Iterator[bool]:
-    """Return for each contribution whether it would have been an earlier one despite new
-    labels.
-
-    A contribution is of a site, or of all sites ``together``.
-    """
-    contributed: dict[SiteId, int] = {}
-    for labels in _count_labels(cell).values():
-        counts: Mapping[SiteId, int] = labels
-        if together:
-            counts = {"": sum(labels.values())}
-        for site, n_labels in counts.items():
-            new = n_labels - contributed.get(site, 0)
-            if new >= least:
-                contributed[site] = n_labels
-            yield 0 < new < least
-
-
-def _count_labels(cell: RunRecords) -> dict[int, dict[SiteId, int]]:
-    """Return the number of training labels by cycle and site."""
-    labels: dict[int, dict[SiteId, int]] = {}
-    for record in cell.records:
-        counts = record.get("labeled_per_site") or {}
-        labels[int(record["cycle"])] = {
-            site: sum(counted) for site, counted in counts.items()
-        }
-    return labels
 
 
 # -- the run ----------------------------------------------------------------------------------

@@ -71,8 +71,6 @@ MEANINGS: dict[str, str] = {
     "privacy.mechanism": "Noise mechanism of differential privacy.",
     "privacy.secure_sum": "Whether to use secure aggregation, so that only aggregates are visible.",
     "privacy.bound": "Largest value of a site's contribution in secure aggregation.",
-    "privacy.min_new_labels": "Minimum number of new labels before a site contributes exact statistics "
-    "again; none: 1 in simulations, 10 at real sites.",
     # evaluation and execution
     "test": "Test set of each site: the common one, or examples distributed like its own.",
     "score_rounds": "Number of last rounds over which the score of a cycle is averaged.",

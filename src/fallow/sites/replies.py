@@ -10,11 +10,11 @@ import torch
 
 from fallow.core.client import list_label_counts
 from fallow.core.messages import Request, Step
-from fallow.core.methods import Method, site_function
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import State, Values
 from fallow.core.view import Release, SelectedExamples
-from fallow.sites.site import CONTRIBUTE, LocalSite
+from fallow.sites.site import LocalSite
 from fallow.sites.view import SiteView
 
 OPTIONAL_VALUES = ("weight", "probability", "score")
@@ -40,10 +40,7 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
     if wanted is not None and len(site.pool) == 0:
         return {"count": 0}  # an empty pool: no strategy can select
     site.guard.check(step)
-    seen = site
-    if reads_contribution(site, method, step, request):
-        seen = site.as_contributed()
-    view = SiteView(seen, request.cycle, method.contract.simulator_only)
+    view = SiteView(site, request.cycle, method.contract.simulator_only)
     try:
         run = partial(site_function(method, step.function), view, **step.args)
         if site.parts.selection is None:
@@ -76,26 +73,9 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
         return site.guard.protect(step, request, result)
     if isinstance(result, Release):
         result = result.post(result.counts)
-    if step.function == CONTRIBUTE:
-        site.contribute(request.key.step_name, int(result["new"]))  # type: ignore[arg-type]
-        return {"count": 1}
     state = {name: torch.as_tensor(value) for name, value in result.items()}
     site.remember(step.function, state)
     return {"count": len(state)}
-
-
-def reads_contribution(
-    site: LocalSite, method: Method, step: Step, request: Request
-) -> bool:
-    """Return whether a client function reads the labels of the last contribution.
-
-    This is the case if its statistics are exact and the study has a minimum number of new labels.
-    """
-    privacy = site.parts.privacy
-    if privacy.waits_for == 1 or step.function not in method.contract.waits:
-        return False
-    is_noisy = request.owner == "query" or method.contract.always_noisy
-    return privacy.epsilon is None or not is_noisy
 
 
 def _describe(error: Exception) -> str:

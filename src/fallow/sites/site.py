@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.privacy.guard import Noise, ReleaseGuard
 from fallow.privacy.settings import Privacy
 from fallow.sites.store import (
-    Contribution,
     Label,
     PeerMessages,
     SeenRows,
@@ -60,8 +58,6 @@ FILL = "fill"
 """Key of the imputed values of empty cells, for an encoder."""
 SCALES = (ENCODE, FILL, "features", "targets")
 """Keys of values that are fixed for the rest of the run: imputation, encoding and scaling."""
-CONTRIBUTE = "contribute"
-"""Client function that updates the labels whose exact statistics leave a site."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
 """Function that encodes the examples (n, *shape) of a site with the fitted state of the encoder.
 
@@ -240,41 +236,6 @@ class LocalSite:
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
         self.is_validation = torch.zeros(len(self.x), dtype=torch.bool)
         self._enter(labels)
-
-    # -- labels with exact statistics --------------------------------------------------------
-
-    def count_new_labels(self) -> int:
-        """Return the number of training labels since the last contribution."""
-        known = self.store.load_contribution(self.id).labels
-        before = {label.row for label in known if not label.is_validation}
-        return sum(row not in before for row in self.labeled.tolist())
-
-    def contribute(self, turn: str, new: int) -> None:
-        """Update the contribution to the present labels if there are ``new`` or more new labels.
-
-        A step with the name ``turn`` decides once; later changes wait for the next step.
-        """
-        known = self.store.load_contribution(self.id)
-        if known.turn == turn or new < self.parts.privacy.waits_for:
-            return
-        labels = self.store.load_labels(self.id)
-        kept = tuple(label for label in labels if not self.excluded[label.row])
-        excluded = tuple(self.excluded.nonzero().squeeze(1).tolist())
-        self.store.contribute(self.id, Contribution(turn, kept, excluded))
-
-    def as_contributed(self) -> LocalSite:
-        """Return the site as of its last contribution.
-
-        Newer labels are part of the unlabeled pool, and examples withdrawn since are still
-        included.
-        """
-        rows = self.seen  # shared by both
-        known = self.store.load_contribution(self.id)
-        former = copy.copy(self)
-        former.reread(known.labels)
-        former.leave(known.excluded)
-        former.seen = rows
-        return former
 
     def leave(self, rows: Sequence[int]) -> None:
         """Exclude exactly these examples from the unlabeled pool, training and validation."""

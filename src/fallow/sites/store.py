@@ -31,18 +31,6 @@ class Label(NamedTuple):
     is_validation: bool = False
 
 
-class Contribution(NamedTuple):
-    """Labels whose exact statistics a site contributes.
-
-    ``turn``: the step that last decided on them; "" if no step of this run did. ``excluded``: examples
-    outside the unlabeled pool at that time.
-    """
-
-    turn: str = ""
-    labels: tuple[Label, ...] = ()
-    excluded: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True)
 class PeerMessage:
     """A reply from one site to others, stored as one object for all receivers."""
@@ -84,13 +72,6 @@ class Store(ReleaseLedger, Protocol):
         """Return all labels, as a new list."""
         ...
 
-    def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Replace the labels whose statistics leave the site; this is never undone."""
-
-    def load_contribution(self, site: SiteId) -> Contribution:
-        """Return the labels whose statistics leave the site."""
-        ...
-
 
 @dataclass
 class MemoryStore:
@@ -100,7 +81,6 @@ class MemoryStore:
     labels: dict[SiteId, list[Label]] = field(default_factory=dict)
     releases: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
     secrets: dict[SiteId, SumKey] = field(default_factory=dict)
-    contributions: dict[SiteId, Contribution] = field(default_factory=dict)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         """Store a state under a name; None deletes it."""
@@ -128,14 +108,6 @@ class MemoryStore:
     def load_labels(self, site: SiteId) -> list[Label]:
         """Return all labels in the order in which they were added."""
         return list(self.labels.get(site, []))
-
-    def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Replace the labels whose statistics leave the site."""
-        self.contributions[site] = contribution
-
-    def load_contribution(self, site: SiteId) -> Contribution:
-        """Return the labels whose statistics leave the site; none before the first contribution."""
-        return self.contributions.get(site, Contribution())
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         """Record a release and its privacy cost."""

@@ -103,11 +103,6 @@ class SiteView:
         return torch.bincount(self.labels, minlength=self.classes).double()
 
     @property
-    def new_labels(self) -> int:
-        """Return the number of training labels since the last contribution."""
-        return self._site.count_new_labels()
-
-    @property
     def hidden(self) -> Tensor:
         """Return the true labels of the unlabeled pool, (m,), for strategies with simulator_only."""
         if not self._sees_hidden:

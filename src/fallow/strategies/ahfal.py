@@ -160,7 +160,6 @@ class AHFAL:
         "aggregates of label shares per class and of their squares",
         returns=share_fields,
         release=True,
-        exact=True,
     )
     def share(self, view: View) -> Release:
         return Release(

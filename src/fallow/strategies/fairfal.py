@@ -138,7 +138,6 @@ class FairFAL:
     @client.sum(
         "aggregates of class imbalance and of numbers of sites with labels",
         returns={"gamma": Share(), "one": Indicator()},
-        exact=True,
     )
     def imbalance(self, view: View) -> Values:
         if not len(view.labels):

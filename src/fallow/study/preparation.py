@@ -28,6 +28,7 @@ from fallow.experiment.methods import ModelMaker, methods_of, placement_of, vers
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
+from fallow.privacy.settings import check_targets
 from fallow.settings.classes import classes_of
 from fallow.settings.config import (
     OUTSIDE,
@@ -219,6 +220,8 @@ def check_task(
     if dataset.task == "regression":
         has = f"{config.data} is a regression task"
     check_strategy(methods["query"], str(config.strategy), dataset.task, has)
+    if dataset.task == "regression":
+        check_targets(config.privacy, config.target_scale)
     if dataset.task == "regression" and trainer.regression is False:
         raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
     if dataset.task != "regression" and not trainer.classes:

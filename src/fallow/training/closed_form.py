@@ -79,13 +79,11 @@ from fallow.training.parts.ridge import (
 from fallow.training.parts.self_training import (
     BINS,
     CANDIDATES,
-    FEWEST_IN_FOLD,
     FOLDS,
     Validated,
     assign_folds,
     choose_candidate,
     count_bins,
-    count_in_folds,
     find_folds,
     has_enough,
     read_unlabeled,
@@ -449,13 +447,9 @@ class ClosedForm:
         per_class = sum_of_all(ask, self.class_counts)["counts"].clamp_min(0)
         if not has_enough(per_class):
             return None
-        draw = round(
-            float(per_class.sum())
-        )  # other folds whenever other labels are contributed
+        draw = round(float(per_class.sum()))  # other folds with other labels
         counts = sum_of_all(ask, self.bins, draw=draw)["counts"].clamp_min(0)
         folds = assign_folds(counts)
-        if min(count_in_folds(counts, folds)) < FEWEST_IN_FOLD:
-            return None
         held_out = []
         for fold in range(FOLDS - 1):
             part = sum_of_all(
@@ -532,7 +526,6 @@ class ClosedForm:
             self.delta is None and (self.balance == "class" or self.learns_unlabeled)
         ),
         times=lambda self: 2 if self.learns_unlabeled else 1,
-        exact=True,
     )
     def class_counts(self, view: View) -> Values:
         return {"counts": view.counts}
@@ -542,7 +535,6 @@ class ClosedForm:
         returns={"n": NonNegative(), "features": Real("features")},
         takes=lambda self: self.weight_kinds,
         when=lambda self: self.delta is None and self.passes == 2,
-        exact=True,
         weighted_by="labels",
     )
     def center(self, view: View, weights: Tensor | None = None) -> Values:
@@ -559,7 +551,6 @@ class ClosedForm:
         },
         when=lambda self: self.delta is None,
         times=lambda self: FOLDS if self.learns_unlabeled else 1,
-        exact=True,
         reveals_parts=PARTS_SHOW,
     )
     def totals(
@@ -585,7 +576,6 @@ class ClosedForm:
         returns={"counts": Count(("classes", BINS), of="labels", is_together=True)},
         takes={"draw": Whole()},
         when=lambda self: self.learns_unlabeled,
-        exact=True,
     )
     def bins(self, view: View, draw: int) -> Values:
         """Return the numbers of labels in each bin, (C, BINS)."""
@@ -596,7 +586,6 @@ class ClosedForm:
         returns=PoolProducts(),
         takes=lambda self: self.center_kinds,
         when=lambda self: self.learns_unlabeled,
-        exact=True,
         reveals_parts=POOL_SHOWS,
     )
     def unlabeled_totals(self, view: View, center: Tensor | None = None) -> Values:
@@ -616,7 +605,6 @@ class ClosedForm:
             **self.center_kinds,
         },
         when=lambda self: self.learns_unlabeled,
-        exact=True,
         times=MOST_PASSES,
     )
     def soft_labels(
@@ -640,7 +628,6 @@ class ClosedForm:
             **self.weight_kinds,
         },
         when=lambda self: self.learns_unlabeled,
-        exact=True,
     )
     def held_out(
         self,
@@ -660,7 +647,6 @@ class ClosedForm:
         returns=LOSSES,
         takes=lambda self: {**self.weight_kinds, **path_kinds()},
         when=lambda self: self.delta is None and self.reveal == "path",
-        exact=True,
     )
     def left_out(
         self,
@@ -678,7 +664,6 @@ class ClosedForm:
         takes={"penalty": NonNegative(), "weights": Optional(NonNegative("classes"))}
         | path_kinds(),
         when=lambda self: self.label_ranks,
-        exact=True,
     )
     def rank_labels(
         self,
@@ -708,7 +693,6 @@ class ClosedForm:
             **self.weight_kinds,
         },
         when=lambda self: self.delta is None and self.reveal == "head",
-        exact=True,
     )
     def fitted(
         self,

@@ -148,7 +148,6 @@ class ExactHead:
         "aggregates of products of labeled features and labels",
         returns=Products(),
         takes={"mean": Real("features"), "unit": NonNegative("features")},
-        exact=True,
         reveals_parts="the coordinator sees the products of each site's labeled "
         "features: those of a single example are its features with its "
         "label",
@@ -160,7 +159,6 @@ class ExactHead:
         LEFT_OUT,
         returns=LOSSES,
         takes={"mean": Real("features"), "unit": NonNegative("features")} | path_kinds(),
-        exact=True,
     )
     def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Values:
         """Return the leave-one-out losses of the solutions of the ``path``."""

@@ -109,6 +109,7 @@ class MaskedSolve:
         regression=True,
         classes=False,
         linear=True,
+        local_dp=False,  # aggregates of labeled examples are sent without noise
         tags=("least-squares",),
         fit=FitDeclaration(
             {"local": STORED},
@@ -161,7 +162,6 @@ class MaskedSolve:
     @client.sum(
         "aggregates of labeled columns",
         returns={"weight": NonNegative(), "columns": Real("inputs")},
-        exact=True,
         weighted_by="labels",
     )
     def center(self, view: View) -> Values:
@@ -172,7 +172,6 @@ class MaskedSolve:
         "aggregates of labeled columns and their squares",
         returns={"columns": Real("inputs"), "squares": NonNegative("inputs")},
         takes={"center": Real("inputs")},
-        exact=True,
         weighted_by="labels",
     )
     def columns(self, view: View, center: Tensor) -> Values:
@@ -195,7 +194,6 @@ class MaskedSolve:
             "targets": Real("examples"),
         },
         takes={"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SITE_NAME},
-        exact=True,
     )
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Values:
         x, y, w = self.labeled_rows(view)

@@ -171,7 +171,6 @@ class Scaling:
         "aggregates of numbers of labels and of labeled targets",
         returns={"rows": Count(of="labels"), "targets": Real()},
         when=lambda self: self.of_numbers,
-        exact=True,
         weighted_by="labels",
     )
     def labeled(self, view: View) -> Values:
@@ -182,7 +181,6 @@ class Scaling:
         returns={"squares": NonNegative()},
         takes={"mean": Real()},
         when=lambda self: self.of_numbers,
-        exact=True,
         weighted_by="labels",
     )
     def deviation(self, view: View, mean: Tensor) -> Values:

@@ -107,6 +107,7 @@ class ServerSolve:
         regression=True,
         classes=False,
         linear=True,
+        local_dp=False,  # aggregates of labeled examples are sent without noise
         tags=("least-squares",),
         fit=FitDeclaration({"local": STORED}),
     )
@@ -148,7 +149,6 @@ class ServerSolve:
     @client.sum(
         "aggregates of labeled columns",
         returns={"weight": NonNegative(), "columns": Real("inputs")},
-        exact=True,
         weighted_by="labels",
     )
     def center(self, view: View) -> Values:
@@ -165,7 +165,6 @@ class ServerSolve:
         },
         takes={"mean": Real("inputs"), "basis": Optional(Real(("size", "columns")))},
         times=2,
-        exact=True,
         weighted_by="labels",
     )
     def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Values:

@@ -96,7 +96,6 @@ class Tuning:
         "the encoder",
         returns=Products("sketch", is_weighted=False),
         takes=lambda self: self._candidate_kinds(),
-        exact=True,
         times=MAX_CANDIDATES,
         reveals_parts="the coordinator sees the products of each site's labeled "
         "examples: those of a single example reveal it with its label, and "
@@ -112,7 +111,6 @@ class Tuning:
             "squared": NonNegative((self.encoder.n_candidates, len(PENALTIES)))
         },
         takes=lambda self: self._path_kinds(),
-        exact=True,
     )
     def left_out(self, view: View, **arguments: Tensor) -> Values:
         """Return leave-one-out losses: ``squared`` (candidates, penalties)."""

@@ -9,7 +9,7 @@ from typing import final
 from fallow.core.types import SiteId, State
 from fallow.deployment.ledger.store import SiteStore
 from fallow.privacy.ledger import Released, SumKey
-from fallow.sites.store import Contribution, Label, PeerMessages, names_from_relay
+from fallow.sites.store import Label, PeerMessages, names_from_relay
 
 
 @final
@@ -30,7 +30,6 @@ class Draft:
         self._labels: list[Label] = []
         self._spent: dict[str, Released] = {}
         self._secret: SumKey | None = None
-        self._contribution: Contribution | None = None
 
     @property
     def epsilon(self) -> float:
@@ -46,8 +45,6 @@ class Draft:
             self._store.spend(site, key, released)
         if self._secret is not None:
             self._store.hide(site, self._secret)
-        if self._contribution is not None:
-            self._store.contribute(site, self._contribution)
         self.clear()
 
     def abandon(self, site: SiteId) -> None:
@@ -99,16 +96,6 @@ class Draft:
         labels = self._store.load_labels(site)
         labels += self._labels
         return sorted(labels)
-
-    def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Store a contribution as `SiteStore.contribute` does, at the end of the instruction."""
-        self._contribution = contribution
-
-    def load_contribution(self, site: SiteId) -> Contribution:
-        """Return the labels whose statistics are disclosed."""
-        if self._contribution is not None:
-            return self._contribution
-        return self._store.load_contribution(site)
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         """Record a release as `SiteStore.spend` does, at the end of the instruction."""

@@ -14,7 +14,7 @@ from fallow.deployment.ledger.releases import NAME, ReleaseEntry, Releases, Unre
 from fallow.deployment.ledger.tables import COPIED, NOTICED, Tables
 from fallow.experiment.event_log import with_checksum
 from fallow.privacy.ledger import Released, SumKey, add_up, as_written, doubtful
-from fallow.sites.store import Contribution, Label
+from fallow.sites.store import Label
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack
 
@@ -151,40 +151,6 @@ class SiteStore:
             for label in self.load_labels(self._tables.site):
                 self.erase(label.row)
                 self.write(self._tables.site, [label._replace(cycle=-1)])
-
-    # -- statistics of labels -----------------------------------------------------------------
-
-    def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Replace the labels whose statistics are disclosed.
-
-        They are kept over all runs and never undone, because the next contribution can be compared
-        with any earlier one.
-        """
-        labels = [list(label) for label in contribution.labels]
-        line = {
-            "turn": contribution.turn,
-            "labels": labels,
-            "excluded": [*contribution.excluded],
-        }
-        blob = with_checksum(line)
-        sql = "INSERT OR REPLACE INTO contribution VALUES (1, ?, ?)"
-        self._tables.write(sql, self.run, blob)
-
-    def load_contribution(self, site: SiteId) -> Contribution:
-        """Return the labels whose statistics are disclosed.
-
-        Raises StorageError if they were changed.
-        """
-        lines = self._tables.read("SELECT run, line FROM contribution")
-        if not lines:
-            return Contribution()
-        run, blob = lines[0]
-        line = self._unpack(blob, "the labels of its last contribution")
-        labels = tuple(Label(*label) for label in line["labels"])
-        excluded = tuple(line["excluded"])
-        if run != self.run:
-            return Contribution("", labels, excluded)
-        return Contribution(line["turn"], labels, excluded)
 
     # -- noise and masks --------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ PARTS = {
     "scaling": "standardization",
     "retention": "best model",
     "evaluation_set": "evaluation set",
-    "contribution": "minimum number of new labels",
     "annotators": "annotators and scores",
 }
 SEEN_BY = {
@@ -77,10 +76,6 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
     seen_by = dict(SEEN_BY)
     if agreement.config.privacy.secure_sum:
         seen_by["sum"] = "coordinator, aggregate only"
-    least = agreement.config.privacy.waits_for
-    is_exact = (
-        agreement.config.privacy.epsilon is None
-    )  # with noise there is no minimum number of new labels
     disclosures: list[Disclosed] = []
     for owner, part in PARTS.items():
         if owner not in methods:
@@ -89,8 +84,6 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
             what = item.discloses
             if what == NOTHING:
                 continue
-            if is_exact and least > 1 and item.exact:
-                what = f"{what}; updated after {least} new labels"
             seen = seen_by[item.operation]
             disclosures.append(Disclosed(part, item.name, what, seen, item.group))
     return disclosures
@@ -227,64 +220,8 @@ def describe_showing(agreement: Agreement) -> list[str]:
         if contract.parts_show and not agreement.config.privacy.secure_sum:
             lines.append(f"without secure aggregation, {contract.parts_show}")
         if contract.closes_show:
-            lines.append(f"{contract.closes_show}; {describe_minimum(agreement.config)}")
+            lines.append(contract.closes_show)
     return [plain(line, LINE) for line in lines]
-
-
-def describe_minimum(config: ExperimentConfig) -> str:
-    """Describe after how many new labels statistics of labeled examples change.
-
-    >>> from fallow.privacy.settings import Privacy
-    >>> describe_minimum(ExperimentConfig("a", privacy=Privacy(min_new_labels=10)))
-    'statistics of labeled examples change only after 10 new labels of a site (privacy.min_new_labels)'
-    """
-    least = config.privacy.waits_for
-    if least == 1:
-        return (
-            "statistics of labeled examples change after every label "
-            "(privacy.min_new_labels is 1)"
-        )
-    whose = "of a site"
-    if config.privacy.secure_sum:
-        whose = "of all sites together"
-    return (
-        f"statistics of labeled examples change only after {least} new labels {whose} "
-        "(privacy.min_new_labels)"
-    )
-
-
-def describe_small_budgets(agreement: Agreement) -> list[str]:
-    """Describe the effect of a label budget below the minimum number of new labels.
-
-    Returns an empty list without a minimum, or if the budget is a share of examples.
-    """
-    config = agreement.config
-    least = config.privacy.waits_for
-    if "contribution" not in build_study(agreement).methods:
-        return []
-    counted = 1
-    whose = "a site"
-    if config.privacy.secure_sum:
-        counted = len(agreement.sites)
-        whose = "all sites together"
-    budgets: list[int] = []
-    for share in config.purchases[1:]:
-        if not isinstance(share, int) or not share:
-            continue
-        labels = agreement.plan.count_examples(share) * counted
-        if labels < least:
-            budgets.append(labels)
-    if not budgets:
-        return []
-    return [
-        (
-            f"The label budget of a cycle is {min(budgets)} labels of {whose}, below "
-            f"privacy.min_new_labels = {least}: statistics of labeled examples change "
-            f"only after {least} new labels, so some cycles train with those of the "
-            "previous cycle. Raise the budget, or agree to a smaller minimum, with "
-            "which single examples are easier to reconstruct."
-        )
-    ]
 
 
 def _is_budget_unknown(config: ExperimentConfig, limit: int | None) -> bool:

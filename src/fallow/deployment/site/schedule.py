@@ -24,7 +24,7 @@ RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
 AHEAD = 86400  # largest lead of the coordinator's clock in seconds
 ENCODING: tuple[StepName, ...] = ("cells", "encoder", "encode")
 """Imputation before encoding, fitting of the encoder, and its distribution to all sites."""
-TUNING: tuple[StepName, ...] = ("new", "targets", "tune", "encode", "features")
+TUNING: tuple[StepName, ...] = ("targets", "tune", "encode", "features")
 """Exchanges that choose a field of the encoder by the initial labeled set, in order."""
 OWNER: dict[StepName, str] = {
     "hello": "annotators",
@@ -35,7 +35,6 @@ OWNER: dict[StepName, str] = {
     "features": "scaling",
     "initial": "initial",
     "tune": "tuning",
-    "new": "contribution",
     "targets": "scaling",
     "round": "training",
     "best": "retention",
@@ -53,7 +52,7 @@ OWNER: dict[StepName, str] = {
 INSTRUCTION: tuple[tuple[StepName, ...], ...] = (
     (
         *("hello", "describe", "cells", "encoder", "encode", "features", "initial"),
-        *("tune", "new", "round", "query", "finish"),
+        *("tune", "round", "query", "finish"),
     ),
     ("draw",),
     ("best", "ask", "targets"),
@@ -225,7 +224,7 @@ class RunSchedule:
             return (-1, 1)
         if kind == "finish":
             return (2 * cycle + 2, 0)
-        if kind in ("new", "targets"):
+        if kind == "targets":
             return (2 * cycle, 0)
         if kind in ("query", "draw", "ask", "close", "tally"):
             return (2 * cycle + 1, key.part)

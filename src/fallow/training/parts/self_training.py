@@ -72,8 +72,6 @@ WAVES = 8.0  # bins repeat so often per unit of a projection of the features
 FEWEST_A_CLASS = 5
 FEWEST = 50
 """Numbers of labels, per class with a label and in all, that cross-validation needs."""
-FEWEST_IN_FOLD = 8
-"""Labels in every fold: the aggregate of a single example would be that example."""
 STRICT = 1.0  # standard errors by which a candidate must be better than supervised training
 EVEN = 1e-3  # examples: rounding of secure aggregation
 
@@ -231,11 +229,6 @@ def assign_folds(counts: Tensor) -> Tensor:
             of_class[fold] += count
             in_all[fold] += count
     return folds
-
-
-def count_in_folds(counts: Tensor, folds: Tensor) -> list[int]:
-    """Return the number of labeled examples of each fold."""
-    return [int(counts[folds == fold].sum().round()) for fold in range(FOLDS)]
 
 
 def has_enough(counts: Tensor) -> bool:

@@ -162,13 +162,12 @@ class ClosedFormHeads:
     @client.sum(
         TOTALS,
         returns=lambda self: Products(is_weighted=self.weighted),
-        exact=True,
         reveals_parts=PARTS_SHOW,
     )
     def totals(self, view: View) -> Values:
         return totals_of(self.labeled(view))
 
-    @client.sum(LEFT_OUT, returns=LOSSES, takes=path_kinds(), exact=True)
+    @client.sum(LEFT_OUT, returns=LOSSES, takes=path_kinds())
     def left_out(self, view: View, **path: Tensor) -> Values:
         """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view)
@@ -178,7 +177,6 @@ class ClosedFormHeads:
     @client.keep(
         "nothing",
         takes={"penalty": NonNegative(), "temperature": NonNegative()} | TOTALS_KINDS,
-        exact=True,
     )
     def head(
         self, view: View, penalty: float, temperature: float, **totals: Tensor

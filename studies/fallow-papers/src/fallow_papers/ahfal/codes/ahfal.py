@@ -115,7 +115,6 @@ class RatioAHFAL:
             "count": Count("classes", of="labels", is_together=True, is_released=True),
         },
         release=True,
-        exact=True,
     )
     def share(self, view: View) -> Release:
         return Release(

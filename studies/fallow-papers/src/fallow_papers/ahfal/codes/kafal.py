@@ -89,7 +89,6 @@ class NaNKSAS:
     @client.each(
         "each site's class counts in the initial labeled set",
         returns={"counts": Count("classes", of="labels", is_together=True)},
-        exact=True,
     )
     def first(self, view: View) -> Values:
         return {"counts": view.counts}
