@@ -21,7 +21,7 @@ from fallow.training import ClosedForm
 from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import FORMS
 from tests.deployment.simulations import NAMES, Federation, federation, rows
-from tests.deployment.test_closed_form import CLOSED, add_up, listen
+from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.test_closed_form_killed import EXPERIMENT, check
 
 UNLABELED: dict[str, Any] = {
@@ -62,35 +62,6 @@ def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
     record = simulation.records()[-1]
     assert record["unlabeled"] in range(len(FORMS))
     assert -1 <= record["unlabeled_gain"] <= 1
-    simulation.close()
-
-
-def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
-    tmp_path: Path,
-) -> None:
-    """Examples left the unlabeled pool between two cycles without a contribution. The
-    difference of the aggregates discloses nothing about them."""
-    simulation = study(tmp_path, strategy=Spec("random"))
-    skipped = []
-
-    def answer(site: str, row: int) -> float | None:
-        is_first = simulation.ledgers[site].cycles()[-1] < 0
-        if is_first:
-            return simulation.truth(site, row)
-        if site == "chur":
-            skipped.append(row)
-            return None  # "cannot tell"
-        return simulation.truth(site, row) if site == "basel" else None
-
-    simulation.annotate = answer
-    messages = listen(simulation)
-    assert simulation.program().go()
-    assert skipped
-    before = add_up(messages[POOL])
-    after = add_up(messages[f"1{POOL[1:]}"])
-    assert before.keys() >= {"pool", "features", "products"}
-    for name, value in before.items():
-        assert torch.equal(after[name], value), name
     simulation.close()
 
 
