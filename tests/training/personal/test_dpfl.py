@@ -246,7 +246,7 @@ def test_a_site_reports_no_more_evaluations_than_it_can_make() -> None:
     assert returns is not None
     fields = returns.fields({})
     known = SenderFacts({"sites": 3})  # two candidates, each evaluated twice
-    for name, most in (("evaluations", 6.0), ("conflicts", 3.0)):
-        assert fields[name].find_fault(name, most, known) is None
-        why = fields[name].find_fault(name, most + 1, known)
-        assert why == f"{name} is {most + 1:g}, and the study has 3 sites"
+    for name, limit in (("evaluations", 6.0), ("conflicts", 3.0)):
+        assert fields[name].find_fault(name, limit, known) is None
+        why = fields[name].find_fault(name, limit + 1, known)
+        assert why == f"{name} is {limit + 1:g}, and the study has 3 sites"
