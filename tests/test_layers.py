@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
 METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "contrib", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
-BELOW_EXPERIMENT = BELOW_SITES | {"sites", "transport", "settings"}
+BELOW_EXPERIMENT = BELOW_SITES | {"sites", "transport", "settings", "measurements"}
 BELOW_DEPLOYMENT = BELOW_EXPERIMENT | {"experiment", "study", "configs", "report"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sites": BELOW_SITES,
     "transport": BELOW_SITES | {"sites"},
     "settings": BELOW_SITES,
+    "measurements": BELOW_SITES,
     "experiment": BELOW_EXPERIMENT,
     "study": BELOW_EXPERIMENT | {"experiment"},
     "configs": BELOW_EXPERIMENT | {"experiment", "study"},

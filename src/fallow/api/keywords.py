@@ -80,6 +80,7 @@ class RunSettings(TypedDict, total=False):
     score_rounds: int | None
     metrics: Sequence[str] | None
     coverage: float | None
+    measure: Literal["none", "disclosure"] | None
     executor: str | None
     channels_last: bool | None
     device: Device | None

@@ -193,7 +193,7 @@ def _write_study(
     strategies = _strategies(dataset.task)
     sites: tuple[str, ...] = ()
     if site:
-        sites = dataset.site_names
+        sites = dataset.group_names
     facts = DataSummary(
         data=source,
         label=label,

@@ -350,6 +350,7 @@ def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     """Print the final table and the path of the page; return the page, or None without records."""
     from fallow.cli.objects import StudyResult
     from fallow.configs.papers import load_paper_results, load_papers
+    from fallow.report.disclosure import list_attacks
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
     from fallow.report.sentences import summary
@@ -372,5 +373,6 @@ def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     console.print(to_rich(final))
     for note in footnotes(final, WIDE):
         console.print(note, style="dim", markup=False, soft_wrap=True)
+    print_lines(console, list_attacks(study))
     print_lines(console, [f"\n{result.summary}", f"Report page: {result.report}"])
     return page

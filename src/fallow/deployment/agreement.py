@@ -384,6 +384,11 @@ def at_sites(
         raise ValueError(
             f"flip is {config.flip}, but wrong labels are for simulations only; set flip=0"
         )
+    if config.measure != "none":
+        raise ValueError(
+            f"measure is {config.measure!r}, which compares with the true examples "
+            "of all sites, for simulations only; omit it, and use 'fallow site attack' at a site"
+        )
     if config.target_scale == "oracle" and schema.task == "regression":
         raise ValueError(
             "target_scale 'oracle' needs labels that do not exist yet; use "

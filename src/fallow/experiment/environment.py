@@ -15,7 +15,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.model_vectors import Layout
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.data.dataset import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
@@ -32,6 +32,7 @@ from fallow.sites import LocalSite, Simulated
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, PseudoLabels
+    from fallow.measurements.results import AttackResult
 
 
 class Environment(Protocol):
@@ -106,6 +107,11 @@ class Environment(Protocol):
     ) -> FinishedQuery: ...
     # None at real sites, because the true labels are unknown
     def pseudo_labels(self) -> PseudoLabels | None: ...
+
+    # attacks of ``sums`` of each training phase and of the model; real sites have no true examples
+    def measure_disclosure(
+        self, sums: Sequence[Values], state: State
+    ) -> list[AttackResult]: ...
 
     # with the memory of the sites if another strategy trained the phase; None: no change
     def first_phase(

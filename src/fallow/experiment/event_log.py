@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from fallow.core.exchange_key import ExchangeKey, read_key
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.privacy.ledger import Released, SumKey
 from fallow.sites.store import Label, PeerMessages
 from fallow.storage.database import Database, DatabaseErrors, Durability
@@ -150,6 +150,15 @@ class EventLog:
             digest,
             with_checksum(entry),
         )
+
+    def load_aggregates(self, phase: str) -> list[Values]:
+        """Return the aggregates over sites of the open step ``phase``, in order of recording."""
+        rows = self._read(
+            "SELECT key, entry FROM exchange WHERE phase = ? ORDER BY rowid", phase
+        )
+        entries = [self._unpack(blob, f"exchange {key}") for key, blob in rows]
+        replies = [entry.get("replies", {}) for entry in entries]
+        return [reply[""] for reply in replies if "" in reply]
 
     def exchanges(self) -> list[ExchangeKey]:
         """Return the keys of the exchanges of the open step, in the order of recording."""

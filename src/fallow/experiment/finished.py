@@ -65,6 +65,7 @@ class PhaseResults(StepCosts):
     labels: dict[SiteId, list[int]]  # those that train, by class or in one number
     targets: State | None  # units of regression targets: "mean" () and "std" ()
     validation: int  # labels held back for validation, at all sites
+    sums: NotRequired[Values]  # aggregates of a closed-form model, to be attacked
 
 
 class TrainedPhase(PhaseResults):

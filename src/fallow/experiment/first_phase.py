@@ -26,6 +26,7 @@ INPUTS = (
     "score_rounds",
     "metrics",
     "coverage",
+    "measure",
     "channels_last",
     "dtype",
     "device",

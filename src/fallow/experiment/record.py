@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
 from fallow.core.wording import join_words
+from fallow.measurements.results import AttackResult
 from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
 
 AT_MOST = 50
@@ -361,6 +362,10 @@ class Record(Evaluation, total=False):
     evaluation_set: Annotated[
         EvaluationScore,
         Field(description="score on the evaluation set of the query that follows"),
+    ]
+    disclosure: Annotated[
+        list[AttackResult],
+        Field(description="attacks on the sums and the model (setting `measure`)"),
     ]
     relayed: Annotated[Relayed, Field(description="peer messages in the training")]
     diverged: Annotated[bool, Field(description="training ended without a usable model")]

@@ -15,7 +15,7 @@ from fallow.core.events import EventHandler, ignore_event
 from fallow.core.exchange_key import ExchangeKey, StepName
 from fallow.core.methods import FinalTraining, Memo, methods_by_owner, select_sent
 from fallow.core.streams import stream
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.curve import decide_stop
 from fallow.experiment.encoding import add_encoder
@@ -37,6 +37,7 @@ from fallow.experiment.finished import (
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
+from fallow.measurements.disclosure import select_sums
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_json_lines
@@ -83,6 +84,15 @@ def _read_sets(done: FinishedPhase) -> PredictionSets | None:
         "examples": scores["examples"],
         "bin": scores["bin"],
     }
+
+
+MEASURED = "measure"
+"""Step with the results of the setting ``measure``."""
+
+
+def _training_step(cycle: int) -> str:
+    """Return the name of the training phase of a cycle in the event log."""
+    return ExchangeKey("train", "round", cycle=cycle).phase_name
 
 
 INITIAL = ExchangeKey("initial", "initial")
@@ -140,6 +150,8 @@ class ExperimentRun:
                     evaluation = self._tally(cycle)
                     spent.add(evaluation)
                     of_cycle[-1]["evaluation_set"] = evaluation["evaluation_set"]
+            if stopped is not None or cycle == self.config.cycles:
+                self._measure(cycle, state, of_cycle[-1])
             records += of_cycle
             self._write_records(cycle, records)
             if stopped is not None:
@@ -184,9 +196,25 @@ class ExperimentRun:
         records = self._build_records(cycle, done, spent)
         for record in records:
             add_queries(record, [query])
+        self._measure(cycle, self._load_state(done), records[-1])
         self._write_records(cycle, records)
         self._save_model(done)
         return records
+
+    def _measure(self, cycle: int, state: State, record: Record) -> None:
+        """Add the measurement of the setting ``measure`` to the last record of a run."""
+        if self.config.measure == "none":
+            return
+        known = self.event_log.load_step(MEASURED)
+        if known is None:
+            sums: list[Values] = []
+            for earlier in range(cycle + 1):
+                step = _training_step(earlier)
+                done = cast(FinishedPhase | None, self.event_log.load_step(step))
+                sums.append({} if done is None else done["sums"])
+            attacks = self.simulation.measure_disclosure(sums, state)
+            known = self.event_log.finish(MEASURED, {"disclosure": attacks})
+        record["disclosure"] = known["disclosure"]
 
     def _build_records(
         self, cycle: int, done: FinishedPhase, spent: AccumulatedCosts
@@ -507,7 +535,7 @@ class ExperimentRun:
                     self.simulation.score_round(self.event_log, shown, cycle, r, state)
                 )
             self.notify({"event": "round", "cycle": cycle, "round": r})
-        return {
+        trained: TrainedPhase = {
             "state": state,
             "rows": rows,
             "revealed": shown.rows(),
@@ -516,6 +544,10 @@ class ExperimentRun:
             "targets": self.simulation.targets,
             "validation": self.simulation.n_validation,
         }
+        if self.config.measure == "disclosure":
+            aggregates = self.event_log.load_aggregates(_training_step(cycle))
+            trained["sums"] = select_sums(aggregates)
+        return trained
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """Run one round, update the best model of each site, and finalize after the last round."""
@@ -555,7 +587,7 @@ class ExperimentRun:
             path = self.folder / "checkpoints" / f"cycle-{cycle}.safetensors"
             sha256 = save_tree(path, {"state": state})
             state = SavedModel(file=path.name, sha256=sha256)
-        return {
+        filed: FinishedPhase = {
             "state": state,
             "rows": trained["rows"],
             "revealed": trained["revealed"],
@@ -564,6 +596,9 @@ class ExperimentRun:
             "targets": trained["targets"],
             "validation": trained["validation"],
         }
+        if "sums" in trained:
+            filed["sums"] = trained["sums"]
+        return filed
 
     def _load_state(self, done: FinishedPhase) -> State:
         state = done["state"]

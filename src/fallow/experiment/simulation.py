@@ -25,7 +25,7 @@ from fallow.core.missing import Missing
 from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN
 from fallow.core.streams import stream
-from fallow.core.types import DTYPES, SiteId, State
+from fallow.core.types import DTYPES, SiteId, State, Values
 from fallow.data.dataset import Dataset, Task
 from fallow.engine import row_loss
 from fallow.engine.device import ForwardPasses, SelectionDevice
@@ -68,12 +68,14 @@ from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
+from fallow.training.closed_form import ClosedForm
 from fallow.training.scaling import Scaling
 from fallow.transport.serialized import SerializingChannel
 
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, PseudoLabels
+    from fallow.measurements.results import AttackResult
 
 
 def targets_of(simulation: Simulation, ask: Ask) -> State | None:
@@ -254,6 +256,13 @@ class SimulatedEnvironment:
     def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
 
+    def measure_disclosure(
+        self, sums: Sequence[Values], state: State
+    ) -> list[AttackResult]:
+        from fallow.experiment.attacking import measure_disclosure
+
+        return measure_disclosure(self, sums, state)
+
     def first_phase(
         self, phases: Phases, train: Callable[[], TrainedPhase]
     ) -> tuple[TrainedPhase, Memory | None]:
@@ -395,6 +404,11 @@ def _choose_methods(
 ) -> Methods:
     """Return the algorithms of a configuration, with those for encoding and empty cells."""
     chosen = methods_of(config, flipped)
+    if config.measure != "none" and not isinstance(chosen["training"], ClosedForm):
+        raise ValueError(
+            f"measure is 'disclosure', which attacks the sums of closed-form training, and "
+            f"training is {config.training}; set training=closed-form, or omit measure"
+        )
     if encoder is None and dataset.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
     return with_encoder(chosen, encoder, tuple(dataset.x.shape[1:]), dataset.missing)

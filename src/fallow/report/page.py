@@ -12,6 +12,7 @@ from fallow.report import (
     comparisons,
     costs,
     description,
+    disclosure,
     forecast,
     metrics,
     own_data,
@@ -68,6 +69,7 @@ GENERAL = (
     Section(
         "Closed-form classifiers", RUN, closed_form.closed_form, closed_form.has_closed_form
     ),
+    Section("Attacks on what was sent", RUN, disclosure.disclosure, disclosure.has_attacks),
     Section("What left each site", RUN, costs.disclosure),
     Section("Reproduce this study", RUN, costs.run_details),
 )

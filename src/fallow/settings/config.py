@@ -258,6 +258,7 @@ class ExperimentConfig:
     score_rounds: PositiveInt = 5
     metrics: tuple[str, ...] = ()
     coverage: Annotated[float, COVERAGE] | None = None
+    measure: Literal["none", "disclosure"] = "none"
     executor: str = "auto"
     channels_last: bool = False
     device: Device = "none"

@@ -48,6 +48,7 @@ from fallow.settings.config import ExperimentConfig
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import DisclosureEntry, Evaluation, Scores
+    from fallow.measurements.results import AttackResult
 
 HELLO = ExchangeKey("hello", "hello")
 FINISH = "left at the end"  # event log: rows of a `Disclosure`
@@ -372,6 +373,12 @@ class RemoteEnvironment:
         )
         ask.cohort = self.attending_sites(key, ask.cohort)
         return ask
+
+    def measure_disclosure(
+        self, sums: Sequence[Values], state: State
+    ) -> list[AttackResult]:
+        """Return nothing, because the true examples stay at the sites."""
+        return []
 
     def pseudo_labels(self) -> None:
         """Return None: the true labels of an unlabeled pool are not known."""

@@ -1,0 +1,99 @@
+"""Attacker of a simulated run: what it holds, and the true examples to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.methods import Encoder
+from fallow.core.missing import filled
+from fallow.core.types import State, Values
+from fallow.encoders.base import EMPTY_CELLS, encode_rows
+from fallow.experiment.environment import Simulation
+from fallow.measurements.attacks import Array
+from fallow.measurements.disclosure import (
+    Observed,
+    Phase,
+    attack,
+    differentiate,
+    is_differentiable,
+    read_aggregates,
+)
+from fallow.measurements.results import AttackResult
+
+
+class LabeledRows(NamedTuple):
+    """Labeled examples of all sites: x (n, *shape), classes or numbers y (n,), cycle (n,)."""
+
+    x: Tensor
+    y: Tensor
+    cycle: Tensor
+
+
+def measure_disclosure(
+    simulation: Simulation, sums: Sequence[Values], state: State
+) -> list[AttackResult]:
+    """Attack the sums of each training phase and the final model of a simulated run.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        Sites with their true examples.
+    sums : sequence of Values
+        Aggregates of each phase over all sites, from the first one.
+    state : State
+        Final model.
+    """
+    encoder: Encoder | None = simulation.methods.get("encoder")
+    fitted = simulation.encoded_by
+    scale = None if simulation.scale is None else simulation.scale.state
+    x = torch.cat([site.x for site in simulation.members.values()])
+    labeled = _labeled_rows(simulation)
+    fixed: Encoder | None = (
+        None  # an encoder whose features are attacked instead of examples
+    )
+    if encoder is not None and not is_differentiable(encoder):
+        fixed = encoder
+        encoder = None
+
+    def as_columns(rows: Tensor) -> Array:
+        if fixed is not None:
+            return np.asarray(encode_rows(fixed, rows, fitted or {}).double().numpy())
+        fill = (fitted or {}).get(EMPTY_CELLS, (scale or {}).get("fill"))
+        return np.asarray(filled(rows, fill).flatten(1).double().numpy())
+
+    everything = as_columns(x)
+    mean = everything.mean(0)
+    std = everything.std(0)
+    true = (as_columns(labeled.x) - mean) / np.where(std > 0, std, 1.0)
+    classes = simulation.dataset.n_classes
+    phases = []
+    for cycle, of_phase in enumerate(sums):
+        is_in = (labeled.cycle < cycle).numpy()
+        aggregates = read_aggregates(of_phase, classes or 1)
+        if aggregates is not None:
+            phases.append(Phase(aggregates, true[is_in], labeled.y.numpy()[is_in]))
+    shape = tuple(x.shape[1:])
+    features = differentiate(encoder, fitted, scale, shape, mean, std)
+    weight = simulation.layout.views(state["w"])["head.weight"]
+    head = weight.double().numpy().T
+    return attack(Observed(features, phases, head))
+
+
+def _labeled_rows(simulation: Simulation) -> LabeledRows:
+    """Return the labeled training examples of all sites, those of each cycle together."""
+    x = []
+    y = []
+    cycle = []
+    for site in simulation.members.values():
+        labels = [
+            label for label in site.store.load_labels(site.id) if not label.is_validation
+        ]
+        x.append(site.x[[label.row for label in labels]])
+        y += [label.value for label in labels]
+        cycle += [label.cycle for label in labels]
+    return LabeledRows(torch.cat(x), torch.tensor(y), torch.tensor(cycle))

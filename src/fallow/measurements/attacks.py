@@ -1,0 +1,442 @@
+"""Attacks that compute examples from exact sums of their features.
+
+An attacker holds what an honest coordinator or the receiver of a model holds: sums over all sites,
+the public encoder, and mean and standard deviation of each column.  Each attack is one function of
+plain arrays.  Examples are in standard units throughout: column minus mean, divided by the standard
+deviation.
+
+Notation: phi(x) (D,) are the features of an example x (p,).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+Array = NDArray[np.float64]
+PullBack = Callable[[Array], Array]
+"""Gradient (m, p) of the sum of features, weighted by (m, D), with respect to the examples."""
+Progress = Callable[[int, int], None]
+"""Receives the numbers of rows found and searched for."""
+
+TOLERANCE = 0.02
+"""A row is read if every column is within this many standard deviations."""
+RELATIVE_RANK = 1e-5
+"""Eigenvalues of products below this share of the largest are rounding."""
+MINIMUM = 1e-4
+"""Largest residual of an example in the span of the products, relative to its features."""
+SAME = 1e-2
+"""Distance of two results of a search, in standard deviations, below which they are one row."""
+RESIDUAL = 1e-8
+"""Residual of a sum, relative to it, at which its rows are found."""
+TINY = 1e-300
+STEPS = 200  # of a search from one start
+PATIENCE = 200  # starts without a new row
+GREEDY_STARTS = 12
+JOINT_STEPS = 150  # after each added row
+LAST_STEPS = 3_000
+RESTARTS = 6
+MOST_ROWS = 40
+"""Rows that one sum is searched for; the cost grows with their square."""
+
+
+class FeatureMap(Protocol):
+    """Differentiable features of examples in standard units."""
+
+    @property
+    def columns(self) -> int: ...
+    def linearize(self, x: Array) -> tuple[Array, PullBack]:
+        """Return the features (m, D) of examples (m, p), and the pullback of their gradient."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class CosineFeatures:
+    """Random Fourier features, height cos(w x + c), minus ``center``, divided by ``scale``.
+
+    w: (D, p) directions for examples in standard units; c: (D,); center and scale: (D,).
+    """
+
+    w: Array
+    c: Array
+    height: float
+    center: Array
+    scale: Array
+
+    @property
+    def columns(self) -> int:
+        return int(self.w.shape[1])
+
+    def linearize(self, x: Array) -> tuple[Array, PullBack]:
+        angle = x @ self.w.T + self.c
+        features = (self.height * np.cos(angle) - self.center) / self.scale
+
+        def pull_back(weights: Array) -> Array:
+            slope = -self.height * np.sin(angle) / self.scale
+            return (weights * slope) @ self.w
+
+        return features, pull_back
+
+
+@final
+@dataclass(frozen=True)
+class LinearFeatures:
+    """Columns themselves: x times ``scale``, plus ``shift``, both (p,).
+
+    zero (p,): 0 in the units of the data, in standard units.  A constant column has scale 0.
+    """
+
+    scale: Array
+    shift: Array
+    zero: Array
+
+    @property
+    def columns(self) -> int:
+        return len(self.scale)
+
+    def linearize(self, x: Array) -> tuple[Array, PullBack]:
+        return x * self.scale + self.shift, lambda weights: weights * self.scale
+
+
+@final
+@dataclass(frozen=True)
+class NetworkFeatures:
+    """Features of a PyTorch network, with gradients by automatic differentiation.
+
+    Examples (m, p) become inputs (m, *shape) of the network: x times ``std`` plus ``mean``, both
+    (p,).  Outputs are centered and scaled by ``center`` and ``scale``, both (D,).
+    """
+
+    network: nn.Module
+    shape: tuple[int, ...]
+    mean: Array
+    std: Array
+    center: Array
+    scale: Array
+
+    @property
+    def columns(self) -> int:
+        return len(self.mean)
+
+    def linearize(self, x: Array) -> tuple[Array, PullBack]:
+        with torch.enable_grad():
+            inputs = torch.from_numpy(x * self.std + self.mean).requires_grad_()
+            outputs = self.network(inputs.view(-1, *self.shape).float())
+
+        def pull_back(weights: Array) -> Array:
+            slope = torch.from_numpy(weights / self.scale).to(outputs.dtype)
+            (gradient,) = torch.autograd.grad(outputs, inputs, slope, retain_graph=True)
+            return np.asarray(gradient.double().numpy() * self.std)
+
+        features = outputs.detach().double().numpy()
+        return (features - self.center) / self.scale, pull_back
+
+
+@final
+@dataclass(frozen=True)
+class ClippedFeatures:
+    """Features with a norm of 1 at most, times ``factor``, as in sums with Gaussian noise."""
+
+    features: FeatureMap
+    factor: float
+
+    @property
+    def columns(self) -> int:
+        return self.features.columns
+
+    def linearize(self, x: Array) -> tuple[Array, PullBack]:
+        z, pull_back_z = self.features.linearize(x)
+        length = np.linalg.norm(z, axis=1, keepdims=True)
+        is_long = length > 1
+        divisor = np.where(is_long, length, 1.0)
+        clipped = z / divisor
+
+        def pull_back(weights: Array) -> Array:
+            along = (weights * clipped).sum(1, keepdims=True) * clipped
+            across = np.where(is_long, weights - along, weights)
+            return pull_back_z(self.factor * across / divisor)
+
+        return self.factor * clipped, pull_back
+
+
+@final
+@dataclass(frozen=True)
+class WithConstant:
+    """Features with a constant behind them, (m, D + 1), so that products contain the sums."""
+
+    features: FeatureMap
+    constant: float = 1.0
+
+    @property
+    def columns(self) -> int:
+        return self.features.columns
+
+    def linearize(self, x: Array) -> tuple[Array, PullBack]:
+        z, pull_back = self.features.linearize(x)
+        constant = np.full((len(x), 1), self.constant)
+        return np.concatenate([z, constant], 1), lambda weights: pull_back(weights[:, :-1])
+
+
+@final
+@dataclass
+class Search:
+    """Limits and random numbers of a search.
+
+    starts: number of starting points for products; center and spread: their distribution, (p,) or
+    a number, in standard units.  seconds: CPU time of one attack.  notify: receives progress.
+    """
+
+    starts: int = 3_000
+    seconds: float = 60.0
+    seed: int = 0
+    center: Array | float = 0.0
+    spread: float = 1.0
+    notify: Progress = lambda found, rows: None
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng(self.seed)
+        self._ends = time.process_time() + self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is spent."""
+        return time.process_time() > self._ends
+
+    def draw(self, rows: int, columns: int) -> Array:
+        """Return starting points, (rows, columns)."""
+        noise = self._random.standard_normal((rows, columns))
+        return np.asarray(self.center + self.spread * noise)
+
+
+class Minimum(NamedTuple):
+    """Result of one descent: the point, flat, and the value of the objective."""
+
+    point: Array
+    value: float
+
+
+# -- attacks ----------------------------------------------------------------------------------
+
+
+def read_products(
+    features: FeatureMap, products: Array, rows: int, search: Search
+) -> Array:
+    """Return examples in the span of Σ phi phi', (m, p), at most ``rows``, best first.
+
+    Each row is a minimum of the distance of phi(x) to the span of the products, (D, D), relative to
+    its length.  A row that was found is subtracted, so that the next start finds another one.  It
+    needs fewer rows than features.
+    """
+    values, directions = np.linalg.eigh(products)
+    rank = int((values > RELATIVE_RANK * max(values[-1], TINY)).sum())
+    rank = min(rank, rows)
+    if rank == 0:
+        return np.zeros((0, features.columns))
+    rest = Span(directions[:, -rank:], np.diag(values[-rank:]))
+    found: list[Minimum] = []
+    in_vain = 0
+    for start in search.draw(search.starts, features.columns):
+        minimum = descend(
+            partial(measure_distance, features, rest.directions), start, STEPS
+        )
+        is_new = _add_distinct(found, minimum)
+        if is_new and minimum.value < MINIMUM:
+            phi, _ = features.linearize(minimum.point[None])
+            rest = rest.without(phi[0])
+            in_vain = 0
+        in_vain += 1
+        search.notify(rank - rest.rank, rank)
+        if rest.rank == 0 or in_vain > PATIENCE or search.is_over:
+            break
+    found.sort(key=lambda minimum: minimum.value)
+    return np.stack([minimum.point for minimum in found[:rank]])
+
+
+class Span(NamedTuple):
+    """Products of features in their span: directions (D, k), and products (k, k) in these."""
+
+    directions: Array
+    products: Array
+
+    @property
+    def rank(self) -> int:
+        """Number of rows in the span."""
+        return int(self.directions.shape[1])
+
+    def without(self, phi: Array) -> Span:
+        """Return the span of the other rows, after ``phi`` (D,), one of the rows, is subtracted."""
+        own = self.directions.T @ phi
+        weight = 1 / max(float(own @ np.linalg.pinv(self.products) @ own), TINY)
+        _, turn = np.linalg.eigh(self.products - weight * np.outer(own, own))
+        turn = turn[:, 1:]  # the direction that is no longer used has the smallest value
+        left = turn.T @ (self.products - weight * np.outer(own, own)) @ turn
+        return Span(self.directions @ turn, left)
+
+
+def measure_distance(
+    features: FeatureMap, span: Array, point: Array
+) -> tuple[float, Array]:
+    """Return the squared distance of phi to a span (D, k), relative to |phi|², and its gradient."""
+    phi, pull_back = features.linearize(point[None])
+    length = float((phi * phi).sum()) + TINY
+    outside = phi - (phi @ span) @ span.T
+    share = float((outside * outside).sum()) / length
+    return share, pull_back(2 * (outside - share * phi) / length)[0]
+
+
+def read_columns(features: LinearFeatures, products: Array, constant: float) -> Array:
+    """Return the examples that alone have a nonzero value in some column, from their products.
+
+    products: of columns with a constant behind them (`WithConstant`).  In units of the data, a
+    column that one row holds *is* that row, times its value there, such as a rare category or
+    word.  The result, (m, p), has one candidate for each column, or a mixture of several rows.
+    """
+    varies = features.scale > 0
+    divisor = np.where(varies, features.scale, np.inf)
+    offset = np.where(varies, -features.shift / divisor - features.zero, 0.0) / constant
+    to_data = np.concatenate([np.diag(1 / divisor), offset[:, None]], 1)
+    of_data = to_data @ products @ to_data.T
+    squares = np.diag(of_data)
+    used = squares > RELATIVE_RANK * max(squares.max(), TINY)
+    rows = (of_data[:, used] / np.sqrt(squares[used])).T
+    return np.asarray(rows + np.where(varies, features.zero, 0.0))
+
+
+def read_sum(features: FeatureMap, total: Array, rows: int, search: Search) -> Array:
+    """Return the examples whose features add up to ``total`` (D,), (rows, p)."""
+    return _read_combination(features, total[:, None], rows, search, is_weighted=False)
+
+
+def read_head(features: FeatureMap, head: Array, rows: int, search: Search) -> Array:
+    """Return examples of which ``head`` (D, C) is a weighted sum of features, (rows, p).
+
+    The weights of a ridge regression are Σ phi(x_i) a_i' (representer theorem).
+    """
+    return _read_combination(features, head, rows, search, is_weighted=True)
+
+
+def _read_combination(
+    features: FeatureMap, target: Array, rows: int, search: Search, *, is_weighted: bool
+) -> Array:
+    """Return the examples whose features, weighted or not, add up to ``target`` (D, C).
+
+    Greedy: the example that fits the residual best is added, then all are fitted jointly.
+    """
+    columns = features.columns
+    outputs = target.shape[1]
+    norm = float((target * target).sum()) + TINY
+    best = Minimum(np.zeros(0), np.inf)
+    for _ in range(RESTARTS):
+        x = np.zeros((0, columns))
+        weights = np.zeros((0, outputs))
+        for row in range(rows):
+            residual = target
+            if row:
+                phi, _ = features.linearize(x)
+                residual = target - phi.T @ weights
+            added = _fit_one(features, residual, search, is_weighted=is_weighted)
+            x = np.concatenate([x, added[None]])
+            phi, _ = features.linearize(x[-1:])
+            start = np.ones((1, outputs))
+            if is_weighted:
+                start = phi @ residual / (float((phi * phi).sum()) + TINY)
+            weights = np.concatenate([weights, start])
+            steps = LAST_STEPS if row == rows - 1 else JOINT_STEPS
+            fitted = _fit_jointly(
+                features, target, x, weights, steps, is_weighted=is_weighted
+            )
+            x = fitted.point[: x.size].reshape(x.shape)
+            if is_weighted:
+                weights = fitted.point[x.size :].reshape(weights.shape)
+            search.notify(row + 1, rows)
+            if search.is_over:
+                break
+        if fitted.value < best.value:
+            best = Minimum(x.copy(), fitted.value)
+        if best.value < RESIDUAL * norm or search.is_over:
+            break
+    return best.point
+
+
+def _fit_one(
+    features: FeatureMap, residual: Array, search: Search, *, is_weighted: bool
+) -> Array:
+    """Return the example whose features explain most of ``residual`` (D, C), the best of some."""
+
+    def misfit(point: Array) -> tuple[float, Array]:
+        phi, pull_back = features.linearize(point[None])
+        along = phi @ residual  # (1, C)
+        if not is_weighted:
+            return -float(along[0, 0]), -pull_back(residual.T)[0]
+        length = float((phi * phi).sum()) + TINY
+        share = float((along * along).sum()) / length
+        return -share, -pull_back(2 * (along @ residual.T - share * phi) / length)[0]
+
+    starts = search.draw(GREEDY_STARTS, features.columns)
+    ends = [descend(misfit, start, STEPS) for start in starts]
+    return min(ends, key=lambda end: end.value).point
+
+
+def _fit_jointly(
+    features: FeatureMap,
+    target: Array,
+    x: Array,
+    weights: Array,
+    steps: int,
+    *,
+    is_weighted: bool,
+) -> Minimum:
+    """Fit examples (k, p), and their weights (k, C) if any, to ``target`` (D, C)."""
+    n_values = x.size
+
+    def misfit(point: Array) -> tuple[float, Array]:
+        phi, pull_back = features.linearize(point[:n_values].reshape(x.shape))
+        a = weights
+        if is_weighted:
+            a = point[n_values:].reshape(weights.shape)
+        residual = phi.T @ a - target
+        gradient = pull_back(2 * a @ residual.T).ravel()
+        if is_weighted:
+            gradient = np.concatenate([gradient, (2 * phi @ residual).ravel()])
+        return float((residual * residual).sum()), gradient
+
+    start = x.ravel()
+    if is_weighted:
+        start = np.concatenate([start, weights.ravel()])
+    return descend(misfit, start, steps)
+
+
+def descend(
+    objective: Callable[[Array], tuple[float, Array]], start: Array, steps: int
+) -> Minimum:
+    """Minimize an objective with its gradient by L-BFGS."""
+    from scipy.optimize import minimize
+
+    result = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-15, "gtol": 1e-12},
+    )
+    return Minimum(result.x, float(result.fun))
+
+
+def _add_distinct(found: list[Minimum], minimum: Minimum) -> bool:
+    """Add a minimum, and return whether it is new; the better one of two results is kept."""
+    for position, other in enumerate(found):
+        if np.abs(other.point - minimum.point).max() < SAME:
+            if minimum.value < other.value:
+                found[position] = minimum
+            return False
+    found.append(minimum)
+    return True

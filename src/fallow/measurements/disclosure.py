@@ -1,0 +1,352 @@
+"""Disclosure: examples that can be computed from what a study sends, measured by attacking it.
+
+The attacker has the sums of a closed-form classifier over all sites, the final model, the fitted
+encoder, and mean and standard deviation of each column.  The attacks are those of
+`fallow.measurements.attacks`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+
+from fallow.core.methods import Encoder
+from fallow.core.types import State, Values
+from fallow.encoders.base import EMPTY_CELLS, Exportable
+from fallow.encoders.fourier import Fourier, draw_waves
+from fallow.measurements.attacks import (
+    MOST_ROWS,
+    TOLERANCE,
+    Array,
+    ClippedFeatures,
+    CosineFeatures,
+    FeatureMap,
+    LinearFeatures,
+    NetworkFeatures,
+    Search,
+    WithConstant,
+    read_columns,
+    read_head,
+    read_products,
+    read_sum,
+)
+from fallow.measurements.results import AttackResult
+from fallow.training.parts import adassp
+from fallow.training.parts.ridge import unpack_triangle
+
+SAFE_RATIO = 1.0
+"""Numbers per unknown below which no row was read in any measurement."""
+NEAR = 0.25
+"""A row is recognizable if its error is below this share of the distance to other rows."""
+CLASS_ROWS = 20
+"""Rows of a class up to which the sum of its features is attacked."""
+TINY = 1e-300
+
+
+# -- what an attacker holds -------------------------------------------------------------------
+
+
+class Aggregates(NamedTuple):
+    """Sums over the labeled examples of all sites, from one training phase.
+
+    products (D + 1, D + 1): Σ [phi, constant] [phi, constant]'; classes (D, C): Σ phi y'.
+    is_clipped: phi are clipped features, with noise in the sums.
+    """
+
+    rows: int
+    products: Array
+    classes: Array
+    constant: float = 1.0
+    is_clipped: bool = False
+
+    @property
+    def numbers(self) -> int:
+        """Number of different numbers in the sums."""
+        width = len(self.products)
+        return width * (width + 1) // 2 + self.classes.size
+
+
+class Phase(NamedTuple):
+    """Sums of one training phase, with the true examples (n, p) and their classes (n,)."""
+
+    sums: Aggregates
+    rows: Array
+    labels: Array
+
+
+@final
+@dataclass(frozen=True)
+class Observed:
+    """Everything that an attacker holds after a run, with the true examples to compare with.
+
+    head: (D, C) weights of the final model, or None.  seconds: limit of CPU time of one attack.
+    notify: receives the name of an attack, rows found and rows searched for.
+    """
+
+    features: FeatureMap
+    phases: Sequence[Phase]
+    head: Array | None = None
+    seconds: float = 60.0
+    notify: Callable[[str, int, int], None] = lambda attack, found, rows: None
+
+
+def select_sums(aggregates: Sequence[Values]) -> Values:
+    """Return the aggregate over most examples that can be attacked; {} without any."""
+    chosen: Values = {}
+    for sums in aggregates:
+        is_attacked = "noisy" in sums or {"products", "cross"} <= sums.keys()
+        if is_attacked and count_rows(sums) >= count_rows(chosen):
+            chosen = sums
+    return chosen
+
+
+def count_rows(sums: Values) -> int:
+    """Return the number of examples in an aggregate."""
+    return round(float(torch.as_tensor(sums.get("rows", 0))))
+
+
+def read_aggregates(sums: Values, outputs: int) -> Aggregates | None:
+    """Return the sums of a closed-form model from an aggregate; None for other aggregates.
+
+    sums: reply of `ClosedForm.totals` or of `ClosedForm.noisy_totals`, over all sites; outputs:
+    of the model.
+    """
+    rows = count_rows(sums)
+    if "noisy" in sums:
+        total = torch.as_tensor(sums["noisy"])
+        width = _width_of_noisy(len(total) - adassp.ZEROS, outputs)
+        noisy = adassp.read_products(total, width * outputs)
+        return Aggregates(
+            rows=rows,
+            products=noisy.a.numpy(),
+            classes=noisy.b[:-1].numpy(),
+            constant=math.sqrt(adassp.CONSTANT),
+            is_clipped=True,
+        )
+    if "products" not in sums or "cross" not in sums:
+        return None
+    total = torch.as_tensor(sums["features"])
+    products = unpack_triangle(torch.as_tensor(sums["products"]), len(total))
+    last = torch.cat([total, torch.as_tensor(sums["n"])[None]])
+    whole = torch.cat([torch.cat([products, total[None]]), last[:, None]], dim=1)
+    return Aggregates(rows, whole.numpy(), torch.as_tensor(sums["cross"]).numpy())
+
+
+def _width_of_noisy(numbers: int, outputs: int) -> int:
+    """Return W of W (W + 1) / 2 + W outputs numbers."""
+    half = outputs + 0.5
+    return round(math.sqrt(half * half + 2 * numbers) - half)
+
+
+def is_differentiable(encoder: Encoder) -> bool:
+    """Return whether examples, and not only their features, can be attacked by gradients."""
+    return isinstance(encoder, Exportable)
+
+
+def differentiate(
+    encoder: Encoder | None,
+    state: State | None,
+    scale: State | None,
+    shape: tuple[int, ...],
+    mean: Array,
+    std: Array,
+) -> FeatureMap:
+    """Return the features of examples in standard units as a differentiable map.
+
+    Parameters
+    ----------
+    encoder, state : Encoder and State, or None
+        Fitted encoder.
+    scale : State or None
+        Mean and standard deviation of features; None without scaling.
+    shape : tuple of int
+        Shape of an example before encoding.
+    mean, std : ndarray of shape (p,)
+        Units of examples.  With an encoder that has no gradient, such as one of texts, they are
+        those of its features, which are attacked instead of the examples.
+    """
+    if isinstance(encoder, Fourier) and state is not None:
+        center, divisor = _units(scale, encoder.features)
+        normal, phase = draw_waves(encoder.seed, encoder.features, len(mean))
+        spread = state["spread"].numpy()
+        per_column = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1.0), 0.0)
+        w = (normal / state["length"]).float().double().numpy() * per_column
+        shift = (2 * math.pi * phase).float().double().numpy()
+        shift = shift + w @ (mean - state["center"].numpy())
+        height = math.sqrt(2 / encoder.features)
+        return CosineFeatures(w * std, shift, height, center, divisor)
+    if isinstance(encoder, Exportable) and state is not None:
+        fitted = {name: value for name, value in state.items() if name != EMPTY_CELLS}
+        network = encoder.network(shape, fitted).eval()
+        center, divisor = _units(scale, encoder.width(shape))
+        return NetworkFeatures(network, shape, mean, std, center, divisor)
+    center, divisor = _units(scale, len(mean))
+    zero = np.where(std > 0, -mean / np.where(std > 0, std, 1.0), 0.0)
+    return LinearFeatures(std / divisor, (mean - center) / divisor, zero)
+
+
+def _units(scale: State | None, width: int) -> tuple[Array, Array]:
+    """Return mean and standard deviation of features, (width,); a constant feature becomes 0."""
+    if scale is None:
+        return np.zeros(width), np.ones(width)
+    std = scale["std"].double().numpy()
+    return scale["mean"].double().numpy(), np.where(std > 0, std, np.inf)
+
+
+# -- attacks ----------------------------------------------------------------------------------
+
+
+def attack(observed: Observed) -> list[AttackResult]:
+    """Attack everything that an attacker holds after a run, and compare with the true examples."""
+    phases = observed.phases
+    results = []
+    if phases:
+        first = phases[0]
+        results += [
+            _attack_products("first products", observed, first.sums, first.rows),
+            _attack_class_sums("first class sums", observed, first),
+        ]
+    if len(phases) > 1:
+        before, last = phases[-2:]
+        added = subtract(before, last)
+        results += [
+            _attack_products("difference of products", observed, added.sums, added.rows),
+            _attack_products("last products", observed, last.sums, last.rows),
+        ]
+    if phases and observed.head is not None:
+        results.append(
+            _attack_head("model alone", observed, observed.head, phases[-1].rows)
+        )
+    return results
+
+
+def subtract(before: Phase, after: Phase) -> Phase:
+    """Return the sums over the rows that were added between two phases, and these rows."""
+    known = {row.tobytes() for row in before.rows}
+    is_new = np.array([row.tobytes() not in known for row in after.rows], dtype=bool)
+    sums = after.sums._replace(
+        rows=max(after.sums.rows - before.sums.rows, 0),
+        products=after.sums.products - before.sums.products,
+        classes=after.sums.classes - before.sums.classes,
+    )
+    return Phase(sums, after.rows[is_new], after.labels[is_new])
+
+
+def _attack_products(
+    name: str, observed: Observed, sums: Aggregates, rows: Array
+) -> AttackResult:
+    """Read examples from products, if there are fewer of them than features."""
+    started = time.process_time()
+    candidates = np.zeros((0, rows.shape[1]))
+    if sums.rows < len(sums.products):
+        features = WithConstant(_sent_features(observed, sums), sums.constant)
+        candidates = read_products(
+            features, sums.products, sums.rows, _search(observed, name)
+        )
+    if isinstance(observed.features, LinearFeatures) and not sums.is_clipped:
+        alone = read_columns(observed.features, sums.products, sums.constant)
+        candidates = np.concatenate([candidates, alone])
+    return _compare(name, candidates, rows, sums.numbers, started)
+
+
+def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> AttackResult:
+    """Read examples from the sum of features of each class alone, without products."""
+    sums, rows, labels = phase
+    started = time.process_time()
+    search = _search(observed, name)
+    features = _sent_features(observed, sums)
+    totals = [sums.products[:-1, -1] / sums.constant]  # of numbers: a single class
+    counts = [len(rows)]
+    if sums.classes.shape[1] > 1:
+        totals = list(sums.classes.T)
+        counts = np.bincount(labels.astype(int), minlength=len(totals)).tolist()
+    found = [np.zeros((0, rows.shape[1]))]
+    for total, count in zip(totals, counts, strict=True):
+        is_enough = len(total) >= SAFE_RATIO * count * rows.shape[1]
+        if 0 < count <= CLASS_ROWS and is_enough and not search.is_over:
+            found.append(read_sum(features, total, count, search))
+    return _compare(name, np.concatenate(found), rows, sums.classes.size, started)
+
+
+def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> AttackResult:
+    """Read examples from the weights of the final model alone."""
+    started = time.process_time()
+    outputs = max(head.shape[1] - 1, 1)  # those of all classes add up to a constant
+    unknowns = len(rows) * (rows.shape[1] + outputs)
+    numbers = len(head) * outputs
+    candidates = np.zeros((0, rows.shape[1]))
+    if len(rows) <= MOST_ROWS and numbers >= SAFE_RATIO * unknowns:
+        search = _search(observed, name)
+        candidates = read_head(observed.features, head, len(rows), search)
+    return _compare(name, candidates, rows, numbers, started, unknowns)
+
+
+def _sent_features(observed: Observed, sums: Aggregates) -> FeatureMap:
+    """Return the features whose sums were sent, which are clipped if there is noise."""
+    if not sums.is_clipped:
+        return observed.features
+    return ClippedFeatures(observed.features, math.sqrt(1 - adassp.CONSTANT))
+
+
+def _search(observed: Observed, name: str) -> Search:
+    def notify(found: int, rows: int) -> None:
+        observed.notify(name, found, rows)
+
+    return Search(seconds=observed.seconds, notify=notify)
+
+
+def _compare(
+    name: str,
+    candidates: Array,
+    rows: Array,
+    numbers: int,
+    started: float,
+    unknowns: int | None = None,
+) -> AttackResult:
+    """Return how many true rows (n, p) the candidates (m, p) of an attack are."""
+    farthest, root = match_rows(candidates, rows)
+    is_read = farthest <= TOLERANCE
+    seconds = time.process_time() - started
+    return {
+        "attack": name,
+        "rows": len(rows),
+        "numbers": numbers,
+        "unknowns": rows.size if unknowns is None else unknowns,
+        "read": int(is_read.sum()),
+        "near": int((root <= NEAR * _typical_distance(rows)).sum()),
+        "error": float(farthest[is_read].max()) if is_read.any() else None,
+        "seconds": seconds,
+    }
+
+
+def match_rows(candidates: Array, rows: Array) -> tuple[Array, Array]:
+    """Return the errors of the nearest candidates (m, p) of each row (n, p).
+
+    These are the smallest of the largest errors of a column, (n,), and the smallest root mean
+    square error, (n,); infinite without candidates.
+    """
+    farthest = np.full(len(rows), np.inf)
+    root = np.full(len(rows), np.inf)
+    for position, row in enumerate(rows):
+        if len(candidates):
+            away = np.abs(candidates - row)
+            farthest[position] = away.max(1).min()
+            root[position] = np.sqrt((away * away).mean(1).min())
+    return farthest, root
+
+
+def _typical_distance(rows: Array) -> float:
+    """Return the median over rows of the distance to the nearest other row, root mean square."""
+    if len(rows) < 2:
+        return 1.0  # two independent rows are √2 apart
+    nearest = []
+    for position, row in enumerate(rows):
+        others = np.delete(rows, position, axis=0)
+        nearest.append(math.sqrt(float(((others - row) ** 2).mean(1).min())))
+    return float(np.median(nearest))

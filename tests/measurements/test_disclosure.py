@@ -1,0 +1,77 @@
+"""Measurement ``disclosure``: a run is attacked with what its coordinator holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fallow as fl
+from fallow.measurements.results import AttackResult, describe_attack
+
+EXACT = {"training": fl.ClosedForm()}
+NOISY = {
+    "training": fl.ClosedForm(delta=1e-5),
+    "privacy": fl.Privacy(epsilon=1.0),
+}
+
+
+def patients() -> fl.Dataset:
+    """Return a table of 60 patients with five measured columns and two classes."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((80, 5)) * [5, 20, 1, 0.3, 9] + [60, 130, 5, 0, 70]
+    y = (x[:, 0] + draw.standard_normal(80) > 60).astype(int)
+    rows = torch.from_numpy(x).float()
+    labels = torch.from_numpy(y)
+    return fl.Dataset(
+        "patients", rows[:60], labels[:60], rows[60:], labels[60:], ("well", "ill")
+    )
+
+
+def measure(**settings: Any) -> dict[str, AttackResult]:
+    """Return the attacks on a run of three hospitals, by what the attacker sees."""
+    run = fl.run(
+        fl.Federation(patients(), fl.IID(), sites=3),
+        fl.Random(),
+        encoder=fl.Fourier(features=20),
+        initial=4,
+        budget=1,
+        measure="disclosure",
+        progress=False,
+        **settings,
+    )
+    attacks: list[AttackResult] = run.records["disclosure"].iloc[-1]
+    return {attack["attack"]: attack for attack in attacks}
+
+
+def test_exact_sums_of_a_table_are_its_rows() -> None:
+    attacks = measure(**EXACT, cycles=1)
+    first = attacks["first products"]
+    assert (first["rows"], first["read"]) == (12, 12)
+    assert first["error"] is not None and first["error"] < 1e-3
+    assert first["unknowns"] == 12 * 5
+    assert attacks["difference of products"]["rows"] == 3
+    assert attacks["difference of products"]["read"] == 3
+    assert attacks["last products"]["read"] == 15
+
+
+def test_secure_aggregation_does_not_hide_rows() -> None:
+    attacks = measure(**EXACT, cycles=0, privacy=fl.Privacy(secure_sum=True))
+    first = attacks["first products"]
+    assert first["read"] == 12
+    assert describe_attack(first).startswith(
+        "first products: 12 of 12 examples read within"
+    )
+
+
+def test_no_row_is_read_from_sums_with_noise() -> None:
+    attacks = measure(**NOISY, cycles=0)
+    assert attacks["first products"]["rows"] == 12
+    assert all(attack["read"] == 0 for attack in attacks.values())
+
+
+def test_other_training_is_refused() -> None:
+    with pytest.raises(ValueError, match="attacks the sums of closed-form training"):
+        measure(training=fl.FedAvg(), cycles=0)
