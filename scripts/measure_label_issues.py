@@ -58,10 +58,10 @@ def find_positions(rows: Mapping[str, np.ndarray], labels: pd.DataFrame) -> np.n
 def measure(data: fl.Dataset, seed: int) -> list[list[float]]:
     """Return the values of a row of the table for each share and one seed, in percent."""
     partition = fl.Federation(data, fl.Dirichlet(alpha=0.1), sites=10).rows(seed)
-    groups = torch.zeros(len(data.x), dtype=torch.long)
+    sites = torch.zeros(len(data.x), dtype=torch.long)
     for site, part in enumerate(partition.values()):
-        groups[part] = site
-    data = replace(data, groups=groups, group_names=tuple(partition))
+        sites[part] = site
+    data = replace(data, sites=sites, site_names=tuple(partition))
     rows = fl.Federation(data, fl.Natural()).rows(seed)
     right = train(data, data.y, seed)
     labeled = find_positions(rows, right.labels)

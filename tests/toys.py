@@ -126,7 +126,7 @@ class Stripes:
         y: np.ndarray,
         sites: int,
         rng: np.random.Generator,
-        groups: np.ndarray | None = None,
+        natural: np.ndarray | None = None,
     ) -> list[np.ndarray]:
         return [np.arange(site, len(y), sites) for site in range(sites)]
 

@@ -75,7 +75,7 @@ FedMADirichlet          Distribute classes by Dir(alpha) with the mask of FedMA;
 IID                     Partition examples at random in equal parts (IID).
 LongTail                Keep a long-tailed subset, then partition it with `inner`; larger rho = more
                         skew.
-Natural                 Use each natural group (a writer, a patient, a hospital) as a site.
+Natural                 Use the natural sites of the data (writers, patients, hospitals).
 Patho                   Draw a few classes for each site, and divide each class by Dir(alpha) over
                         its sites.
 Shards                  Assign a few classes to each site, in equal parts; fewer `classes` = more

@@ -40,12 +40,12 @@ def dataset(frame: pd.DataFrame) -> Dataset:
 def test_single_examples_have_the_counts_of_pandas(dataset: Dataset) -> None:
     table = fl.describe(dataset, least=1).to_frame()
     pressure = dataset.x[:, dataset.columns.index("pressure")].numpy()
-    groups = dataset.groups
-    assert groups is not None
-    for site, name in enumerate(dataset.group_names):
+    sites = dataset.sites
+    assert sites is not None
+    for site, name in enumerate(dataset.site_names):
         of_site = (table["column"] == "pressure") & (table["site"] == name)
         row = table[of_site].iloc[0]
-        own = pressure[groups == site]
+        own = pressure[sites == site]
         assert row["values"] == (~np.isnan(own)).sum()
         assert row["missing_share"] == pytest.approx(np.isnan(own).mean())
         assert row["50% low"] <= np.nanmedian(own) <= row["50% high"]

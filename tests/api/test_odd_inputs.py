@@ -528,7 +528,7 @@ def frame() -> pd.DataFrame:
 def test_a_frame_is_read_by_its_columns() -> None:
     values = fl.from_frame(frame(), label="sick", site="clinic", id="name")
     assert values.columns == ("age", "kind=cat", "kind=cow", "kind=dog", "is_old")
-    assert values.group_names == ("east", "west")
+    assert values.site_names == ("east", "west")
     assert values.ids is not None and values.ids[0].startswith("row ")
     first = values.x[0].tolist()
     assert sum(first[1:4]) == 1.0

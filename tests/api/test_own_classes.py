@@ -58,7 +58,7 @@ class Tiny(nn.Module):
 class Halves:
     """A partition of one's own need not be a dataclass."""
 
-    def split(self, y: Any, sites: int, rng: Any, groups: Any = None) -> list[Any]:
+    def split(self, y: Any, sites: int, rng: Any, natural: Any = None) -> list[Any]:
         return [
             part.astype("int64")
             for part in __import__("numpy").array_split(range(len(y)), sites)

@@ -103,6 +103,8 @@ def hostile_numbers(kind: Numbers, sizes: Sizes) -> dict[str, Any]:
         faults["above"] = zeros + rule.high + 3
     if rule.of:
         faults["more than there are"] = zeros + 1e9
+    if rule.is_whole:
+        faults["more than exact numbers"] = zeros + 2.0**60
     if rule.is_together and rule.of in sizes and zeros.numel() > 1:
         faults["more together than there are"] = zeros + sizes[rule.of]
     if rule.is_whole:
@@ -305,6 +307,7 @@ def _(reply: EvaluationCounts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
         "more drawn than labels": {"drawn": 1e9},
         "more left than rows": {"left": 1e9},
         "doubt without rows": {"doubt": 9.0},
+        "more wrong than selected": {"chosen": 2.0, "wrong": 3.0},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import marshal
 import py_compile
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,21 +136,30 @@ def test_a_module_that_stands_before_an_allowed_one_is_not_imported(
     assert not mark.exists()
 
 
-def test_what_an_installer_compiles_changes_no_digest_and_what_hides_code_is_refused(
-    mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", py_compile.PycInvalidationMode, ids=lambda mode: mode.name)
+def test_a_compiled_file_that_hides_other_code_changes_no_digest_and_never_runs(
+    mode: py_compile.PycInvalidationMode,
+    mark: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = tmp_path / "site" / MODULE / "new.py"
+    text = source.read_text()
     compiled = Path(importlib.util.cache_from_source(str(source)))
-    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/new.py": source.read_text()}
     before = distribution_digest("my-methods")
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/new.py": text}
     listed = files | {f"{MODULE}/__pycache__/{compiled.name}": ""}
     install(tmp_path / "site", "my-methods", listed, monkeypatch)
-    py_compile.compile(str(source), str(compiled))
+    py_compile.compile(str(source), str(compiled), invalidation_mode=mode)
+    head = compiled.read_bytes()[:16]  # fits time and size, or the hash, of the source
+    evil = tmp_path / "evil"
+    hidden = compile(f"open({str(evil)!r}, 'w').close()\n{text}", str(source), "exec")
+    compiled.write_bytes(head + marshal.dumps(hidden))
+
     assert distribution_digest("my-methods") == before
-    hidden = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    py_compile.compile(str(source), str(compiled), invalidation_mode=hidden)
-    with pytest.raises(ValueError, match="can differ from its source"):
-        distribution_digest("my-methods")
+    find(strategies, f"{MODULE}.new:Fancy", policy())
+    assert mark.exists()
+    assert not evil.exists()
 
 
 def test_an_editable_distribution_has_no_digest_of_its_code(

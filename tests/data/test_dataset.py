@@ -50,10 +50,10 @@ def toy(n: int = 6, **changes: Any) -> Dataset:
         ({"columns": ("age",)}, "1 column names"),
         ({"ids": ("a",)}, "1 row names for 6 rows"),
         (
-            {"groups": torch.tensor([0, 1, 2, 0, 1, 2]), "group_names": ("a", "b")},
-            "2 groups have",
+            {"sites": torch.tensor([0, 1, 2, 0, 1, 2]), "site_names": ("a", "b")},
+            "2 sites have",
         ),
-        ({"groups": torch.zeros(3, dtype=torch.int64)}, "one per row"),
+        ({"sites": torch.zeros(3, dtype=torch.int64)}, "one per row"),
         (
             {"y_test": torch.tensor([0.0, 1.0])},
             "torch.int64 class ids or torch.float32 targets",
@@ -98,17 +98,17 @@ def test_rows_without_a_label_are_allowed_in_training_alone() -> None:
         toy(**targets | {"y_test": torch.tensor([nan, 1.0])})
 
 
-def test_a_subset_of_rows_keeps_rows_labels_groups_and_names_together() -> None:
+def test_a_subset_of_rows_keeps_rows_labels_sites_and_names_together() -> None:
     d = toy(
-        groups=torch.tensor([0, 0, 1, 1, 2, 2]),
-        group_names=("a", "b", "c"),
+        sites=torch.tensor([0, 0, 1, 1, 2, 2]),
+        site_names=("a", "b", "c"),
         ids=tuple("uvwxyz"),
     )
     some = d.rows(3, torch.Generator().manual_seed(0))
     picked = (some.x[:, 0] / 2).long()
     assert len(set(picked.tolist())) == 3 and picked.tolist() == sorted(picked.tolist())
-    assert some.groups is not None and d.groups is not None
-    assert torch.equal(some.y, d.y[picked]) and torch.equal(some.groups, d.groups[picked])
+    assert some.sites is not None and d.sites is not None
+    assert torch.equal(some.y, d.y[picked]) and torch.equal(some.sites, d.sites[picked])
     assert some.ids == tuple("uvwxyz"[i] for i in picked)
     again = d.rows(3, torch.Generator().manual_seed(0))
     assert torch.equal(some.x, again.x) and len(some.x_test) == 2

@@ -39,8 +39,8 @@ def test_rows_that_lack_a_feature_are_left_out_when_asked(
     assert d.ids is not None and len(d.x) + len(d.x_test) == 17
     assert not {"p3", "p8", "p9"} & set(d.ids) and "p10" in d.ids
     assert "rows with missing or infinite features left out: 3" in d.notes
-    assert d.columns == ("age", "ward=A") and d.groups is not None
-    for row_name, x, y, site in zip(d.ids, d.x, d.y, d.groups, strict=True):
+    assert d.columns == ("age", "ward=A") and d.sites is not None
+    for row_name, x, y, site in zip(d.ids, d.x, d.y, d.sites, strict=True):
         number = int(row_name[1:])
         assert x.tolist() == [number, 1] and site == number % 2
         assert y == number / 4 or (number == 10 and y.isnan())
@@ -60,20 +60,20 @@ def test_rows_are_left_out_of_both_tables(tmp_path: Path) -> None:
 def test_arrays_with_nan_are_refused_by_column_and_count_or_lose_those_rows() -> None:
     x = np.arange(40.0).reshape(20, 2)
     y = np.linspace(0, 1, 20)
-    groups = np.arange(20) // 10
+    sites = np.arange(20) // 10
     x[4, 1], x[5, 1], x[17, 1], x[6, 0] = np.nan, np.inf, 1e39, -np.inf
     with pytest.raises(
         ValueError, match=r"column 0 of the rows has 1 values .* with drop_rows"
     ):
-        from_arrays(x, y, groups)
+        from_arrays(x, y, sites)
     with pytest.raises(
         ValueError, match="column 'b' of the rows has 3 values that are not fin"
     ):
-        from_arrays(np.where(x == -np.inf, 0, x), y, groups, columns=("a", "b"))
-    d = from_arrays(x, y, groups, drop_rows=True, findings=[note("mine")])
-    assert len(d.x) + len(d.x_test) == 16 and d.groups is not None
+        from_arrays(np.where(x == -np.inf, 0, x), y, sites, columns=("a", "b"))
+    d = from_arrays(x, y, sites, drop_rows=True, findings=[note("mine")])
+    assert len(d.x) + len(d.x_test) == 16 and d.sites is not None
     assert d.notes == ("mine", "examples with NaN or infinite features left out: 4")
-    assert torch.equal(d.groups, (d.x[:, 0] >= 20).long())
+    assert torch.equal(d.sites, (d.x[:, 0] >= 20).long())
     torch.testing.assert_close(d.y, d.x[:, 0] / 38)
     both = from_arrays(x[:10], y[:10], x_test=x[10:], y_test=y[10:], drop_rows=True)
     assert (len(both.x), len(both.x_test)) == (7, 9) and both.notes[0].endswith("out: 4")

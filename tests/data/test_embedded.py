@@ -31,15 +31,15 @@ def toy(n: int = 11, m: int = 4) -> Dataset:
     g = torch.Generator().manual_seed(0)
     x = torch.randn(n, 1, 4, 4, generator=g)
     x_test = torch.randn(m, 1, 4, 4, generator=g)
-    groups = torch.arange(n) % 2
+    sites = torch.arange(n) % 2
     return Dataset(
         "toy",
         x,
         torch.arange(n) / 2,
         x_test,
         torch.arange(m) / 2,
-        groups=groups,
-        group_names=("a", "b"),
+        sites=sites,
+        site_names=("a", "b"),
         findings=(note("first"),),
     )
 
@@ -63,7 +63,7 @@ def test_labels_sites_and_notes_stay_and_a_note_is_added() -> None:
     d = toy()
     values = embed_rows(d, Net())
     assert torch.equal(values.y, d.y) and torch.equal(values.y_test, d.y_test)
-    assert values.groups is d.groups and values.name == "toy"
+    assert values.sites is d.sites and values.name == "toy"
     assert values.notes == ("first", "rows are the 12 features of a frozen Net")
 
 

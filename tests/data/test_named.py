@@ -41,7 +41,7 @@ def check_entry(name: str) -> None:
     assert (d.name, d.task, d.n_classes) == (name, entry.task, entry.classes)
     assert tuple(d.x.shape[1:]) == entry.shape
     assert len(d.x) + len(d.x_test) == entry.rows
-    assert (d.groups is not None) == bool(entry.groups) == (d.groups_test is not None)
+    assert (d.sites is not None) == bool(entry.sites) == (d.sites_test is not None)
     check_leak(d)
     again = load(name)
     assert torch.equal(d.x, again.x) and torch.equal(d.y_test, again.y_test)
@@ -131,16 +131,16 @@ def test_a_data_folder_is_read_without_pickles_and_its_leaks_are_dropped(
     )
     d = load("mnist", tmp_path)
     assert d.y_test.tolist() == [5] and "1 test examples" in d.notes[0]
-    assert d.group_names == ("writer 7", "writer 12", "writer 40")
-    assert d.groups is not None and d.groups.tolist() == [1, 2, 1]
+    assert d.site_names == ("writer 7", "writer 12", "writer 40")
+    assert d.sites is not None and d.sites.tolist() == [1, 2, 1]
     assert d.x[0, 0, 0, 1] == pytest.approx((1 / 255 - 0.1307) / 0.3081)
 
 
 @needs_files
 def test_heart_disease_has_four_hospitals_and_marks_its_missing_values() -> None:
     d = load("heart")
-    assert d.groups is not None and d.groups_test is not None
-    assert torch.cat([d.groups, d.groups_test]).bincount().tolist() == [303, 294, 123, 200]
+    assert d.sites is not None and d.sites_test is not None
+    assert torch.cat([d.sites, d.sites_test]).bincount().tolist() == [303, 294, 123, 200]
     assert torch.cat([d.y, d.y_test]).bincount().tolist() == [411, 509]
     assert sum(column.endswith("_missing") for column in d.columns) == 10
     assert "1759" in d.notes[0]
@@ -149,9 +149,9 @@ def test_heart_disease_has_four_hospitals_and_marks_its_missing_values() -> None
 @needs_files
 def test_the_test_persons_of_har_are_the_official_nine() -> None:
     d = load("har")
-    assert d.groups is not None and d.groups_test is not None
-    assert set(d.groups_test.tolist()) == {1, 3, 8, 9, 11, 12, 17, 19, 23}
-    assert not set(d.groups.tolist()) & set(d.groups_test.tolist())
+    assert d.sites is not None and d.sites_test is not None
+    assert set(d.sites_test.tolist()) == {1, 3, 8, 9, 11, 12, 17, 19, 23}
+    assert not set(d.sites.tolist()) & set(d.sites_test.tolist())
     assert torch.cat([d.y, d.y_test]).bincount().tolist() == [
         1722,
         1544,
@@ -167,7 +167,7 @@ def test_the_test_persons_of_har_are_the_official_nine() -> None:
 def test_the_writers_of_mnist_are_its_natural_sites() -> None:
     d = load("mnist")
     assert d.x.shape == (60000, 1, 28, 28) and d.y[:5].tolist() == [5, 0, 4, 1, 9]
-    assert d.groups is not None
-    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.groups.numpy())
+    assert d.sites is not None
+    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.sites.numpy())
     sizes = [len(part) for part in parts]
     assert (len(sizes), min(sizes), max(sizes), sum(sizes)) == (539, 19, 131, 60000)

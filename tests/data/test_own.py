@@ -46,12 +46,12 @@ def test_a_csv_table_becomes_numbers_one_hot_texts_sites_and_row_names(
     d = from_table(table(tmp_path, *patients()), "sick", "clinic")
     assert d.name == "patients" and d.classes == ("no", "yes")
     assert d.columns == ("age", "ward=A", "ward=B")
-    assert d.group_names == ("north", "south")
+    assert d.site_names == ("north", "south")
     assert "column 'ward' contains texts and became 2 one-hot columns" in d.notes[0]
     assert "'id' has the names of examples" in d.notes[1]
     assert len(d.x) == 16 and len(d.x_test) == 4 and d.y_test.bincount().tolist() == [2, 2]
-    assert d.ids is not None and d.groups is not None
-    for name, x, y, site in zip(d.ids, d.x, d.y, d.groups, strict=True):
+    assert d.ids is not None and d.sites is not None
+    for name, x, y, site in zip(d.ids, d.x, d.y, d.sites, strict=True):
         number = int(name[1:])
         odd = number % 2
         assert x.tolist() == [20 + number, 1 - odd, odd]
@@ -211,7 +211,7 @@ def test_arrays_with_a_test_set_keep_it_and_refuse_a_leak() -> None:
     x, y = np.eye(4), np.array([0, 1, 5, -1])
     d = from_arrays(x, y, ["b", "a", "b", "b"], x_test=2 * np.eye(4), y_test=[5, 5, 0, 1])
     assert d.classes == ("0", "1", "5") and d.y.tolist() == [0, 1, 2, -1]
-    assert d.y_test.tolist() == [2, 2, 0, 1] and d.group_names == ("a", "b")
+    assert d.y_test.tolist() == [2, 2, 0, 1] and d.site_names == ("a", "b")
     with pytest.raises(ValueError, match="2 of 2 test examples are also training examples"):
         from_arrays(x, y, x_test=x[:2], y_test=[0, 1])
     with pytest.raises(ValueError, match="both x_test and y_test"):
@@ -222,7 +222,7 @@ def test_arrays_with_a_test_set_keep_it_and_refuse_a_leak() -> None:
         from_arrays([1.0, 2.0], [0, 1])
     with pytest.raises(ValueError, match="4 rows but 2 row names"):
         from_arrays(x, y, ids=["a", "b"])
-    with pytest.raises(ValueError, match="groups are float64"):
+    with pytest.raises(ValueError, match="sites are float64"):
         from_arrays(x, y, [0.5] * 4)
     with pytest.raises(ValueError, match="give real numbers"):
         from_arrays([["a"], ["b"]], [0, 1])
@@ -243,10 +243,10 @@ def test_an_npz_file_of_embeddings_is_read_without_pickles(tmp_path: Path) -> No
         path,
         x=np.arange(40.0).reshape(20, 2),
         y=np.arange(20) % 2,
-        groups=np.arange(20) // 5,
+        site=np.arange(20) // 5,
     )
     d = open_dataset(path)
-    assert d.x.shape == (16, 2) and d.group_names == ("0", "1", "2", "3")
+    assert d.x.shape == (16, 2) and d.site_names == ("0", "1", "2", "3")
     np.savez(path, features=np.eye(2), y=np.arange(2))
     with pytest.raises(ValueError, match="no array 'x'"):
         from_npz(path)
@@ -273,7 +273,7 @@ def folder_of_images(root: Path, mode: str = "L", **sizes: tuple[int, int]) -> P
 
 def test_a_folder_of_images_has_sites_classes_and_unlabeled_ones(tmp_path: Path) -> None:
     d = open_dataset(folder_of_images(tmp_path))
-    assert d.classes == ("cat", "dog") and d.group_names == ("north", "south")
+    assert d.classes == ("cat", "dog") and d.site_names == ("north", "south")
     assert d.x.shape[1:] == (1, 4, 5) and len(d.x) + len(d.x_test) == 12
     assert int((d.y == -1).sum()) == 4 and d.ids is not None
     for name, x, y in zip(d.ids, d.x, d.y, strict=True):
@@ -311,7 +311,7 @@ def test_open_dataset_takes_a_name_or_a_path_and_explains_the_rest(tmp_path: Pat
     path = table(tmp_path, *patients())
     with pytest.raises(ValueError, match="set its column of labels with --label"):
         open_dataset(path)
-    assert open_dataset(path, label="sick", site="clinic").group_names == ("north", "south")
+    assert open_dataset(path, label="sick", site="clinic").site_names == ("north", "south")
     with pytest.raises(ValueError, match="has no column 'sick'"):
         open_dataset("iris", label="sick")
     (tmp_path / "notes.txt").write_text("x")
@@ -380,6 +380,6 @@ def test_an_unknown_task_and_sites_of_no_test_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="task is 'class'; give one of 'auto', 'class"):
         from_arrays(x, y, task="class")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has the sites of test examples, and no test"):
-        from_arrays(x, y, groups_test=["north"])
+        from_arrays(x, y, sites_test=["north"])
     with pytest.raises(ValueError, match="has more than one column 'age'"):
         from_arrays(np.eye(12)[:, :2], y, columns=["age", "age"])

@@ -229,7 +229,7 @@ def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
     ):
         from_npz(path)
     np.savez(path, x=np.eye(4), y=np.arange(4) % 2, site=np.array(["a", "b"] * 2))
-    assert from_npz(path).group_names == ("a", "b")
+    assert from_npz(path).site_names == ("a", "b")
 
 
 def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
@@ -322,14 +322,14 @@ def test_frames_of_every_library_are_the_same_data_set() -> None:
     assert first.columns[:4] == ("age", "visits", "smokes", "insured")
     for library, frame in frames.items():
         data = fl.from_frame(frame, "sick", "ward")
-        assert (data.columns, data.classes, data.group_names, data.ids) == (
+        assert (data.columns, data.classes, data.site_names, data.ids) == (
             first.columns,
             first.classes,
-            first.group_names,
+            first.site_names,
             first.ids,
         ), library
         assert (data.notes, data.missing) == (first.notes, first.missing), library
-        for name in ("x", "y", "x_test", "y_test", "groups"):
+        for name in ("x", "y", "x_test", "y_test", "sites"):
             torch.testing.assert_close(
                 getattr(data, name), getattr(first, name), rtol=0, atol=0, equal_nan=True
             )

@@ -26,7 +26,7 @@ def test_folders_of_classes_alone_name_no_sites(tmp_path: Path) -> None:
         )
     save(tmp_path / "unlabeled" / "x.png", np.full((4, 4), 255, np.uint8))
     d = from_folder(tmp_path)
-    assert d.groups is None and d.classes == ("cat", "dog")
+    assert d.sites is None and d.classes == ("cat", "dog")
     assert len(d.x) + len(d.x_test) == 11 and int((d.y == -1).sum()) == 1
 
 

@@ -104,7 +104,7 @@ def test_a_table_of_files_and_targets_makes_images_a_regression_set(tmp_path: Pa
     dataset = fl.load(write_images(tmp_path / "scans"))
     assert dataset.task == "regression"
     assert tuple(dataset.x.shape[1:]) == (1, 10, 10)
-    assert dataset.group_names == ("a", "b")
+    assert dataset.site_names == ("a", "b")
     assert dataset.ids is not None
     row = dataset.ids.index("scans/03.png")
     assert float(dataset.y[row]) == 1.5
@@ -123,7 +123,7 @@ def test_an_empty_target_is_unlabeled_and_decimal_commas_are_read(tmp_path: Path
     assert dataset.ids is not None
     assert np.isnan(float(dataset.y[dataset.ids.index("scans/23.png")]))
     assert float(dataset.y.nan_to_num(0).max()) > 20
-    assert dataset.group_names == ()
+    assert dataset.site_names == ()
 
 
 WRONG_LISTS = {

@@ -104,9 +104,9 @@ def test_what_fills_them_is_learned_from_training_rows_alone(tmp_path: Path) -> 
         other,
         d.y_test,
         d.classes,
-        d.groups,
-        d.groups_test,
-        d.group_names,
+        d.sites,
+        d.sites_test,
+        d.site_names,
         d.columns,
         missing=d.missing,
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fallow.core.build import build, names
-from fallow.data import natural_groups, partition_report
+from fallow.data import natural_sites, partition_report
 from fallow.data.partition import few_classes, partitions
 from fallow.data.partition.base import Partition, largest_remainder
 from fallow.data.partition.partitions import (
@@ -94,7 +94,7 @@ def test_targets_and_unlabeled_rows_cannot_be_split_by_class(name: str) -> None:
         rule.split(np.full(100, -1), 2, rng())
 
 
-def test_targets_can_be_split_at_random_or_by_their_groups() -> None:
+def test_targets_can_be_split_at_random_or_by_their_sites() -> None:
     targets: Any = np.linspace(0, 1, 100)
     assert [len(p) for p in IID().split(targets, 3, rng())] == [34, 33, 33]
     parts = Natural().split(targets, 2, rng(), np.repeat([4, 9], 50))
@@ -221,16 +221,16 @@ def test_shards_deal_the_classes_evenly(sites: int, classes: int) -> None:
             assert np.ptp(column[column > 0]) <= 1
 
 
-def test_natural_sites_are_the_largest_groups_in_order_of_their_id() -> None:
-    groups = np.array([5, 5, 5, 2, 9, 9, 7])
-    assert natural_groups(groups, 2).tolist() == [5, 9]
-    assert natural_groups(groups).tolist() == [2, 5, 7, 9]
-    parts = Natural().split(np.zeros(7, dtype=np.int64), 2, rng(), groups)
+def test_natural_sites_are_the_largest_ones_in_order_of_their_id() -> None:
+    natural = np.array([5, 5, 5, 2, 9, 9, 7])
+    assert natural_sites(natural, 2).tolist() == [5, 9]
+    assert natural_sites(natural).tolist() == [2, 5, 7, 9]
+    parts = Natural().split(np.zeros(7, dtype=np.int64), 2, rng(), natural)
     assert [part.tolist() for part in parts] == [[0, 1, 2], [4, 5]]
     with pytest.raises(
         ValueError, match="5 sites are requested and the data has 4 natural"
     ):
-        Natural().split(np.zeros(7, dtype=np.int64), 5, rng(), groups)
+        Natural().split(np.zeros(7, dtype=np.int64), 5, rng(), natural)
     with pytest.raises(ValueError, match="the data name no sites"):
         Natural().split(Y, 5, rng())
 

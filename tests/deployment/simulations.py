@@ -56,7 +56,7 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, per_site: int = 24) -
     labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
     test = np.arange(len(group)) % 3 == 2
     features = torch.from_numpy(x)
-    groups = torch.from_numpy(group)
+    sites_of = torch.from_numpy(group)
     columns = tuple(f"x{i}" for i in range(FEATURES))
     return Dataset(
         "hospitals",
@@ -65,9 +65,9 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, per_site: int = 24) -
         features[test],
         labels[test],
         classes=tuple(f"class {c}" for c in range(classes)),
-        groups=groups[~test],
-        groups_test=groups[test],
-        group_names=sites,
+        sites=sites_of[~test],
+        sites_test=sites_of[test],
+        site_names=sites,
         columns=columns,
     )
 
@@ -118,7 +118,7 @@ def split_tests(
     test: (n,) whether it is a test example."""
     features = torch.from_numpy(x)
     labels = torch.from_numpy(y)
-    groups = torch.from_numpy(group)
+    sites_of = torch.from_numpy(group)
     return Dataset(
         "hospitals",
         features[~test],
@@ -126,9 +126,9 @@ def split_tests(
         features[test],
         labels[test],
         classes=classes,
-        groups=groups[~test],
-        groups_test=groups[test],
-        group_names=sites,
+        sites=sites_of[~test],
+        sites_test=sites_of[test],
+        site_names=sites,
         columns=columns,
         missing=missing,
     )
@@ -208,8 +208,8 @@ class Federation:
         return Keys(self.secret, verify, seals)
 
     def truth(self, site: str, row: int) -> float:
-        assert self.data.groups is not None
-        at = (self.data.groups == self.data.group_names.index(site)).nonzero().squeeze(1)
+        assert self.data.sites is not None
+        at = (self.data.sites == self.data.site_names.index(site)).nonzero().squeeze(1)
         return float(self.data.y[at[row]])
 
     def label(self, event: Event) -> None:
@@ -286,7 +286,7 @@ def federation(
     ``labeled`` rows of each site come with a label."""
     data = data or rows()
     schema = schema_for(data)
-    names = data.group_names
+    names = data.site_names
     secret = new_signing_key()
     agreed = Agreement(
         "hospitals",
@@ -337,12 +337,12 @@ def _cells(data: Dataset, row: torch.Tensor) -> list[str]:
 def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
     files = []
     parts = {
-        "rows": (data.x, data.y, data.groups),
-        "test": (data.x_test, data.y_test, data.groups_test),
+        "rows": (data.x, data.y, data.sites),
+        "test": (data.x_test, data.y_test, data.sites_test),
     }
-    for part, (x, y, groups) in parts.items():
-        assert groups is not None
-        at = (groups == data.group_names.index(name)).nonzero().squeeze(1).tolist()
+    for part, (x, y, sites_of) in parts.items():
+        assert sites_of is not None
+        at = (sites_of == data.site_names.index(name)).nonzero().squeeze(1).tolist()
         known = len(at) if part == "test" else labeled
         if not data.columns:
             files.append(folder / f"{name}-{part}.npz")

@@ -48,7 +48,7 @@ def test_a_finished_study_is_a_study_like_any_other(
     n = predict_file(
         finished.coordinator_folder, rows_file, out=tmp_path / "predicted.csv"
     ).rows
-    assert n == int((finished.data.groups_test == 0).sum())  # type: ignore[union-attr]
+    assert n == int((finished.data.sites_test == 0).sum())  # type: ignore[union-attr]
 
 
 def test_a_site_predicts_with_its_own_copy_of_the_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from tests.deployment.test_closed_form import CLOSED
 from tests.each import mark_long
 from tests.keys import key_of
 
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 LEAVING = "davos"
 LONGER = replace(TINY, rounds=2, cycles=2)
 WAITS = Timeouts(timeout=5.0, patience=60.0, deadline=3600.0)
@@ -308,8 +310,56 @@ def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: RunComman
     refused(command(*ADMIT, "south/join.json", "--replace"), "has revoked keys of")
 
 
+def spellings(key: str) -> list[str]:
+    """Return other texts that Python decodes to the bytes of a base64 text of 32 bytes."""
+    texts = [f" {key}", f"{key}\n", f"{key[:20]} {key[20:]}"]
+    for letter in ALPHABET:
+        text = f"{key[:-2]}{letter}="
+        if text != key and b64decode(text) == b64decode(key):
+            texts.append(text)
+    return texts
+
+
+def test_a_revoked_key_is_refused_in_every_spelling(command: RunCommand) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    command(*REVOKE, "south")
+    file = Path("south/join.json")
+    joining = json.loads(file.read_bytes())
+    texts = spellings(joining["verify"])
+    assert len(texts) == 6
+    for text in texts:
+        file.write_text(json.dumps(joining | {"verify": text}))
+        refused(command(*ADMIT, "south/join.json", "--replace"), "verify is ")
+        assert CoordinatorFolder.open("study").revoked == {"south"}
+
+
+def test_a_key_stays_revoked_where_a_file_spells_it_otherwise(command: RunCommand) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    command(*REVOKE, "south")
+    sites = Path("study", "sites.json")
+    known = json.loads(sites.read_bytes())
+    for text in spellings(known["south"]["verify"]):
+        write_json(sites, known | {"south": known["south"] | {"verify": text}})
+        assert CoordinatorFolder.open("study").revoked == {"south"}
+        assert "south" not in CoordinatorFolder.open("study").end.keys
+
+
+def test_a_revoked_key_is_not_admitted_for_another_site(command: RunCommand) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    command(*REVOKE, "south")
+    SiteFolder.create(
+        Path("fresh"), Path("study/study.toml"), name="south", data="rows.csv"
+    )
+    command(*ADMIT, "fresh/join.json", "--replace")
+    joining = json.loads(Path("south/join.json").read_bytes())
+    Path("south/join.json").write_text(json.dumps(joining | {"name": "north"}))
+    refused(command(*ADMIT, "south/join.json", "--replace"), "has revoked keys")
+
+
 def test_a_damaged_list_of_revoked_keys_is_said(command: RunCommand) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     write_json(Path("study", REVOKED), ["south"])
     refused(command(*REVOKE, "south"), f"{REVOKED} is missing or damaged", code=1)
     assert json.loads(Path("study", REVOKED).read_bytes()) == ["south"]
+    write_json(Path("study", REVOKED), {"south": "a key"})
+    refused(command(*REVOKE, "south"), f"{REVOKED} is damaged: it.south is", code=1)

@@ -171,6 +171,15 @@ def test_an_identity_key_that_people_entered_before_is_held_to(asked: Sum) -> No
     assert "site west sent another identity key" in str(asked.refusal())
 
 
+def test_an_identity_key_that_people_entered_with_spaces_is_the_same(asked: Sum) -> None:
+    keys = {site: asked.identities[site] for site in ("south", "west")}
+    entered = {
+        site: f" {b64encode(verify_key(key)).decode()}\n" for site, key in keys.items()
+    }
+    (asked.leader.site.path / PEERS).write_text(json.dumps(entered))
+    assert asked.refusal() is None
+
+
 def test_an_identity_key_with_which_anybody_can_sign_is_refused(asked: Sum) -> None:
     """Such a key verifies arbitrary signatures."""
     peers = Peers(asked.leader.site.path, SITE)

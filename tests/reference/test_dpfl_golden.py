@@ -85,17 +85,17 @@ def ground(seed: int) -> Dataset:
             x = center[y] + torch.randn(rows, WIDTH, generator=draw)
             for at, part in enumerate((x, y, torch.full((rows,), k)), first):
                 parts[at].append(part)
-    x, y, groups, x_test, y_test, groups_test = map(torch.cat, parts)
+    x, y, sites, x_test, y_test, sites_test = map(torch.cat, parts)
     return Dataset(
         name="prototypes",
         x=x,
         y=y,
         x_test=x_test,
         y_test=y_test,
-        groups=groups,
-        groups_test=groups_test,
+        sites=sites,
+        sites_test=sites_test,
         classes=tuple("abcdefghij"),
-        group_names=NAMES,
+        site_names=NAMES,
     )
 
 

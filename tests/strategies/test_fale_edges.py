@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from fallow.core.ask import Ask
 from fallow.privacy.settings import Privacy
 from fallow.strategies.fale import FALE
 from fallow.transport.serialized import SerializingChannel
@@ -65,6 +68,34 @@ def test_a_verb_that_would_need_noise_is_refused() -> None:
 
 
 # -- edge cases ------------------------------------------------------------------------
+
+
+class Claiming:
+    """Channel to sites, one of which claims more draws than it made."""
+
+    def __init__(self, ask: Ask, claim: float) -> None:
+        self.ask = ask
+        self.claim = claim
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ask, name)
+
+    def sum(self, function: Any, *arguments: Any, **more: Any) -> Any:
+        total = self.ask.sum(function, *arguments, **more)
+        if "draws" in total:
+            return {**total, "draws": total["draws"] + self.claim}
+        return total
+
+
+def test_a_site_that_claims_many_draws_cannot_take_the_weight_of_others() -> None:
+    totals = []
+    for claim in (0.0, 1e12):
+        simulation = federation(table(), ANYWHERE)
+        ask: Any = Claiming(asking(simulation), claim)
+        ANYWHERE.query(ask, dict.fromkeys("abcd", 4), {})
+        kept = [site.memory.get("selected") for site in simulation.members.values()]
+        totals.append(sum(float(k["weight"].sum()) for k in kept if k))
+    assert totals[1] > totals[0] / 10
 
 
 def test_a_site_without_a_pool_adds_nothing_and_picks_nothing() -> None:

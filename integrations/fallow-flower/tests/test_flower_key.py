@@ -40,6 +40,16 @@ def test_the_key_of_an_earlier_attempt_is_kept_and_half_of_one_is_replaced(
     Flower.check_key(second)
 
 
+def test_a_node_key_has_one_text(tmp_path: Path) -> None:
+    line = Flower.make_key(tmp_path)
+    public = tmp_path / "node.pub"
+    public.write_text(f"{line} someone@example\n")
+    assert Flower.make_key(tmp_path) == line
+    for other in (f" {line}", f"{line}\n", f"{line} a", f"{line}="):
+        with pytest.raises(ValueError, match="is not a public key of a Flower node"):
+            Flower.check_key(other)
+
+
 @pytest.mark.parametrize("key", ["", "abc", "ssh-ed25519 AAAA", "ecdsa-sha2-nistp384"])
 def test_what_is_no_key_of_a_node_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="is not a public key of a Flower node"):

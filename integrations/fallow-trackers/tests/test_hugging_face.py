@@ -353,7 +353,7 @@ def test_a_table_of_the_hub_has_its_names_of_classes_in_their_order() -> None:
     data = from_datasets(table, label="sick", site="ward")
     assert data.classes == ("yes", "no", "unsure")
     assert data.columns == ("age", "kind=grave", "kind=mild")
-    assert data.group_names == ("a", "b")
+    assert data.site_names == ("a", "b")
     assert int((~data.is_labeled).sum()) == 5
     with pytest.raises(ValueError, match="no column 'sik'"):
         from_datasets(table, label="sik")

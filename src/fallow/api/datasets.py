@@ -177,7 +177,7 @@ def from_arrays(
         sites,
         x_test=x_test,
         y_test=y_test,
-        groups_test=sites_test,
+        sites_test=sites_test,
         columns=[str(column) for column in columns],
         ids=ids,
         name=name,

@@ -156,9 +156,9 @@ def _find_tests(federation: Federation, rows: Tensor) -> Tensor | None:
     """Return the labels of the test examples of a natural site, or None for other sites."""
     dataset = federation.dataset
     is_natural = federation.partition.name == "natural"
-    if not is_natural or dataset.groups is None or dataset.groups_test is None:
+    if not is_natural or dataset.sites is None or dataset.sites_test is None:
         return None
-    return dataset.y_test[dataset.groups_test == dataset.groups[int(rows[0])]]
+    return dataset.y_test[dataset.sites_test == dataset.sites[int(rows[0])]]
 
 
 @final

@@ -14,7 +14,7 @@ from fallow.core.build import build
 from fallow.core.names import lend
 from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_constructor
-from fallow.data import Dataset, natural_groups, partition_report
+from fallow.data import Dataset, natural_sites, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
 from fallow.settings.config import ExperimentConfig, config_from
@@ -72,7 +72,7 @@ class Federation:
         rule = partition
         if rule is None:
             rule = "natural"
-            if path.groups is None:
+            if path.sites is None:
                 rule = "iid"
         collected = ParsedObjects()
         spec = collected.spec(rule, "partition")
@@ -158,7 +158,7 @@ class Federation:
 def _check_sites(dataset: Dataset, partition: str, count: int) -> None:
     """Raise ValueError if the data cannot have this number of sites."""
     if partition == "natural":
-        natural_groups(dataset.groups, count)
+        natural_sites(dataset.sites, count)
         return
     if count == 0:
         raise ValueError("sites is 0; give the number of sites, 1 or more")

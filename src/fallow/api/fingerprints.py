@@ -80,10 +80,10 @@ def _read(path: Path) -> InputDigests:
 
 def digest_of_rows(dataset: Dataset) -> str:
     """Return a digest of the examples, labels, test set, columns and sites of a dataset."""
-    names = (dataset.classes, dataset.columns, dataset.group_names)
+    names = (dataset.classes, dataset.columns, dataset.site_names)
     h = hashlib.blake2b(repr(names).encode(), digest_size=16)
     parts = (dataset.x, dataset.y, dataset.x_test, dataset.y_test)
-    for part in (*parts, dataset.groups, dataset.groups_test):
+    for part in (*parts, dataset.sites, dataset.sites_test):
         h.update(b"part")
         if part is not None:
             h.update(repr(tuple(part.shape)).encode())

@@ -90,7 +90,7 @@ def datasets(
             rows=entry.rows,
             shape=entry.shape,
             classes=entry.classes or None,
-            site=entry.groups or None,
+            site=entry.sites or None,
             source=entry.source,
             files=entry.files,
             page=entry.page,

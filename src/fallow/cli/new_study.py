@@ -193,7 +193,7 @@ def _write_study(
     strategies = _strategies(dataset.task)
     sites: tuple[str, ...] = ()
     if site:
-        sites = dataset.group_names
+        sites = dataset.site_names
     facts = DataSummary(
         data=source,
         label=label,

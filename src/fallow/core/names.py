@@ -30,12 +30,13 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
+from fallow.core.source_imports import import_from_source
+
 OWN_MODULE = re.compile(r"fallow\.\w+")
 """Modules of Fallow whose exported classes are named with their module."""
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-UNCHECKED = 0b01  # flags of a compiled file that Python runs without checking its source
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,9 @@ CLASS_KINDS: Mapping[str, ClassKind] = {
 def installed_files(distribution: str) -> dict[str, Path]:
     """Return the files of an installed distribution, by name.
 
-    Files that differ between machines are omitted: metadata of the installer, compiled files with a
-    source, and scripts.  Raises ValueError if the distribution is not installed, if its files are
-    unknown, and for compiled files that Python would run regardless of the source.
+    Files that differ between machines are omitted: metadata of the installer, scripts, and compiled
+    files with a source, which never run (`import_from_source`).  Raises ValueError if the
+    distribution is not installed or if its files are unknown.
     """
     try:
         listed = importlib.metadata.distribution(distribution).files
@@ -168,9 +169,7 @@ def installed_files(distribution: str) -> dict[str, Path]:
         is_noted = parts[0].endswith((".dist-info", ".egg-info"))
         if is_noted or ".." in parts or PurePosixPath(file).is_absolute():
             continue
-        if "__pycache__" in parts:
-            _check_compiled(distribution, path)
-        elif path.is_file():
+        if "__pycache__" not in parts and path.is_file():
             result[PurePosixPath(file).as_posix()] = path
     if not result:
         raise ValueError(
@@ -178,19 +177,6 @@ def installed_files(distribution: str) -> dict[str, Path]:
             "not as 'editable'"
         )
     return result
-
-
-def _check_compiled(distribution: str, path: Path) -> None:
-    """Raise ValueError for a compiled file that runs without a check of its source."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        head = file.read(8)
-    if len(head) == 8 and int.from_bytes(head[4:], "little") == UNCHECKED:
-        raise ValueError(
-            f"{path} of {distribution!r} is compiled code that can differ from its "
-            "source; delete that file, or do not use this distribution"
-        )
 
 
 def distribution_digest(distribution: str) -> str:
@@ -260,7 +246,8 @@ def _allowing(module: str, policy: NamePolicy) -> Path | None:
     Raises ValueError if the distribution differs from the allowed one.
     """
     for distribution, agreed in policy.allowed.items():
-        file = _file_of(module, installed_files(distribution))
+        files = installed_files(distribution)
+        file = _file_of(module, files)
         if file is None:
             continue
         digest = distribution_digest(distribution)
@@ -280,6 +267,7 @@ def _allowing(module: str, policy: NamePolicy) -> Path | None:
                 f"{distribution}: another module with this name comes first in the import "
                 "path"
             )
+        import_from_source({Path(name).parts[0].removesuffix(".py") for name in files})
         return file
     return None
 

@@ -22,8 +22,8 @@ from fallow.core.model_vectors import Layout
 FLOATS = (torch.float32, torch.float64)
 KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
 """Types of tensors in messages."""
-Of = Literal["", "rows", "labels"]
-"""Bound of a count at a site: none, its examples, or its largest number of labels."""
+Of = Literal["", "rows", "labels", "sites"]
+"""Bound of a count at a site: none, its examples, its largest number of labels, or the sites."""
 UNKNOWN = 2
 """Size of an unknown dimension in examples."""
 TEXT = 10_000
@@ -100,10 +100,14 @@ class SenderFacts:
 
     def limit(self, of: Of) -> float:
         """Return the largest count of this kind; infinite if it is unknown."""
+        if of == "sites":
+            return self.sizes.get("sites", math.inf) * self.sites
         return {"rows": self.rows, "labels": self.labels, "": math.inf}[of]
 
     def describe_limit(self, of: Of) -> str:
         """Return the part of an error message about the largest count."""
+        if of == "sites":
+            return f"the study has {self.sizes.get('sites', 0)} sites"
         if of == "labels" and self.is_total:
             return f"these sites can have {self.labels:g} labels"
         if of == "labels":
@@ -284,15 +288,16 @@ class Range:
     """Numbers that a site may send.
 
     low, high: of each number.  is_positive: above 0 in float32.  of: count that bounds each number,
-    and with ``is_together`` their sum.  is_whole: integers only.  is_endless: infinity is allowed.
-    is_released: with noise, real numbers without an upper bound.  is_order: positions that occur
-    once each.
+    and with ``is_together`` their sum.  times: largest multiple of that count.  is_whole: integers
+    only.  is_endless: infinity is allowed.  is_released: with noise, real numbers without an upper
+    bound.  is_order: positions that occur once each.
     """
 
     low: float = -math.inf
     high: float = math.inf
     is_positive: bool = False
     of: Of = ""
+    times: int = 1
     is_together: bool = False
     is_whole: bool = False
     is_endless: bool = False
@@ -364,7 +369,7 @@ def _find_outside(
         return f"{name} is {float(numbers.max()):g}, which is above {high:g}"
     if rule.is_released and known.is_noisy:
         return None
-    limit = known.limit(rule.of) * (1 + 1e-6) + room
+    limit = known.limit(rule.of) * rule.times * (1 + 1e-6) + room
     if bool((numbers > limit).any()):
         return f"{name} is {float(numbers.max()):.10g}, and {known.describe_limit(rule.of)}"
     together = float(numbers.sum())
@@ -384,13 +389,15 @@ def _find_outside(
 class Count(Numbers):
     """Numbers of examples, labels or other things.
 
-    of: "rows" or "labels" of the site, none of which is counted twice with ``is_together``.
-    high: largest number.  is_released: noise may be added before it is sent.
+    of: "rows" or "labels" of the site, none of which is counted twice with ``is_together``, or
+    "sites" of the study, each of which is counted ``times`` times at most.  high: largest number.
+    is_released: noise may be added before it is sent.
     """
 
     dims: Dims = ()
-    high: float = math.inf
+    high: float = WHOLE
     of: Of = ""
+    times: int = 1
     is_together: bool = False
     is_released: bool = False
 
@@ -400,6 +407,7 @@ class Count(Numbers):
             low=0.0,
             high=self.high,
             of=self.of,
+            times=self.times,
             is_together=self.is_together,
             is_whole=True,
             is_released=self.is_released,

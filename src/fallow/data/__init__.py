@@ -27,7 +27,7 @@ from fallow.data.loaders.open import (
     from_table,
     open_dataset,
 )
-from fallow.data.partition.basic import natural_groups
+from fallow.data.partition.basic import natural_sites
 from fallow.data.partition.shares import (
     class_counts,
     hold_out,
@@ -56,7 +56,7 @@ __all__ = [
     "list_entries",
     "load",
     "load_outline",
-    "natural_groups",
+    "natural_sites",
     "open_dataset",
     "partition_report",
     "read_rows",

@@ -45,11 +45,11 @@ class Dataset:
         (m,) labels of the test set; all are labeled.
     classes : tuple of str
         Names of the classes by id; empty for regression.
-    groups : Tensor, optional
+    sites : Tensor, optional
         (n,) int64 natural site of every example.
-    groups_test : Tensor, optional
+    sites_test : Tensor, optional
         (m,) int64 natural site of every test example.
-    group_names : tuple of str
+    site_names : tuple of str
         Names of the natural sites by id.
     columns : tuple of str
         Names of the features of a table; otherwise empty.
@@ -90,9 +90,9 @@ class Dataset:
     x_test: Tensor  # (m, ...) float32; m may be 0
     y_test: Tensor  # (m,) as y; every test row has its label
     classes: tuple[str, ...] = ()  # names by class id; empty for regression
-    groups: Tensor | None = None  # (n,) int64: natural site of every row
-    groups_test: Tensor | None = None  # (m,) int64
-    group_names: tuple[str, ...] = ()  # names by group id
+    sites: Tensor | None = None  # (n,) int64: natural site of every row
+    sites_test: Tensor | None = None  # (m,) int64
+    site_names: tuple[str, ...] = ()  # names by site id
     columns: tuple[str, ...] = ()  # names of the features of a table, else empty
     ids: tuple[str, ...] | None = None  # a user's own row or file names, (n,)
     findings: tuple[Finding, ...] = ()  # choices and possible errors of the import
@@ -102,7 +102,7 @@ class Dataset:
     def __post_init__(self) -> None:
         _check_shapes(self)
         _check_labels(self)
-        _check_groups(self)
+        _check_sites(self)
         can_lack = self.missing is not None
         check_finite(self.name, "training rows", self.x, self.columns, can_lack)
         check_finite(self.name, "test rows", self.x_test, self.columns, can_lack)
@@ -113,8 +113,8 @@ class Dataset:
         if self.classes:
             what = f"{self.n_classes} classes"
         sites = ""
-        if self.groups is not None:
-            sites = f", {len(self.group_names)} sites"
+        if self.sites is not None:
+            sites = f", {len(self.site_names)} sites"
         missing = int((~self.is_labeled).sum())
         unlabeled = ""
         if missing:
@@ -163,14 +163,14 @@ class Dataset:
             Random generator of the draw.
         """
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
-        groups = self.groups
-        if groups is not None:
-            groups = groups[keep]
+        sites = self.sites
+        if sites is not None:
+            sites = sites[keep]
         ids = self.ids
         if ids is not None:
             ids = tuple(ids[row] for row in keep.tolist())
         return dataclasses.replace(
-            self, x=take_rows(self.x, keep), y=self.y[keep], groups=groups, ids=ids
+            self, x=take_rows(self.x, keep), y=self.y[keep], sites=sites, ids=ids
         )
 
     def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
@@ -319,14 +319,14 @@ def _leaks(dataset: Dataset) -> dict[int, int]:
 
 
 def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
-    groups = dataset.groups_test
-    if groups is not None:
-        groups = groups[keep]
+    sites = dataset.sites_test
+    if sites is not None:
+        sites = sites[keep]
     return dataclasses.replace(
         dataset,
         x_test=take_rows(dataset.x_test, keep),
         y_test=dataset.y_test[keep],
-        groups_test=groups,
+        sites_test=sites,
     )
 
 
@@ -401,22 +401,22 @@ def _check_labels(d: Dataset) -> None:
             )
 
 
-def _check_groups(d: Dataset) -> None:
-    for part, groups, x in (("training", d.groups, d.x), ("test", d.groups_test, d.x_test)):
-        if groups is None:
+def _check_sites(d: Dataset) -> None:
+    for part, sites, x in (("training", d.sites, d.x), ("test", d.sites_test, d.x_test)):
+        if sites is None:
             continue
-        if groups.dtype != torch.int64 or groups.shape != x.shape[:1]:
+        if sites.dtype != torch.int64 or sites.shape != x.shape[:1]:
             raise ValueError(
-                f"{d.name}: {part} groups are {groups.dtype} of shape "
-                f"{tuple(groups.shape)}; give torch.int64, one per row ({len(x)})"
+                f"{d.name}: {part} sites are {sites.dtype} of shape "
+                f"{tuple(sites.shape)}; give torch.int64, one per row ({len(x)})"
             )
-        if len(groups) == 0:
+        if len(sites) == 0:
             continue
-        if groups.min() < 0 or groups.max() >= len(d.group_names):
+        if sites.min() < 0 or sites.max() >= len(d.site_names):
             raise ValueError(
-                f"{d.name}: {part} groups go from {int(groups.min())} to "
-                f"{int(groups.max())} but {len(d.group_names)} groups have a name; name "
-                "every group, in the order of ids"
+                f"{d.name}: {part} sites go from {int(sites.min())} to "
+                f"{int(sites.max())} but {len(d.site_names)} sites have a name; name "
+                "every site, in the order of ids"
             )
 
 

@@ -121,26 +121,26 @@ def _describe_column(column: ColumnRead) -> ColumnFacts:
 
 def _count_sites(dataset: Dataset, reading: Reading) -> list[SiteFacts]:
     """Summarize each site; one without a name if the data name no sites."""
-    if dataset.groups is None or ALL in reading.rows:
+    if dataset.sites is None or ALL in reading.rows:
         return [_count_site(dataset, ALL, reading.total, None)]
-    number_of = {name: group for group, name in enumerate(dataset.group_names)}
+    number_of = {name: at for at, name in enumerate(dataset.site_names)}
     sites = []
     for site, read in reading.rows.items():
-        group = number_of.get(site, -1)  # None: no example is left
-        sites.append(_count_site(dataset, site, read, group))
+        at = number_of.get(site, -1)  # None: no example is left
+        sites.append(_count_site(dataset, site, read, at))
     return sites
 
 
-def _count_site(dataset: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
-    """Summarize a site by the number of its group; None: all examples."""
+def _count_site(dataset: Dataset, name: str, read: int, at: int | None) -> SiteFacts:
+    """Summarize a site by its number; None: all examples."""
     y = dataset.y
     y_test = dataset.y_test
-    if group is not None and dataset.groups is not None:
-        y = y[dataset.groups == group]
-        if dataset.groups_test is None:  # test examples without a site
+    if at is not None and dataset.sites is not None:
+        y = y[dataset.sites == at]
+        if dataset.sites_test is None:  # test examples without a site
             y_test = y_test[:0]
         else:
-            y_test = y_test[dataset.groups_test == group]
+            y_test = y_test[dataset.sites_test == at]
     counts: dict[str, int] = {}
     if dataset.classes:
         both = torch.cat([y, y_test])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
-from fallow.privacy.signing import decode_key
+from fallow.privacy.signing import decode_key, decode_text
 from fallow.storage.received import parse_json
 from fallow.storage.validation import find_error
 from fallow.transport.sum_keys import is_seal_signed
@@ -75,7 +74,7 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
             f"study.toml, {agreement.digest}, to create its folder with"
         )
     decode_key(details["verify"], f"{file}: verify", ASK)
-    if not is_usable(_decode(details["seal"])):
+    if not is_usable(decode_text(details["seal"])):
         raise ValueError(f"{file}: seal is a key that cannot encrypt; {ASK}")
     with explain_errors(f"{file}: transport_key ", after=f"; {ASK}"):
         agreement.transport_factory.check_key(details["transport_key"])
@@ -106,21 +105,13 @@ def check_own(
 def check_seal(file: Path, details: Mapping[str, str]) -> None:
     """Raise ValueError unless the site signed its seal key, which other sites require."""
     is_signed = is_seal_signed(
-        public=b64decode(details["verify"]),
-        signature=_decode(details["seal_signature"]),
+        public=decode_text(details["verify"]),
+        signature=decode_text(details["seal_signature"]),
         study=details["study"],
         site=details["name"],
-        key=b64decode(details["seal"]),
+        key=decode_text(details["seal"]),
     )
     if not is_signed:
         raise ValueError(
             f"{file}: seal is not signed with the key of {details['name']}; {ASK}"
         )
-
-
-def _decode(text: str) -> bytes:
-    """Decode base64, and return nothing for invalid text."""
-    try:
-        return b64decode(text, validate=True)
-    except ValueError:
-        return b""

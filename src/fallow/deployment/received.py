@@ -6,6 +6,7 @@ Files are parsed only. Nothing that they name is imported, built or evaluated.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from fallow.core.refusal import explain_errors
@@ -69,8 +70,8 @@ def _check_text(where: str, text: str) -> None:
             f"{where:.80} has {len(text)} characters, more than {MOST_LETTERS}"
         )
     allowed = WITH_LINES.get(where, "")
-    for character in text:
-        if is_unfit(character) and character not in allowed:
+    for before, character in pairwise(f" {text}"):
+        if is_unfit(character, before) and character not in allowed:
             raise ValueError(
                 f"{where:.80} is {text!r:.80}, with the character {character!r}, which changes "
                 "how other text is shown; leave it out"

@@ -70,7 +70,7 @@ class DatasetCache:
         return values
 
 
-NAMES = ("classes", "group_names", "columns", "ids")
+NAMES = ("classes", "site_names", "columns", "ids")
 """Fields of a dataset with texts, and None for no IDs."""
 AS_JSON: Mapping[str, Any] = {
     "missing": Missing,
@@ -78,7 +78,7 @@ AS_JSON: Mapping[str, Any] = {
     "findings": tuple[Finding, ...],
 }
 """Fields of a dataset that are stored as JSON, with their types."""
-PLAIN = ("name", "y", "y_test", "groups", "groups_test")
+PLAIN = ("name", "y", "y_test", "sites", "sites_test")
 
 
 def read_once(

@@ -109,8 +109,8 @@ def _labeled_alone(dataset: Dataset) -> Dataset:
     reading = dataset.reading
     if reading is not None:
         sites = None
-        if dataset.groups is not None:
-            names = [dataset.group_names[group] for group in dataset.groups.tolist()]
+        if dataset.sites is not None:
+            names = [dataset.site_names[site] for site in dataset.sites.tolist()]
             sites = np.array(names, dtype=np.str_)
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
     kept = _keep_rows(dataset, dataset.is_labeled)
@@ -125,12 +125,12 @@ def resplit(dataset: Dataset, draw: torch.Generator) -> Dataset:
     train = order[n_tests:].sort().values
     x = torch.cat([dataset.x, dataset.x_test])
     y = torch.cat([dataset.y, dataset.y_test])
-    groups_train = None
-    groups_test = None
-    if dataset.groups is not None and dataset.groups_test is not None:
-        groups = torch.cat([dataset.groups, dataset.groups_test])
-        groups_train = groups[train]
-        groups_test = groups[test]
+    sites_train = None
+    sites_test = None
+    if dataset.sites is not None and dataset.sites_test is not None:
+        sites = torch.cat([dataset.sites, dataset.sites_test])
+        sites_train = sites[train]
+        sites_test = sites[test]
     return replace(
         dataset,
         x=x[train],
@@ -138,8 +138,8 @@ def resplit(dataset: Dataset, draw: torch.Generator) -> Dataset:
         x_test=x[test],
         y_test=y[test],
         ids=None,
-        groups=groups_train,
-        groups_test=groups_test,
+        sites=sites_train,
+        sites_test=sites_test,
     )
 
 
@@ -155,13 +155,13 @@ def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn
 def _keep_rows(dataset: Dataset, keep: Tensor) -> Dataset:
     """Return the dataset with the training examples of the mask ``keep``."""
     at = keep.nonzero().squeeze(1)
-    groups = None
-    if dataset.groups is not None:
-        groups = dataset.groups[at]
+    sites = None
+    if dataset.sites is not None:
+        sites = dataset.sites[at]
     ids = None
     if dataset.ids is not None:
         ids = tuple(dataset.ids[row] for row in at.tolist())
-    return replace(dataset, x=dataset.x[at], y=dataset.y[at], groups=groups, ids=ids)
+    return replace(dataset, x=dataset.x[at], y=dataset.y[at], sites=sites, ids=ids)
 
 
 def split_rows(
@@ -171,10 +171,10 @@ def split_rows(
     config.check_rows(len(dataset.x))
     rule = build(partitions, config.partition.name, OWN, **config.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(config.partition)))
-    groups = None
-    if dataset.groups is not None:
-        groups = dataset.groups.numpy()
-    parts = rule.split(dataset.y.numpy(), config.sites, rng, groups)
+    sites = None
+    if dataset.sites is not None:
+        sites = dataset.sites.numpy()
+    parts = rule.split(dataset.y.numpy(), config.sites, rng, sites)
     return dict(zip(_site_names(dataset, parts), parts, strict=True))
 
 
@@ -183,16 +183,16 @@ def split_tests(
 ) -> dict[SiteId, Tensor] | None:
     """Return the indices of the test examples of each site, disjoint; None for a common test set.
 
-    Natural sites have the test examples of their group.  Other sites have test examples with the class
+    Natural sites have their own test examples.  Other sites have test examples with the class
     distribution of their training examples.  Raises ValueError if this is not possible.
     """
     if config.test == "common":
         return None
     tests = {}
-    if config.is_natural and dataset.groups is not None and dataset.groups_test is not None:
+    if config.is_natural and dataset.sites is not None and dataset.sites_test is not None:
         for name, at in shares.items():
-            group = dataset.groups[int(at[0])]  # one group per site
-            tests[name] = (dataset.groups_test == group).nonzero().squeeze(1)
+            natural = dataset.sites[int(at[0])]  # one natural site per site
+            tests[name] = (dataset.sites_test == natural).nonzero().squeeze(1)
     elif dataset.classes:
         counts = data.class_counts(dataset.y.numpy(), [*shares.values()], dataset.n_classes)
         rng = np.random.default_rng(seed_of(seed, "test shares", str(config.partition)))
@@ -226,14 +226,12 @@ def _site_names(dataset: Dataset, parts: list[RowNumbers]) -> list[str]:
     """Return the names of natural sites if every part is one, and numbers otherwise."""
     width = len(str(len(parts) - 1))
     numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
-    if dataset.groups is None:
+    if dataset.sites is None:
         return numbered
-    cache = [
-        torch.unique(dataset.groups[torch.from_numpy(rows)]).tolist() for rows in parts
-    ]
-    if any(len(groups) != 1 for groups in cache):
+    cache = [torch.unique(dataset.sites[torch.from_numpy(rows)]).tolist() for rows in parts]
+    if any(len(sites) != 1 for sites in cache):
         return numbered
-    named = [dataset.group_names[groups[0]] for groups in cache]
-    if len(set(named)) < len(named):  # several sites have rows of one group
+    named = [dataset.site_names[sites[0]] for sites in cache]
+    if len(set(named)) < len(named):  # several parts have rows of one site
         return numbered
     return named

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 
 from fallow.core.optional import import_privacy
 from fallow.core.refusal import Refusal
@@ -42,16 +42,29 @@ def is_forgeable(public: bytes) -> bool:
     return y % PRIME in SMALL_ORDER
 
 
+def decode_text(text: str) -> bytes:
+    """Return the bytes of a base64 text, and no bytes for a text of another form.
+
+    Each value has one text: other spellings of the same bytes, with spaces or with unused bits
+    in the last character, are of another form.
+
+    >>> decode_text("AQ=="), decode_text("AR=="), decode_text(" AQ==")
+    (b'\\x01', b'', b'')
+    """
+    try:
+        value = b64decode(text, validate=True)
+    except ValueError:
+        return b""
+    return value if b64encode(value).decode() == text else b""
+
+
 def decode_key(text: str, what: str, fix: str) -> bytes:
     """Return a public key that is written in base64.
 
     Raises ValueError, naming ``what`` and the ``fix``, for another text and for a key for which
     anyone can sign.
     """
-    try:
-        key = b64decode(text.strip(), validate=True)
-    except ValueError:
-        key = b""
+    key = decode_text(text)
     if len(key) != KEY:
         raise ValueError(f"{what} is not {KEY} bytes in base64; {fix}")
     if is_forgeable(key):

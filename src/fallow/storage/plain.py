@@ -11,20 +11,51 @@ from collections.abc import Callable, Iterable, Sequence
 SENTENCE = 500
 """Maximum number of characters of an error message that a site sends or accepts."""
 
-TURNING = frozenset(
-    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Characters that change the direction of the following text, which can disguise it."""
+"""Characters without a width, which hide text, or reverse the text that follows (Unicode's
+Default_Ignorable_Code_Point)."""
+
+JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+"""Characters of `UNSEEN` that scripts from Arabic to Mongolian and pictographs need."""
 
 
-def is_unfit(character: str) -> bool:
-    """Return whether a character could control a terminal, break a line or reverse a text.
+def is_unfit(character: str, before: str = "") -> bool:
+    """Return whether a character could control a terminal, break a line, hide or reverse a text.
 
-    >>> is_unfit("\\x1b"), is_unfit("\\u202e"), is_unfit("ü"), is_unfit(" ")
-    (True, True, False, False)
+    ``before`` is the character before it, after which a joiner may be part of a word.
+
+    >>> (
+    ...     is_unfit("\\x1b"),
+    ...     is_unfit("\\u202e"),
+    ...     is_unfit("\\u200b"),
+    ...     is_unfit("ü"),
+    ...     is_unfit(" "),
+    ... )
+    (True, True, True, False, False)
+    >>> is_unfit("\\u200c", "\\u06cc"), is_unfit("\\u200c", "a")
+    (False, True)
     """
+    if character in JOINERS and before:
+        kind = unicodedata.category(before)
+        is_script = "\u0600" <= before < "\u2000" and kind[0] in "LM"
+        return not (is_script or kind[0] == "S" or before == "\ufe0f")
     kind = unicodedata.category(character)
-    return kind in ("Cc", "Cs", "Zl", "Zp") or character in TURNING
+    return kind in ("Cc", "Cs", "Zl", "Zp") or UNSEEN.match(character) is not None
+
+
+def remove_unfit(text: str, keep: str = "") -> str:
+    """Return ``text`` without unfit characters, except those in ``keep``."""
+    shown: list[str] = []
+    before = ""
+    for character in text:
+        if character in keep or not is_unfit(character, before):
+            shown.append(character)
+        before = character
+    return "".join(shown)
 
 
 def plain(text: object, limit: int = SENTENCE) -> str:
@@ -36,7 +67,7 @@ def plain(text: object, limit: int = SENTENCE) -> str:
     whole = str(text)
     start = whole[: 4 * limit + 4]  # the rest is cut off in any case
     one_line = " ".join(start.split())
-    shown = "".join(character for character in one_line if not is_unfit(character))
+    shown = remove_unfit(one_line)
     is_cut = len(shown) > limit or len(whole) > len(start)
     if is_cut:
         return f"{shown[: limit - 3].rstrip()}..."
@@ -45,9 +76,7 @@ def plain(text: object, limit: int = SENTENCE) -> str:
 
 def printable(text: str) -> str:
     """Return ``text`` with its lines, without unprintable characters."""
-    return "".join(
-        character for character in text if character in "\n\t" or not is_unfit(character)
-    )
+    return remove_unfit(text, keep="\n\t")
 
 
 def one_line(text: str) -> str:

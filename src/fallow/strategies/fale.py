@@ -108,6 +108,27 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
     return high.clamp_min(0)
 
 
+DEVIATIONS = 12.0  # of a Poisson number from its mean, in standard deviations
+
+
+def limit_draws(total: Values, end: float) -> int:
+    """Return the number of draws of all sites by the time exp(``end``), within its range.
+
+    The rates of all examples sum to 1, so the number is Poisson with mean exp(end).  A site that
+    claims another number would change the weights of the examples of all sites.
+
+    >>> (
+    ...     limit_draws({"draws": 90.0}, math.log(100)),
+    ...     limit_draws({"draws": 1e9}, math.log(100)),
+    ... )
+    (90, 221)
+    """
+    mean = math.exp(end)
+    width = DEVIATIONS * math.sqrt(mean + 1)
+    lowest = max(mean - width, 1.0)
+    return round(min(max(float(total["draws"]), lowest), mean + width))
+
+
 def edges(low: float, high: float) -> Tensor:
     """Return the bounds of the bins, (BINS + 1,)."""
     return torch.linspace(low, high, BINS + 1, dtype=torch.float64)
@@ -271,7 +292,7 @@ class FALE:
             draws = reachable
             if n < reachable:
                 end = self.find_end(ask, n, common)
-                draws = int(sum_of_all(ask, self.draws, end=end, **common)["draws"])
+                draws = limit_draws(sum_of_all(ask, self.draws, end=end, **common), end)
             notes["draws"] = draws
             ask.keep(self.take, end=end, draws=draws, **common)
         return {**memo, "notes": notes}

@@ -21,7 +21,7 @@ from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.dataset import Dataset, Task
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
-from fallow.data.partition.basic import natural_groups
+from fallow.data.partition.basic import natural_sites
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, placement_of, versions
@@ -156,7 +156,7 @@ def prepare_study(
         notify=notify,
     )
     config = setup.config
-    if at_sites and data.groups is not None:
+    if at_sites and data.sites is not None:
         config = with_settings(config, at_sites)
     config = settle_config(config, data)
     if suited is not None:
@@ -286,7 +286,7 @@ def settle_config(config: ExperimentConfig, dataset: Dataset) -> ExperimentConfi
         encoder = encoder_for_texts(config.encoder, dataset.columns)
         config = replace(config, encoder=encoder)
     if config.sites == 0:
-        config = replace(config, sites=len(natural_groups(dataset.groups)))
+        config = replace(config, sites=len(natural_sites(dataset.sites)))
     if dataset.task == "regression":
         training_config = complete_from(config.training_config, REGRESSION)
         config = replace(config, training_config=training_config)

@@ -66,23 +66,23 @@ def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
     The last of ``classes`` has no training example, and examples of some sites are scaled.
     """
     draw = stream(0, "odd")
-    group = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES))
+    site_of = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES))
     group_test = torch.arange(len(SIZES)).repeat(6)
-    y = torch.arange(len(group)) % (classes - 1)
+    y = torch.arange(len(site_of)) % (classes - 1)
     y_test = torch.arange(len(group_test)) % classes
     x, x_test = (torch.randn(len(label), 5, generator=draw) for label in (y, y_test))
     for site, factor in (scale or {}).items():
-        x[group == site] *= factor
+        x[site_of == site] *= factor
     return Dataset(
         name="odd",
         x=x,
         y=y,
         x_test=x_test,
         y_test=y_test,
-        groups=group,
-        groups_test=group_test,
+        sites=site_of,
+        sites_test=group_test,
         classes=tuple("abcdef"[:classes]),
-        group_names=NAMES,
+        site_names=NAMES,
     )
 
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from fallow.core.client import declared
+from fallow.core.values import SenderFacts
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.personal import Local
-from fallow.training.personal.dpfl import reward
+from fallow.training.personal.dpfl import DPFL, reward
 from fallow.training.personal.parts.graphs import everyone
 from fallow.training.personal.parts.greedy import Member, average_chosen, ggc
 from tests.engine.jobs import mlp
@@ -237,3 +239,14 @@ def test_the_guard_leaves_sites_alone_in_the_main_loop_only() -> None:
     average = result.stack_models("average")
     for k, graph in enumerate(result.state["graph"]):
         assert graph.any() or torch.equal(own[k], average[k])
+
+
+def test_a_site_reports_no_more_evaluations_than_it_can_make() -> None:
+    returns = declared(DPFL())["choices"].returns
+    assert returns is not None
+    fields = returns.fields({})
+    known = SenderFacts({"sites": 3})  # two candidates, each evaluated twice
+    for name, limit in (("evaluations", 6.0), ("conflicts", 3.0)):
+        assert fields[name].find_fault(name, limit, known) is None
+        why = fields[name].find_fault(name, limit + 1, known)
+        assert why == f"{name} is {limit + 1:g}, and the study has 3 sites"

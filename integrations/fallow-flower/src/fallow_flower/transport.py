@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fallow.core.events import EventHandler
+from fallow.privacy.signing import decode_text
 from fallow.storage.errors import StorageError
 from fallow.transport.factory import (
     CoordinatorEnd,
@@ -24,9 +25,8 @@ from fallow_flower.supernode import Supernode
 FOLDER = "flower"
 """Folder of Flower's files in the folder of a coordinator or a site."""
 NODE = "node"
-PUBLIC = re.compile(
-    r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?"
-)  # the format that Flower accepts
+PUBLIC = re.compile(r"ecdsa-sha2-nistp\d+ (?P<key>[A-Za-z0-9+/]+=*)")
+"""Form of a public key that Flower accepts, without a comment: each key has one text."""
 
 
 class Flower(TransportFactory):
@@ -66,12 +66,14 @@ class Flower(TransportFactory):
             (keys / NODE).unlink(missing_ok=True)
             public.unlink(missing_ok=True)
             new_node_key(keys / NODE)
-        return public.read_text().strip()
+        kind, key, *_ = public.read_text().split()
+        return f"{kind} {key}"
 
     @staticmethod
     def check_key(key: str) -> None:
         """Raise ValueError unless Flower accepts the public key of a SuperNode."""
-        if not PUBLIC.fullmatch(key.strip()):
+        match = PUBLIC.fullmatch(key)
+        if match is None or not decode_text(match["key"]):
             raise ValueError("is not a public key of a Flower node")
 
     @staticmethod

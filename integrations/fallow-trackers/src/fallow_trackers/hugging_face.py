@@ -145,7 +145,7 @@ def from_datasets(
         sites,
         x_test=x_test,
         y_test=y_test,
-        groups_test=sites_test,
+        sites_test=sites_test,
         ids=ids,
         name=name,
         task=task,

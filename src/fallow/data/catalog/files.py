@@ -132,10 +132,10 @@ def to_labels(y: Array) -> Tensor:
 
 
 def read_mnist(folder: Path | None) -> Dataset:
-    """Read MNIST; the writer of every digit (QMNIST) is its group."""
+    """Read MNIST; the writer of every digit (QMNIST) is its site."""
     z = read_arrays(folder, "mnist.npz")
     writer_of_row = np.concatenate([z["writer_train"], z["writer_test"]])
-    writers, group = np.unique(writer_of_row, return_inverse=True)
+    writers, site = np.unique(writer_of_row, return_inverse=True)
     n = len(z["x_train"])
     dataset = Dataset(
         name="mnist",
@@ -144,9 +144,9 @@ def read_mnist(folder: Path | None) -> Dataset:
         x_test=normalize_images(z["x_test"], MNIST_SCALE),
         y_test=to_labels(z["y_test"]),
         classes=tuple("0123456789"),
-        groups=to_labels(group[:n]),
-        groups_test=to_labels(group[n:]),
-        group_names=tuple(f"writer {writer}" for writer in writers),
+        sites=to_labels(site[:n]),
+        sites_test=to_labels(site[n:]),
+        site_names=tuple(f"writer {writer}" for writer in writers),
     )
     return drop_leaks(dataset)
 
@@ -229,7 +229,7 @@ def _read_images(
 
 
 def read_har(folder: Path | None) -> Dataset:
-    """Read human activity: 30 persons are the groups; the 9 official test persons are the
+    """Read human activity: 30 persons are the sites; the 9 official test persons are the
     test set.
     """
     z = read_arrays(folder, "har_features.npz")
@@ -244,9 +244,9 @@ def read_har(folder: Path | None) -> Dataset:
         x_test=x[is_test],
         y_test=y[is_test],
         classes=to_names(z["class_names"]),
-        groups=person[~is_test],
-        groups_test=person[is_test],
-        group_names=tuple(f"person {number}" for number in range(30)),
+        sites=person[~is_test],
+        sites_test=person[is_test],
+        site_names=tuple(f"person {number}" for number in range(30)),
         columns=to_names(z["feature_names"]),
     )
     return standardize(drop_leaks(dataset))
@@ -264,7 +264,7 @@ def read_heart(folder: Path | None) -> Dataset:
             z,
             sick,
             classes=("healthy", "disease"),
-            group_names=to_names(z["client_names"]),
+            site_names=to_names(z["client_names"]),
         )
     )
 
@@ -274,7 +274,7 @@ def table_with_test_rows(
     z: dict[str, Array],
     y: Array,
     classes: tuple[str, ...],
-    group_names: tuple[str, ...],
+    site_names: tuple[str, ...],
 ) -> Dataset:
     """Return a table without official test examples, with a 20 % test set fixed by the
     name.
@@ -286,11 +286,11 @@ def table_with_test_rows(
         columns = tuple(f"x{c}" for c in range(x.shape[1]))
     train, test = hold_out(name, torch.from_numpy(x), y)
     x_train, x_test, columns, notes = fill_missing(x[train], x[test], columns)
-    groups = None
-    groups_test = None
+    sites = None
+    sites_test = None
     if "client" in z:
-        groups = to_labels(z["client"][train])
-        groups_test = to_labels(z["client"][test])
+        sites = to_labels(z["client"][train])
+        sites_test = to_labels(z["client"][test])
     return Dataset(
         name=name,
         x=torch.from_numpy(x_train),
@@ -299,9 +299,9 @@ def table_with_test_rows(
         y_test=torch.from_numpy(y[test]),
         classes=classes,
         columns=columns,
-        group_names=group_names,
-        groups=groups,
-        groups_test=groups_test,
+        site_names=site_names,
+        sites=sites,
+        sites_test=sites_test,
         findings=list_notes(notes),
     )
 

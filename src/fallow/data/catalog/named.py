@@ -35,7 +35,7 @@ class CatalogEntry:
     rows: int  # training and test examples, in the source
     shape: tuple[int, ...]  # of one example, as loaded
     classes: int = 0  # 0 for regression
-    groups: str = ""  # description of the natural sites
+    sites: str = ""  # description of the natural sites
     source: Literal["bundled", "file"] = "file"
     files: tuple[str, ...] = ()
     optional_files: tuple[str, ...] = ()  # files that are read if present
@@ -75,7 +75,7 @@ ENTRIES = (
         rows=70_000,
         shape=(1, 28, 28),
         classes=10,
-        groups="writer",
+        sites="writer",
         files=("mnist.npz",),
         read=files.read_mnist,
     ),
@@ -115,7 +115,7 @@ ENTRIES = (
         rows=10_299,
         shape=(90,),
         classes=6,
-        groups="person",
+        sites="person",
         files=("har_features.npz",),
         read=files.read_har,
     ),
@@ -125,7 +125,7 @@ ENTRIES = (
         rows=920,
         shape=(23,),
         classes=2,
-        groups="hospital",
+        sites="hospital",
         files=("heart_disease.npz",),
         read=files.read_heart,
     ),

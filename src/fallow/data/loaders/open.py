@@ -35,12 +35,10 @@ from fallow.storage.table_suffixes import TABLES
 ARRAYS = {
     "x": "x",
     "y": "y",
-    "site": "groups",
-    "groups": "groups",
+    "site": "sites",
     "x_test": "x_test",
     "y_test": "y_test",
-    "site_test": "groups_test",
-    "groups_test": "groups_test",
+    "site_test": "sites_test",
 }
 """Arrays of a .npz file, and their arguments of `from_arrays`."""
 BESIDE = ("columns", "ids", "files")
@@ -51,11 +49,11 @@ Arrayish = npt.NDArray[Any] | Tensor | Sequence[Any]
 def from_arrays(
     x: Arrayish,
     y: Arrayish,
-    groups: Arrayish | None = None,
+    sites: Arrayish | None = None,
     *,
     x_test: Arrayish | None = None,
     y_test: Arrayish | None = None,
-    groups_test: Arrayish | None = None,
+    sites_test: Arrayish | None = None,
     columns: Sequence[str] = (),
     ids: Sequence[str] | None = None,
     name: str = "arrays",
@@ -73,7 +71,7 @@ def from_arrays(
     c), which are converted; "auto" decides by the shape (see `has_channels_last`), with a
     note. y: (n,) integers or texts (classification; classes are their sorted values; -1 or
     "" is unlabeled) or other numbers (regression; NaN is unlabeled). classes: class names
-    in order, for sites that lack some of them. groups: (n,) integers or texts, the site of
+    in order, for sites that lack some of them. sites: (n,) integers or texts, the site of
     each example. drop_rows: omit examples with a NaN or infinite feature, with a note;
     nothing is imputed. leaves_out_leaks: omit test examples that are also training
     examples, with a note. Without a test set, 20 % of the labeled examples are held out:
@@ -89,7 +87,7 @@ def from_arrays(
         raise ValueError(
             f"{name}: a test set needs both x_test and y_test; give both or neither"
         )
-    if x_test is None and groups_test is not None:
+    if x_test is None and sites_test is not None:
         raise ValueError(
             f"{name} has the sites of test examples, and no test examples; give x_test and y_test"
         )
@@ -98,12 +96,12 @@ def from_arrays(
     is_last = has_channels_last(features.shape, name, channels)
     if is_last and channels == "auto":
         findings = (*findings, note(describe_move(features.shape)))
-    rows = _check_rows(features, coded, groups, ids, name, is_last)
+    rows = _check_rows(features, coded, sites, ids, name, is_last)
     findings = (*findings, *list_notes(rows.notes))
     aside = None
     if x_test is not None and y_test is not None:
         coded_test = encode_test_labels(_to_array(y_test), known, name)
-        aside = _check_rows(_to_array(x_test), coded_test, groups_test, None, name, is_last)
+        aside = _check_rows(_to_array(x_test), coded_test, sites_test, None, name, is_last)
     reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
@@ -128,8 +126,8 @@ def from_npz(
     """Create a dataset from a .npz file, also from one of MedMNIST.
 
     The arrays are x, y and optionally site, x_test, y_test, site_test, ids, columns.
-    MedMNIST has train_images, train_labels, val_..., test_.... site: of each example, also
-    called "groups". columns: feature names. No pickles are read, so texts must be text
+    MedMNIST has train_images, train_labels, val_..., test_.... site: of
+    each example. columns: feature names. No pickles are read, so texts must be text
     arrays, not object arrays. See ``from_arrays``. Raises ValueError for a file without x
     or y, and for unknown arrays.
     """
@@ -148,8 +146,6 @@ def from_npz(
         )
     npz: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():
-        if key in arrays and word in npz:
-            raise ValueError(f"{file} has the sites twice; give one of site and groups")
         if key in arrays:
             npz[word] = arrays[key]
     ids = None
@@ -158,10 +154,10 @@ def from_npz(
     return from_arrays(
         npz["x"],
         npz["y"],
-        npz.get("groups"),
+        npz.get("sites"),
         x_test=npz.get("x_test"),
         y_test=npz.get("y_test"),
-        groups_test=npz.get("groups_test"),
+        sites_test=npz.get("sites_test"),
         columns=[str(column) for column in arrays.get("columns", ())],
         ids=ids,
         name=file.stem,
@@ -280,7 +276,7 @@ def from_table(
 def from_assembled(
     table: TableArrays,
     y: npt.NDArray[Any],
-    groups: npt.NDArray[Any] | None,
+    sites: npt.NDArray[Any] | None,
     *,
     has_test: bool,
     name: str,
@@ -289,7 +285,7 @@ def from_assembled(
 ) -> Dataset:
     """Create a dataset from the recognized columns of a table, and its labels and sites.
 
-    y, groups: of all rows of the table. has_test: those from ``table.rows`` on are test
+    y, sites: of all rows of the table. has_test: those from ``table.rows`` on are test
     examples.
     """
     n = table.rows
@@ -298,12 +294,12 @@ def from_assembled(
     ids = None
     if table.ids is not None:
         ids = table.ids[:n]
-    sites = None
+    sites_train = None
     sites_test = None
-    if groups is not None:
-        sites = groups[:n]
-        sites_test = groups[n:]
-    rows = _Rows(x[:n], coded, sites, ids)
+    if sites is not None:
+        sites_train = sites[:n]
+        sites_test = sites[n:]
+    rows = _Rows(x[:n], coded, sites_train, ids)
     aside = None
     if has_test:
         aside = _Rows(x[n:], encode_test_labels(y[n:], known, name), sites_test, None)
@@ -336,9 +332,9 @@ def from_folder(
     """
     folder = find_existing(path)
     result = read_folder(folder, notify)
-    groups = None
+    sites = None
     if result.sites is not None:
-        groups = np.array(result.sites)
+        sites = np.array(result.sites)
     labels: npt.NDArray[Any] = np.asarray(result.labels)
     task: TaskChoice = "classification"
     if result.targets is not None:
@@ -347,7 +343,7 @@ def from_folder(
     return from_arrays(
         result.x,
         labels,
-        groups,
+        sites,
         ids=result.names,
         name=folder.name,
         task=task,
@@ -523,7 +519,7 @@ def _build_dataset(
             check_finite(facts.name, "rows", rows.x, facts.columns)
         train, test = hold_out(facts.name, rows.x, rows.y)
         rows, aside = rows.part(train, test)
-    group_names, group, group_test = _number_groups(rows.sites, aside.sites)
+    site_names, site, site_test = _number_sites(rows.sites, aside.sites)
     dataset = Dataset(
         name=facts.name,
         x=rows.x,
@@ -531,9 +527,9 @@ def _build_dataset(
         x_test=aside.x,
         y_test=torch.from_numpy(aside.y),
         classes=facts.classes,
-        groups=group,
-        groups_test=group_test,
-        group_names=group_names,
+        sites=site,
+        sites_test=site_test,
+        site_names=site_names,
         columns=facts.columns,
         ids=rows.ids,
         findings=facts.findings,
@@ -596,7 +592,7 @@ def _keep_whole_rows(
 def _check_rows(
     features: npt.NDArray[Any],
     y: npt.NDArray[Any],
-    groups: Arrayish | None,
+    sites: Arrayish | None,
     ids: Sequence[str] | None,
     name: str,
     is_last: bool,
@@ -609,12 +605,12 @@ def _check_rows(
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
     n = len(features)
-    sites = None
-    if groups is not None:
-        sites = _to_array(groups)
-    if sites is not None and (sites.dtype.kind not in "iuU" or sites.shape != (n,)):
+    site_of = None
+    if sites is not None:
+        site_of = _to_array(sites)
+    if site_of is not None and (site_of.dtype.kind not in "iuU" or site_of.shape != (n,)):
         raise ValueError(
-            f"{name}: groups are {sites.dtype} of shape {sites.shape}; give integers or "
+            f"{name}: sites are {site_of.dtype} of shape {site_of.shape}; give integers or "
             f"texts, one per row ({n})"
         )
     for what, values in (("labels", y), ("row names", ids)):
@@ -628,22 +624,22 @@ def _check_rows(
     notes: tuple[str, ...] = ()
     if output is not None:
         notes = (output,)
-    return _Rows(torch.from_numpy(numbers), y, sites, row_names, notes)
+    return _Rows(torch.from_numpy(numbers), y, site_of, row_names, notes)
 
 
-def _number_groups(
+def _number_sites(
     train: npt.NDArray[Any] | None,
     test: npt.NDArray[Any] | None,
 ) -> tuple[tuple[str, ...], Tensor | None, Tensor | None]:
-    """Return names in sorted order, and the group id of each example."""
+    """Return names in sorted order, and the site id of each example."""
     if train is None:
         return (), None, None
     both = train
     if test is not None:
         both = np.concatenate([train, test])
     names, ids = np.unique(both, return_inverse=True)
-    group = torch.from_numpy(ids.astype(np.int64))
-    group_test = None
+    site = torch.from_numpy(ids.astype(np.int64))
+    site_test = None
     if test is not None:
-        group_test = group[len(train) :]
-    return tuple(map(str, names)), group[: len(train)], group_test
+        site_test = site[len(train) :]
+    return tuple(map(str, names)), site[: len(train)], site_test

@@ -19,7 +19,7 @@ class Partition(Protocol):
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         """Return the positions of the examples of each site: sorted, disjoint, non-empty arrays.
 
@@ -31,7 +31,7 @@ class Partition(Protocol):
             Number of sites.
         rng : numpy.random.Generator
             Its state determines the partition.
-        groups : ndarray of shape (n,), optional
+        natural : ndarray of shape (n,), optional
             Natural site of each example.
 
         Raises

@@ -1,4 +1,4 @@
-"""Partitions at random, by natural groups, and by explicit counts."""
+"""Partitions at random, by natural sites, and by explicit counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class IID:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         return finish_parts(np.array_split(rng.permutation(len(y)), sites), "IID")
 
@@ -47,15 +47,15 @@ class IID:
 @final
 @dataclass(frozen=True)
 class Natural:
-    """Use each natural group (a writer, a patient, a hospital) as a site.
+    """Use the natural sites of the data (writers, patients, hospitals).
 
-    The partition supports any kind of label and draws nothing.  With fewer ``sites`` than groups,
-    the largest groups are used (see ``natural_groups``), and the partition is not complete;
-    ``sites=0`` uses every group.
+    The partition supports any kind of label and draws nothing.  With fewer ``sites`` than there are,
+    the largest ones are used (see ``natural_sites``), and the partition is not complete;
+    ``sites=0`` uses all of them.
 
-    >>> groups = np.array([7, 9, 7, 9, 9])  # the patient of each row
+    >>> natural = np.array([7, 9, 7, 9, 9])  # the patient of each row
     >>> parts = Natural().split(
-    ...     np.zeros(5, dtype=np.int64), 0, np.random.default_rng(0), groups
+    ...     np.zeros(5, dtype=np.int64), 0, np.random.default_rng(0), natural
     ... )
     >>> [part.tolist() for part in parts]
     [[0, 2], [1, 3, 4]]
@@ -66,25 +66,25 @@ class Natural:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
-        return [np.flatnonzero(groups == g) for g in natural_groups(groups, sites)]
+        return [np.flatnonzero(natural == g) for g in natural_sites(natural, sites)]
 
 
-def natural_groups(groups: npt.ArrayLike | None, sites: int = 0) -> IntArray:
-    """Return the largest groups (ties to the lower id), in order of their id; 0 = all of them.
+def natural_sites(natural: npt.ArrayLike | None, sites: int = 0) -> IntArray:
+    """Return the largest natural sites (ties to the lower id) by id; 0 = all of them.
 
     Raises ValueError for data without sites.
 
-    >>> natural_groups(np.array([3, 5, 5, 0, 0]), 2).tolist()
+    >>> natural_sites(np.array([3, 5, 5, 0, 0]), 2).tolist()
     [0, 5]
     """
-    if groups is None:
+    if natural is None:
         raise ValueError(
             "the data name no sites, which the partition natural needs; name them with the data "
             "(--site, site= or sites=), or use another partition such as iid"
         )
-    result, sizes = np.unique(np.asarray(groups), return_counts=True)
+    result, sizes = np.unique(np.asarray(natural), return_counts=True)
     if not 0 <= sites <= len(result):
         raise ValueError(
             f"{sites} sites are requested and the data has {len(result)} natural sites; "
@@ -140,7 +140,7 @@ class Counts:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         if sites != len(self.table):
             raise ValueError(

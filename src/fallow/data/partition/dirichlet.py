@@ -77,7 +77,7 @@ class Dirichlet:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         return cut_classes(
             y,
@@ -125,7 +125,7 @@ class FedMADirichlet:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         return cut_classes(
             y,
@@ -187,7 +187,7 @@ class ExactDirichlet:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         sizes = np.ones(sites)
         if self.sizes is not None:

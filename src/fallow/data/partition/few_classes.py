@@ -70,7 +70,7 @@ class Patho:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         rows = class_rows(y, "Patho")
         _check_holders("Patho", self.classes, sites, len(rows))
@@ -152,7 +152,7 @@ class Shards:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         rows = class_rows(y, "Shards")
         _check_holders("Shards", self.classes, sites, len(rows))
@@ -224,7 +224,7 @@ class ClassWindows:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         rows = list(class_rows(y, "ClassWindows").values())
         _check_holders("ClassWindows", self.classes, sites, len(rows))

@@ -86,12 +86,12 @@ class LongTail:
         y: IntArray,
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         kept = self.rows(y, rng)
-        if groups is not None:
-            groups = groups[kept]
-        parts = self._build_inner().split(y[kept], sites, rng, groups)
+        if natural is not None:
+            natural = natural[kept]
+        parts = self._build_inner().split(y[kept], sites, rng, natural)
         return [kept[part] for part in parts]  # positions in the whole dataset
 
     def rows(self, y: IntArray, rng: np.random.Generator) -> IntArray:

@@ -68,7 +68,7 @@ class TargetDirichlet:
         y: npt.NDArray[np.number],
         sites: int,
         rng: np.random.Generator,
-        groups: IntArray | None = None,
+        natural: IntArray | None = None,
     ) -> list[IntArray]:
         bins = self.bins or sites
         return cut_classes(

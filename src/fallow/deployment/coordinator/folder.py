@@ -29,10 +29,11 @@ from fallow.deployment.joining import check_own, check_seal, read_joining
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import read_agreement, write_agreement
-from fallow.privacy.signing import KEY, new_signing_key, verify_key
+from fallow.privacy.signing import KEY, decode_text, new_signing_key, verify_key
 from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.storage.errors import StorageError
 from fallow.storage.files import only_one, write_json, write_whole, writing
+from fallow.storage.validation import find_error
 from fallow.transport.address import (
     check_address,
     check_host,
@@ -449,17 +450,24 @@ class CoordinatorFolder:
         known = self.admitted
         revoked: set[SiteId] = set()
         for site, keys in self._revoked_keys.items():
-            if site in known and known[site]["verify"] in keys:
+            if site in known and b64decode(known[site]["verify"]) in keys:
                 revoked.add(site)
         return frozenset(revoked)
 
     @property
-    def _revoked_keys(self) -> dict[SiteId, list[str]]:
+    def _revoked_keys(self) -> dict[SiteId, list[bytes]]:
         """Return the revoked identity keys of each site."""
         file = self.path / REVOKED
         if not file.exists():
             return {}
-        return self._read(file)
+        saved = self._read(file)
+        damage = find_error(dict[str, list[str]], saved, "it")
+        if damage is not None:
+            raise StorageError(f"{file} is damaged: {damage}; restore it from a backup")
+        keys: dict[SiteId, list[bytes]] = {}
+        for site, texts in saved.items():
+            keys[site] = [decode_text(text.strip()) for text in texts]
+        return keys
 
     @property
     def missing(self) -> list[SiteId]:
@@ -514,7 +522,8 @@ class CoordinatorFolder:
                     "verify them through another channel, such as a telephone, and "
                     "give --replace"
                 )
-            if joining["verify"] in self._revoked_keys.get(site, []):
+            key = b64decode(joining["verify"])
+            if any(key in revoked for revoked in self._revoked_keys.values()):
                 raise ValueError(
                     f"{file} has revoked keys of {site}: ask for new ones, which "
                     "'fallow site init' creates in a new folder"
@@ -541,10 +550,13 @@ class CoordinatorFolder:
             known = self.admitted
             if site not in known:
                 raise ValueError(f"{site} is not admitted, so it has no key to revoke")
-            key = known[site]["verify"]
+            key = b64decode(known[site]["verify"])
             revoked = self._revoked_keys
             if key in revoked.get(site, []):
                 return False
             revoked[site] = [*revoked.get(site, []), key]
-            write_json(self.path / REVOKED, dict(sorted(revoked.items())))
+            texts: dict[SiteId, list[str]] = {}
+            for other, keys in sorted(revoked.items()):
+                texts[other] = [b64encode(value).decode() for value in keys]
+            write_json(self.path / REVOKED, texts)
         return True

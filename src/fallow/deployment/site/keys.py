@@ -16,7 +16,7 @@ from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import SiteId
 from fallow.deployment.folders import private_folder
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.signing import is_forgeable, new_signing_key, verify_key
+from fallow.privacy.signing import decode_text, is_forgeable, new_signing_key, verify_key
 from fallow.storage.errors import StorageError
 from fallow.storage.files import write_json, write_whole, writing
 from fallow.storage.received import parse_json, read_regular
@@ -114,12 +114,11 @@ class Peers:
         known = self._read()
         fresh: dict[SiteId, str] = {}
         for site, key in shown.items():
-            text = b64encode(key).decode()
             if is_forgeable(key):
                 raise Refusal(
                     f"site {site} sent an insecure key, with which anyone can sign"
                 )
-            if known.get(site, text) != text:
+            if site in known and decode_text(known[site].strip()) != key:
                 raise Refusal(
                     f"site {site} sent another identity key than the one stored at "
                     f"site {self.site}: if {site} has joined again, compare its "
@@ -127,7 +126,7 @@ class Peers:
                     f"than the coordinator, and correct {PEERS}"
                 )
             if site not in known:
-                fresh[site] = text
+                fresh[site] = _text(key)
         if fresh:
             write_json(self.folder / PEERS, dict(sorted({**known, **fresh}.items())))
 

@@ -43,9 +43,9 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         x_test=x_test,
         y_test=y_test,
         classes=schema.classes,
-        groups=torch.zeros(len(rows.x), dtype=torch.long),
-        groups_test=torch.zeros(len(x_test), dtype=torch.long),
-        group_names=(folder.name,),
+        sites=torch.zeros(len(rows.x), dtype=torch.long),
+        sites_test=torch.zeros(len(x_test), dtype=torch.long),
+        site_names=(folder.name,),
         missing=schema.missing,
         reading=_join_readings(folder, parts),
     )

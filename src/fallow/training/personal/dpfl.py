@@ -488,8 +488,8 @@ class DPFL(StepTraining):
             "chosen": Mask("candidates"),
             "refused": Mask("candidates"),
             "full": Flag(),
-            "evaluations": Count(),
-            "conflicts": Count(),
+            "evaluations": Count(of="sites", times=2),  # two, and two per candidate
+            "conflicts": Count(of="sites"),
             "broke": Flag(),
             "guarded": Flag(),
             "can_judge": Flag(),

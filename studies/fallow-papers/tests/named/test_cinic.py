@@ -49,7 +49,7 @@ def test_training_and_validation_parts_are_one_and_the_test_part_stays_apart(
     d = load("cinic10", write(tmp_path))
     assert d.y.tolist() == [c for c in range(10) for _ in range(2)] + list(range(10))
     assert d.y_test.tolist() == list(range(10))
-    assert d.classes == CLASSES and d.groups is None
+    assert d.classes == CLASSES and d.sites is None
     torch.testing.assert_close(d.x[5], scale_pixels(pixels("train", 2, 1)))
     torch.testing.assert_close(d.x[23], scale_pixels(pixels("valid", 3, 0)))
     torch.testing.assert_close(d.x_test[9], scale_pixels(pixels("test", 9, 0)))

@@ -31,10 +31,10 @@ def test_digit_angle_is_a_regression_set_of_images_with_a_site_for_each_digit() 
     assert d.task == "regression" and d.classes == () and d.x.shape == digits.x.shape
     assert d.y.abs().max() < 45 and abs(float(d.y.mean())) < 2 and d.y.std() > 24
     assert len(set(d.y.tolist())) == len(d.y)
-    assert d.groups is not None and torch.equal(d.groups, digits.y)
+    assert d.sites is not None and torch.equal(d.sites, digits.y)
     torch.testing.assert_close(d.x[:5], turn(digits.x[:5], d.y[:5]))
-    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.groups.numpy())
-    assert len(parts) == 10 and d.group_names[3] == "digit 3"
+    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.sites.numpy())
+    assert len(parts) == 10 and d.site_names[3] == "digit 3"
 
 
 def test_the_angle_can_be_learned_from_the_pixels() -> None:

@@ -33,7 +33,7 @@ def test_letters_are_ten_classes_by_writer(tmp_path: Path) -> None:
     write(tmp_path, f1=[36, 45, 0] * 5, f2=[36, 61, 40] * 5)
     dataset = load("femnist_letters", tmp_path)
     assert dataset.classes == tuple("abcdefghij")
-    assert dataset.group_names == ("writer f1", "writer f2")
+    assert dataset.site_names == ("writer f1", "writer f2")
     assert (
         sorted(torch.cat([dataset.y, dataset.y_test]).tolist())
         == [0] * 10 + [4] * 5 + [9] * 5

@@ -54,10 +54,8 @@ def test_ct_has_patients_as_sites_and_loses_its_constant_columns(tmp_path: Path)
     assert x.tolist() == [[i / 4, 7 - i] for i in range(20)] and y.tolist() == list(
         range(20)
     )
-    assert (
-        d.group_names == ("patient 9", "patient 10", "patient 11") and d.groups is not None
-    )
-    assert d.groups.tolist() == [int(target) % 3 for target in d.y]
+    assert d.site_names == ("patient 9", "patient 10", "patient 11") and d.sites is not None
+    assert d.sites.tolist() == [int(target) % 3 for target in d.y]
     assert d.notes == (
         "constant columns left out: value1",
         "20 rows and 2 columns, but the paper has 53500 and 379",

@@ -81,8 +81,8 @@ def test_patients_schools_and_coasts_are_natural_sites(
     name: str, sites: int, smallest: int
 ) -> None:
     d = load(name)
-    assert d.groups is not None and len(d.group_names) == sites
-    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.groups.numpy())
+    assert d.sites is not None and len(d.site_names) == sites
+    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.sites.numpy())
     assert len(parts) == sites and sum(len(part) for part in parts) == len(d.x)
     assert min(len(part) for part in parts) == smallest
 
@@ -90,9 +90,9 @@ def test_patients_schools_and_coasts_are_natural_sites(
 @needs_files
 def test_an_island_has_fewer_rows_than_columns() -> None:
     d = load("california")
-    assert d.groups is not None
-    island = d.group_names.index("ISLAND")
-    assert int((d.groups == island).sum()) == 5 < d.x.shape[1]
+    assert d.sites is not None
+    island = d.site_names.index("ISLAND")
+    assert int((d.sites == island).sum()) == 5 < d.x.shape[1]
 
 
 @needs_files

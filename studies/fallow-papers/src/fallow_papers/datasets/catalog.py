@@ -26,7 +26,7 @@ def _images(
     shape: tuple[int, ...],
     classes: int,
     read: Reader,
-    groups: str = "",
+    sites: str = "",
     optional_files: tuple[str, ...] = (),
 ) -> CatalogEntry:
     return CatalogEntry(
@@ -35,7 +35,7 @@ def _images(
         rows=rows,
         shape=shape,
         classes=classes,
-        groups=groups,
+        sites=sites,
         files=files,
         optional_files=optional_files,
         read=read,
@@ -48,7 +48,7 @@ def _table(
     *,
     rows: int,
     columns: int,
-    group: str = "",
+    site: str = "",
     read: Reader | None = None,
 ) -> CatalogEntry:
     """Return an entry for a regression table in one file."""
@@ -57,13 +57,13 @@ def _table(
         task="regression",
         rows=rows,
         shape=(columns,),
-        groups=group,
+        sites=site,
         files=(file,),
-        read=read or table_reader(name, file, group),
+        read=read or table_reader(name, file, site),
     )
 
 
-def _published(name: str, *, rows: int, columns: int, group: str = "") -> CatalogEntry:
+def _published(name: str, *, rows: int, columns: int, site: str = "") -> CatalogEntry:
     """Return an entry for a published table, with the number of rows and columns in FALE's
     Table 1.
     """
@@ -73,10 +73,10 @@ def _published(name: str, *, rows: int, columns: int, group: str = "") -> Catalo
         task="regression",
         rows=rows,
         shape=(columns,),
-        groups=group,
+        sites=site,
         files=(source.file,),
         page=source.page,
-        read=published_reader(name, rows, columns, group),
+        read=published_reader(name, rows, columns, site),
         fetch=partial(fetch_file, source),
     )
 
@@ -87,7 +87,7 @@ LIST = (
         task="regression",
         rows=1797,
         shape=(1, 8, 8),
-        groups="digit",
+        sites="digit",
         source="bundled",
         read=read_digit_angle,
     ),
@@ -124,7 +124,7 @@ LIST = (
         rows=805_263,
         shape=(1, 28, 28),
         classes=62,
-        groups="writer",
+        sites="writer",
         read=femnist_reader("femnist"),
     ),
     _images(
@@ -133,7 +133,7 @@ LIST = (
         rows=40_000,
         shape=(1, 28, 28),
         classes=10,
-        groups="writer",
+        sites="writer",
         read=femnist_reader("femnist_letters", is_letters=True),
     ),
     _table("protein", "tab_protein.npz", rows=45_730, columns=9),
@@ -157,11 +157,11 @@ LIST = (
         "tab_california_housing.npz",
         rows=20_640,
         columns=9,
-        group="coast zone",
+        site="coast zone",
     ),
-    _table("parkinsons", "tab_parkinsons.npz", rows=5_875, columns=19, group="patient"),
-    _table("school", "school.npz", rows=15_362, columns=28, group="school"),
-    _published("ct", rows=53_500, columns=379, group="patient"),
+    _table("parkinsons", "tab_parkinsons.npz", rows=5_875, columns=19, site="patient"),
+    _table("school", "school.npz", rows=15_362, columns=28, site="school"),
+    _published("ct", rows=53_500, columns=379, site="patient"),
     _published("kegg_undirected", rows=64_608, columns=27),
     _published("online_video", rows=68_784, columns=26),
     _published("wec_sydney", rows=72_000, columns=48),

@@ -35,9 +35,9 @@ def read_digit_angle(folder: Path | None) -> Dataset:
         x_test=turn(digits.x_test, degrees_test),
         y_test=degrees_test,
         classes=(),
-        groups=digits.y,
-        groups_test=digits.y_test,
-        group_names=tuple(f"digit {name}" for name in digits.classes),
+        sites=digits.y,
+        sites_test=digits.y_test,
+        site_names=tuple(f"digit {name}" for name in digits.classes),
     )
 
 

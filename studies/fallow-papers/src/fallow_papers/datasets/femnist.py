@@ -22,7 +22,7 @@ MAX_IMAGES = 4000  # images of a letter
 
 
 def femnist_reader(name: str, is_letters: bool = False) -> Reader:
-    """Return a reader of the files ``femnist/*.json``; writers are the groups.
+    """Return a reader of the files ``femnist/*.json``; writers are the sites.
 
     ``is_letters``: only the ten classes a to j, with at most 4,000 images each, the first ones
     in the order of file names.  Pixels are gray in [0, 1], as in LEAF, and the ink is dark.
@@ -54,9 +54,9 @@ def femnist_reader(name: str, is_letters: bool = False) -> Reader:
             x_test=pixels[test],
             y_test=torch.from_numpy(y[test]),
             classes=classes,
-            groups=torch.from_numpy(site[train]),
-            groups_test=torch.from_numpy(site[test]),
-            group_names=tuple(f"writer {writer}" for writer in writers),
+            sites=torch.from_numpy(site[train]),
+            sites_test=torch.from_numpy(site[test]),
+            site_names=tuple(f"writer {writer}" for writer in writers),
         )
 
     return read

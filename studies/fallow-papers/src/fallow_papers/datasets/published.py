@@ -49,8 +49,8 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
             number_of = {site: number for number, site in enumerate(sites)}
             z["client"] = np.array([number_of[site] for site in table.groups])
         y = np.frombuffer(table.y).astype(np.float32)
-        group_names = tuple(f"{group} {site}" for site in sites)
-        result = table_with_test_rows(name, z, y, classes=(), group_names=group_names)
+        site_names = tuple(f"{group} {site}" for site in sites)
+        result = table_with_test_rows(name, z, y, classes=(), site_names=site_names)
         findings = (*list_notes(notes), *result.findings)
         return dataclasses.replace(result, findings=findings)
 
@@ -194,7 +194,7 @@ def table_reader(name: str, file: str, group: str = "") -> Reader:
         else:  # SARCOS: the first of 7 torques
             target = z["Y"][:, 0]
         return table_with_test_rows(
-            name, z, target.astype(np.float32), classes=(), group_names=names
+            name, z, target.astype(np.float32), classes=(), site_names=names
         )
 
     return read
@@ -223,7 +223,7 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
         names += columns
     table = {"X": np.hstack(blocks), "feature_names": np.array(names)}
     diamonds_onehot = table_with_test_rows(
-        "diamonds_onehot", table, z["y"], classes=(), group_names=()
+        "diamonds_onehot", table, z["y"], classes=(), site_names=()
     )
     sentence = (
         f"{', '.join(GRADED)} became {len(names) - len(numbers)} one-hot columns, of "
