@@ -1,7 +1,7 @@
 # Every target sets up what it needs in .venv, with the versions of constraints.txt: `make demo` Fallow
 # alone, the others the extra `dev` as well.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test test-more test-all test-ci adapters soak mutants coverage check lint format bench results house sbom audit release docs clean
+.PHONY: help setup setup-locked lock demo test test-long adapters soak mutants coverage check lint size format bench results house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq --no-compile
@@ -18,20 +18,21 @@ PIP_LOCKED := --disable-pip-version-check --no-input $(PIP_FLAGS) --no-deps
 EGG_INFO := src/*.egg-info packages/*/*.egg-info integrations/*/src/*.egg-info studies/*/src/*.egg-info
 TOOLS := .venv-tools
 COVERED ?= core
+LONG ?= all
 TOOLS_STAMP := $(TOOLS)/.installed
 ADAPTERS := .venv-adapters
 ADAPTERS_STAMP := $(ADAPTERS)/.installed
 
-test test-more test-all test-ci adapters soak mutants coverage check bench results: export OMP_NUM_THREADS := 1
+test test-long adapters soak mutants coverage check bench results: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest
 
-# Tests with real processes wait a good deal: one worker more than there are cores.  They start hundreds
-# of processes, so what Python compiles is kept, whatever the shell says.
-WORKERS = -n $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
+# Tests with real processes wait a good deal: one process more than there are cores.  They start
+# hundreds of processes, so what Python compiles is kept, whatever the shell says.
+PROCESSES = --processes $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 setup: $(DEV_STAMP)  ## the virtual environment for development; the other targets do it by themselves
 
@@ -55,21 +56,15 @@ lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constra
 demo: $(STAMP)  ## a federated active learning run on bundled digits, with a report page; installs Fallow alone
 	@$(VENV)/bin/fallow demo
 
-test: $(DEV_STAMP)  ## the core: tests and docstring examples
-	$(PYTEST) $(WORKERS) -m 'not soak and not long' tests src/fallow
+test: $(DEV_STAMP)  ## tests and docstring examples of the core
+	$(PYTEST) $(PROCESSES) -m 'not soak and not long' tests src/fallow
 
-test-more: $(DEV_STAMP)  ## the rest: integrations, studies, long forms, comparisons in the documents
-	$(PYTEST) $(WORKERS) integrations studies/fallow-papers
-	$(PYTEST) $(WORKERS) -m 'long and not soak' tests
+test-long: $(DEV_STAMP)  ## long tests, integrations, studies; LONG=COMMIT runs a third of the long ones
+	$(PYTEST) $(PROCESSES) --long "$(LONG)" tests integrations studies/fallow-papers
 
-test-all: $(DEV_STAMP)  ## both, in one run: tests are collected once, and no core waits in between
-	$(PYTEST) $(WORKERS) -m 'not soak' tests src/fallow integrations studies/fallow-papers
-
-test-ci: $(DEV_STAMP)  ## the same with a third of the long tests, by the commit
-	$(PYTEST) $(WORKERS) -m 'not soak' --long-sample="$$(git rev-parse HEAD)" tests src/fallow integrations studies/fallow-papers
-
-adapters: $(ADAPTERS_STAMP)  ## integrations, notebooks and scikit-activeml, against the real packages
-	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations
+adapters: $(ADAPTERS_STAMP)  ## integrations and baselines, against the real packages
+	$(ADAPTERS)/bin/python -m pytest -q tests/integrations tests/reference/test_regression_baselines.py \
+		src/fallow/integrations integrations
 
 soak: export FALLOW_SOAK := 1
 soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
@@ -88,13 +83,16 @@ coverage: $(DEV_STAMP)  ## what tests/core reaches of src/fallow/core, with a fl
 	$(PY) -m coverage report --include 'src/fallow/$(COVERED)/*'
 
 check: lint  ## format, lint, types, layers and house rules, docstring examples
-	$(PY) -m pytest -q $(WORKERS) tests/test_layers.py tests/test_house.py src/fallow
+	$(PY) -m pytest -q tests/test_layers.py tests/test_house.py src/fallow
 
 lint: $(DEV_STAMP)  ## format, lint and types alone
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) scripts/words.py
+
+size: $(DEV_STAMP)  ## lines per package and of a site, beside a commit: SINCE=COMMIT, by default the last tag
+	@$(PY) scripts/size.py $(SINCE)
 
 format: $(DEV_STAMP)  ## put the files into shape
 	$(PY) scripts/index.py
@@ -174,14 +172,17 @@ $(TOOLS_STAMP): pyproject.toml constraints.txt
 	-c constraints.txt bandit cyclonedx-bom twine
 	@touch $@
 
-# Packages that trackers and the like bring, which nobody needs who does not use them.
+# Packages that trackers and the like bring, which nobody needs who does not use them.  Of bmdal_reg
+# only the algorithms are compared, which need one of its eleven requirements.
 $(ADAPTERS_STAMP): $(PYPROJECTS) constraints.txt
 	$(PYTHON) -m venv --clear $(ADAPTERS)
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt setuptools
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt --no-build-isolation \
-	-e '.[dev,notebook,scikit-activeml]' -e packages/fallow \
-	-e 'integrations/fallow-encoders[onnx]' -e integrations/fallow-labeling-tools \
-	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]'
+	-e '.[dev]' -e packages/fallow -e 'integrations/fallow-encoders[onnx]' \
+	-e integrations/fallow-flower -e integrations/fallow-labeling-tools -e integrations/fallow-nvflare \
+	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]' dill
+	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
+	--no-build-isolation --no-deps bmdal_reg==3.0.2
 	@touch $@

@@ -71,8 +71,8 @@ def main() -> None:
     parts: dict[str, list[str]] = {LOCK: [], TORCH: []}
     for entry in entries(compiled(EXTRAS)):
         parts[TORCH if entry.startswith(OF_TORCH) else LOCK].append(entry)
-    needed = entries(compiled(OF_PARTIES))
-    parts[DEPLOY] = [entry for entry in needed if not entry.startswith(OF_TORCH)]
+    needed = {name_of(entry) for entry in entries(compiled(OF_PARTIES))}
+    parts[DEPLOY] = [entry for entry in parts[LOCK] if name_of(entry) in needed]
     for name, blocks in parts.items():
         (ROOT / name).write_text(HEADS[name] + "".join(blocks), encoding="utf-8")
         sys.stdout.write(f"{name}: {len(blocks)} packages\n")
@@ -108,6 +108,15 @@ def read_needs(folder: str) -> list[str]:
     file = ROOT / folder / "pyproject.toml"
     needed = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
     return [line for line in needed if not line.startswith("fallow")]
+
+
+def name_of(entry: str) -> str:
+    """Return the package of a requirement.
+
+    >>> name_of("a==1 --hash=sha256:0")
+    'a'
+    """
+    return entry.partition("==")[0]
 
 
 def entries(text: str) -> list[str]:

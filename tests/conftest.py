@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from filelock import FileLock  # installed with torch
 
 from tests.each import in_sample
+from tests.forks import SHARED_FOLDER, Forks
 
 torch.set_num_threads(1)
 torch.set_num_interop_threads(1)
@@ -33,30 +35,69 @@ else:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = sys.path.copy()
+CORE = ("tests/", "src/")
+INSTALL = "make setup, then the same command"
+TO_RUN = {
+    "'bmdal_reg": "make adapters",
+    "FALLOW_DATA": "FALLOW_DATA=FOLDER and the same command",
+    "GPU": "the same command on a machine without a GPU",
+    "browser": "apt-get install chromium, then the same command",
+    "nvflare": "FALLOW_NVFLARE=PYTHON make soak (CONTRIBUTING.md)",
+    "root": "sudo and the same command",
+    "systemd": "the same command on a machine with systemd",
+    "weights": "make setup, then the same command",
+}
+"""Part of a reason to skip a test -> the command that runs the test."""
 Build = Callable[[Path], None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--long-sample",
-        metavar="COMMIT",
-        help="of the tests marked long, run a third: which, by the hexadecimal commit",
+        "--long",
+        metavar="all|COMMIT",
+        help="run long tests, or the third of them that belongs to a hexadecimal commit, "
+        "and the tests beside the core",
+    )
+    parser.addoption(
+        "--processes",
+        type=int,
+        default=1,
+        help="run the tests in several processes, which only Linux can fork",
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    count = config.getoption("--processes")
+    if count > 1 and sys.platform == "linux":
+        config.pluginmanager.register(Forks(count))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect long tests that are not in the sample."""
-    commit = config.getoption("--long-sample")
-    if commit is None:
+    """With ``--long``, deselect short tests of the core and long tests not in the sample."""
+    choice = config.getoption("--long")
+    if choice is None:
         return
-    left_out = []
+    selected, left_out = [], []
     for item in items:
         file, _, _ = item.nodeid.partition("::")
-        if item.get_closest_marker("long") and not in_sample(file, commit):
-            left_out.append(item)
+        if item.get_closest_marker("long"):
+            is_selected = choice == "all" or in_sample(file, choice)
+        else:
+            is_selected = not file.startswith(CORE)
+        (selected if is_selected else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
-    out = set(left_out)
-    items[:] = [item for item in items if item not in out]
+    items[:] = selected
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the skipped tests with the command that runs them."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in sorted(reasons.items()):
+        commands = [command for part, command in TO_RUN.items() if part in reason]
+        terminalreporter.write_line(
+            f"Skipped {count}: {reason}. Run with: {(commands or [INSTALL])[0]}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -113,11 +154,11 @@ def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def build_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Build], Path]:
-    """Build a folder once per test run, also if several workers need it."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
+def build_once(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, Build], Path]:
+    """Build a folder once per test run, also if several processes need it."""
+    base = pytestconfig.stash.get(SHARED_FOLDER, tmp_path_factory.getbasetemp())
 
     def find_or_build(name: str, build: Build) -> Path:
         folder = base / f"shared-{name}"

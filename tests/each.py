@@ -50,7 +50,7 @@ def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
 
 
 def mark_long(rows: Iterable[Any], long: Collection[Any]) -> list[Any]:
-    """Return rows for ``parametrize``; run those of ``long`` in `make test-more` only."""
+    """Return rows for ``parametrize``; run those of ``long`` in `make test-long` only."""
     table = list(rows)
     assert all(row in table for row in long), "a long row is not in the table"
     marked = []

@@ -202,7 +202,9 @@ def test_what_a_file_specifies_may_be_used_by_what_a_command_names(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("own.toml").write_text('data = "digits"\ntraining = "closed-form"\nlr = 0.1\n')
+    Path("own.toml").write_text(
+        'data = "iris"\nencoder = "identity"\ntraining = "closed-form"\nlr = 0.1\n'
+    )
     command = ["fallow", "compare", "own.toml", *words, "--dry-run", "--quiet"]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as ended:

@@ -94,7 +94,7 @@ def test_a_cluster_whose_workers_take_several_tasks_at_a_time_is_refused(
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0"
         ) as other,
-        pytest.raises(ValueError, match=r"takes 2 tasks at a time.*--nthreads 1"),
+        pytest.raises(ValueError, match=r"runs 2 tasks at a time.*--nthreads 1"),
     ):
         run_on_cluster(setup, [StudyRun("random", 0)], other.scheduler_address)
 

@@ -1,0 +1,33 @@
+"""Line counts of packages and of a site process."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "size.py"
+
+
+def test_lines_are_counted_per_package_and_for_what_a_site_imports(tmp_path: Path) -> None:
+    files = {
+        "fallow/__init__.py": "",
+        "fallow/cli/__init__.py": "",
+        "fallow/core/__init__.py": "",
+        "fallow/deployment/__init__.py": "",
+        "fallow/deployment/site/__init__.py": "",
+        "fallow/cli/site.py": "import fallow.core.used\n\nNAME = 1\n",
+        "fallow/core/used.py": "X = 1\n",
+        "fallow/core/unused.py": "A = 1\nB = 2\n",
+        "fallow/deployment/site/serve.py": "Y = 1\n",
+    }
+    for name, code in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(code)
+    assert runpy.run_path(str(SCRIPT))["count_tree"](tmp_path) == {
+        "fallow": 0,
+        "cli": 3,
+        "core": 3,
+        "deployment": 1,
+        "all packages": 7,
+        "a site process": 5,
+    }
