@@ -3,6 +3,7 @@ canaries, which are searched for outside the site."""
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable
@@ -286,6 +287,28 @@ def test_the_log_is_bounded_for_its_owner_alone_and_leads_nowhere_else(
     log.path.symlink_to(tmp_path / "elsewhere")
     assert log.note("x", ValueError("x"))
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_log_that_others_could_read_is_its_owners_alone_after_an_entry(
+    tmp_path: Path,
+) -> None:
+    log = ErrorLog(tmp_path)
+    log.path.touch()
+    log.path.chmod(0o644)
+    log.note("x", ValueError("x"))
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_log_is_its_owners_alone_from_the_first_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fchmod", lambda *arguments: None)
+    before = os.umask(0)
+    try:
+        ErrorLog(tmp_path).note("x", ValueError("x"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / LOG).stat().st_mode & 0o777 == 0o600
 
 
 def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Path) -> None:

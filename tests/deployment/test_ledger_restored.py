@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -464,3 +465,18 @@ def test_the_second_book_is_on_the_disk_before_the_ledger_has_a_release(
     ledger.store.spend("north", "0/query/0", Released(0.5, "d", {}))
     assert [(size > before, spent) for size, spent in seen] == [(True, 0.0)]
     ledger.close()
+
+
+def test_a_new_second_book_survives_a_power_cut_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without an entry in its folder on the disk is lost."""
+    synced = []
+
+    def watch_fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            synced.append((tmp_path / NAME).exists())
+
+    monkeypatch.setattr(os, "fsync", watch_fsync)
+    Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0).close()
+    assert synced[-1:] == [True]

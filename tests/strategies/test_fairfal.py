@@ -25,6 +25,7 @@ from tests.simulations import Table, simulation, tables
         (85, (500, 200, 100, 40, 5, 3, 1, 0, 0, 0), (19, 19, 19, 19, 5, 3, 1, 0, 0, 0)),
         (0, (3, 3), (0, 0)),
         (9, (1, 2), (1, 2)),
+        (5, (10, 20, 30), (1, 2, 2)),  # the remainder goes to the largest classes
     ],
 )
 def test_golden_quotas(
@@ -307,7 +308,8 @@ def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one() -> None:
 def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labeled_rows_of_its_class() -> (
     None
 ):
-    for seed in range(4):
+    n_other = 0  # seeds for which labels of all classes would lead elsewhere
+    for seed in range(8):
         member = simulation(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
         member.x[member.labeled] = torch.randn(
             12, 6, generator=stream(seed, "labeled")
@@ -318,14 +320,22 @@ def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labeled_rows_of
         rows, known = bucket[:12], view.labels == c
         p, z = view.logits("global")[rows].softmax(1), view.embed("global")[rows]
         points = gradients(p, z, p.argmax(1))
-        p = view.logits("global", "labeled")[known].softmax(1)
-        centers = gradients(p, view.embed("global", "labeled")[known], view.labels[known])
-        expected = []
-        for _ in range(3):
-            far = torch.cdist(points, centers).amin(1)
-            expected.append(int(rows[far.argmax()]))
-            centers = torch.cat([centers, points[far.argmax()][None]])
+        p = view.logits("global", "labeled").softmax(1)
+        labeled = gradients(p, view.embed("global", "labeled"), view.labels)
+        expected = rows[cover(points, labeled[known], 3)].tolist()
         assert FairFAL().two_stage(view, bucket, c, 3, 0.0).tolist() == expected
+        n_other += rows[cover(points, labeled, 3)].tolist() != expected
+    assert n_other > 0
+
+
+def cover(points: Tensor, centers: Tensor, n: int) -> list[int]:
+    """Return the positions of points that are farthest from the centers and each other."""
+    selected: list[int] = []
+    for _ in range(n):
+        far = torch.cdist(points, centers).amin(1)
+        selected.append(int(far.argmax()))
+        centers = torch.cat([centers, points[selected[-1]][None]])
+    return selected
 
 
 def gradients(p: Tensor, z: Tensor, y: Tensor) -> Tensor:
