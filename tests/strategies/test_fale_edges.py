@@ -149,8 +149,8 @@ def test_a_direction_that_is_rounding_is_a_note_for_the_reader() -> None:
     assert federation(sites, FALE(ridge=0.1)).query(4)["notes"]["warnings"] == []
 
 
-def test_a_column_too_fine_for_masked_sums_is_refused_and_not_dropped() -> None:
-    sites = {name: x * torch.tensor([1, 1, 1e-12, 1, 1]) for name, x in table().items()}
+def test_a_column_with_squares_too_small_for_a_sum_is_refused_and_not_dropped() -> None:
+    sites = {name: x * torch.tensor([1, 1, 1e-22, 1, 1]) for name, x in table().items()}
     simulation = federation(sites, AT_SITES, privacy=SECURE)
     with pytest.raises(ValueError, match="column 2 is lost in rounding"):
         AT_SITES.query(asking(simulation), dict.fromkeys("abcd", 1), {})

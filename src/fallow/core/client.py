@@ -35,7 +35,9 @@ from fallow.core.values import (
     LabelCount,
     Mask,
     Model,
+    NonNegative,
     Optional,
+    Real,
     SenderFacts,
     Statistics,
     Text,
@@ -177,6 +179,18 @@ class Declaration:
         if self.operation == "sum":
             return "counts"
         return "status"
+
+    @property
+    def wide_fields(self) -> frozenset[str]:
+        """Fields of the reply in the units of the data, whose sums may have any size."""
+        if self.returns is None:
+            return frozenset()
+        kinds = self.returns.fields({})
+        return frozenset(
+            name
+            for name, kind in kinds.items()
+            if isinstance(kind, Real | NonNegative) and kind.is_wide
+        )
 
     @property
     def lacking(self) -> Literal["takes", "returns"] | None:

@@ -258,7 +258,11 @@ def moments(first: str, second: str, size: str) -> dict[str, Kind]:
 
     first, second: names of the two sums.  size: name of the number of columns.
     """
-    return {"rows": Count(of="rows"), first: Real(size), second: NonNegative(size)}
+    return {
+        "rows": Count(of="rows"),
+        first: Real(size, is_wide=True),
+        second: NonNegative(size, is_wide=True),
+    }
 
 
 @final
@@ -307,8 +311,8 @@ class Documents(Composite):
         return {
             "rows": Count(of="rows"),
             "documents": Count(self.grams, of="rows"),
-            "columns": Real(size),
-            "squares": NonNegative(size),
+            "columns": Real(size, is_wide=True),
+            "squares": NonNegative(size, is_wide=True),
         }
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
@@ -333,7 +337,7 @@ class Cells(Composite):
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return {
             "rows": Count(of="rows"),
-            "columns": Real("cells"),
+            "columns": Real("cells", is_wide=True),
             "observed": Count("cells", of="rows"),
         }
 

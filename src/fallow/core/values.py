@@ -439,12 +439,13 @@ class Indicator(Numbers):
 class NonNegative(Numbers):
     """Real numbers that are not negative, such as sums of squares or of weights.
 
-    of, is_together: as those of `Count`.
+    of, is_together: as those of `Count`.  is_wide: as that of `Real`.
     """
 
     dims: Dims = ()
     of: Of = ""
     is_together: bool = False
+    is_wide: bool = False
     title: ClassVar[str] = "nonnegative numbers"
 
     @property
@@ -465,10 +466,15 @@ class Positive(Numbers):
 @final
 @dataclass(frozen=True)
 class Real(Numbers):
-    """Finite real numbers; ``bound``: of their absolute values."""
+    """Finite real numbers.
+
+    bound: of their absolute values.  is_wide: they are in the units of the data, so secure
+    aggregation sums them without a bound (`privacy.wide`).
+    """
 
     dims: Dims = ()
     bound: float = math.inf
+    is_wide: bool = False
     title: ClassVar[str] = "numbers"
 
     @property

@@ -240,7 +240,8 @@ class SquaredErrors(Composite):
     has_coverage: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        fields: dict[str, Kind] = {"rows": Count(of="rows"), "squares": NonNegative()}
+        squares = NonNegative(is_wide=True)
+        fields: dict[str, Kind] = {"rows": Count(of="rows"), "squares": squares}
         if self.has_metrics:
             fields["first"] = Real(MOMENTS)
             fields["second"] = Real((MOMENTS, MOMENTS))

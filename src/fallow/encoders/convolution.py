@@ -168,7 +168,7 @@ class Convolution:
 
     @client.sum(
         "aggregates of numbers of examples, and of the mean variance of the patches of their images",
-        returns={"rows": Count(of="rows"), "variance": NonNegative()},
+        returns={"rows": Count(of="rows"), "variance": NonNegative(is_wide=True)},
         takes={},
         weighted_by="rows",
     )

@@ -5,6 +5,7 @@ noise -> post-processing -> bound check -> fixed point -> mask.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
@@ -84,8 +85,17 @@ class ReleaseGuard:
             self.ledger.hide(self.site, secrets)
         return {"key": secrets["public"]}
 
-    def protect(self, step: Step, request: Request, result: Values | Release) -> Values:
-        """Return the protected reply from the result of a client function."""
+    def protect(
+        self,
+        step: Step,
+        request: Request,
+        result: Values | Release,
+        wide_fields: Collection[str] = (),
+    ) -> Values:
+        """Return the protected reply from the result of a client function.
+
+        ``wide_fields``: fields of the reply that are masked in wide fixed point.
+        """
         if isinstance(result, Release):
             reply = self._release(step, request, result)
         else:
@@ -93,7 +103,7 @@ class ReleaseGuard:
             reply = result
         if step.masked is None:
             return reply
-        return self._mask(step, step.masked, reply)
+        return self._mask(step, step.masked, reply, wide_fields)
 
     # -- noise ------------------------------------------------------------------------------
 
@@ -176,7 +186,9 @@ class ReleaseGuard:
 
     # -- masks ------------------------------------------------------------------------------
 
-    def _mask(self, step: Step, cohort: Masked, reply: Values) -> Values:
+    def _mask(
+        self, step: Step, cohort: Masked, reply: Values, wide_fields: Collection[str]
+    ) -> Values:
         """Return the masked contribution.  A key masks one contribution and is then deleted."""
         secrets = self.ledger.load_secret(self.site)
         if secrets is None or secrets["name"] != _name_key(cohort):
@@ -219,6 +231,7 @@ class ReleaseGuard:
             function=step.function,
             cohort=cohort,
             bound=bound,
+            wide_fields=wide_fields,
         )
         kept: SumKey = {
             "name": secrets["name"],

@@ -8,7 +8,7 @@ others; with all but one, it learns the contribution of that site.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -21,6 +21,7 @@ from fallow.core.refusal import Refusal, RunHalted
 from fallow.core.types import SiteId, Values
 from fallow.privacy.masks import mask
 from fallow.privacy.settings import SMALLEST
+from fallow.privacy.wide import WIDE, decode_wide, encode_wide
 
 FINEST = 40
 """Fractional bits.  With 40, a variance from two aggregates is accurate to 2e-6, with 24 to 3e-4."""
@@ -128,7 +129,10 @@ class SecureSum:
         largest = bound or self.bound
         totals: Values = {}
         for name, total in add_masked(replies, function).items():
-            totals[name] = decode(total, largest, len(replies))
+            if name.endswith(WIDE):
+                totals[name.removesuffix(WIDE)] = decode_wide(total)
+            else:
+                totals[name] = decode(total, largest, len(replies))
         totals["sites"] = torch.tensor(float(len(replies)), dtype=torch.float64)
         return totals
 
@@ -160,12 +164,14 @@ def mask_reply(
     function: str,
     cohort: Masked,
     bound: float | None,
+    wide_fields: Collection[str] = (),
 ) -> Values:
     """Return a site's masked contribution: every field as int64 in fixed point.
 
     ``reply``: the unmasked contribution, whose shapes are kept. ``secret``: private key of the
     site for this aggregation. ``cohort``: exchange, attempt and public keys of all sites. ``bound``:
     the largest absolute value that the study declares, or None for the range of fixed point.
+    ``wide_fields``: fields without a bound, encoded as several whole numbers.
 
     A bound from the server side in ``cohort`` only sets the precision. If a contribution could be
     rejected for it, chosen bounds would reveal its size bit by bit.
@@ -177,7 +183,9 @@ def mask_reply(
     fields: dict[str, Tensor] = {}
     for name in sorted(reply):
         value = torch.as_tensor(reply[name])
-        if cohort.bound is None:
+        if name in wide_fields:
+            fields[f"{name}{WIDE}"] = encode_wide(site, function, name, value)
+        elif cohort.bound is None:
             fields[name] = encode(site, function, name, value, bound, sites)
         else:
             check_contribution(site, function, name, value, None)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from fallow.core.client import list_label_counts
+from fallow.core.client import declared, list_label_counts
 from fallow.core.messages import Request, Step
 from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal, explain_errors
@@ -70,7 +70,9 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
             f"{expected}"
         )
     if step.kind != "keep":
-        return site.guard.protect(step, request, result)
+        declaration = declared(method).get(step.function)
+        wide_fields = declaration.wide_fields if declaration else ()
+        return site.guard.protect(step, request, result, wide_fields)
     if isinstance(result, Release):
         result = result.post(result.counts)
     state = {name: torch.as_tensor(value) for name, value in result.items()}

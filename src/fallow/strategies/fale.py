@@ -392,7 +392,7 @@ class FALE:
 
     @client.sum(
         "aggregates of numbers of examples and of each column",
-        returns={"rows": Count(of="rows"), "columns": Real("inputs")},
+        returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
     )
     def totals(self, view: View) -> Values:
         x = view.rows()
@@ -400,7 +400,10 @@ class FALE:
 
     @client.sum(
         "aggregates of squares of each column",
-        returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
+        returns={
+            "squares": NonNegative("inputs", is_wide=True),
+            "varies": Count("inputs", of="rows"),
+        },
         takes={"mean": Real("inputs")},
     )
     def spread(self, view: View, mean: Tensor) -> Values:

@@ -371,7 +371,7 @@ class Pivotal:
 
     @client.sum(
         "aggregates of numbers of examples and of each column",
-        returns={"rows": Count(of="rows"), "columns": Real("inputs")},
+        returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
     )
     def totals(self, view: View) -> Values:
         x = view.rows()
@@ -379,7 +379,10 @@ class Pivotal:
 
     @client.sum(
         "aggregates of squares of each column",
-        returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
+        returns={
+            "squares": NonNegative("inputs", is_wide=True),
+            "varies": Count("inputs", of="rows"),
+        },
         takes={"mean": Real("inputs")},
     )
     def spread(self, view: View, mean: Tensor) -> Values:

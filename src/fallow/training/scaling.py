@@ -78,7 +78,7 @@ class Scaling:
         missing: the examples have empty cells; the result contains the imputed values, ``fill``
         (d,), and means are those of imputed examples.  is_scaled: False leaves features in their
         units, with mean 0 and standard deviation 1.  Raises ValueError for a column whose variance
-        is lost in a masked aggregate.
+        is too small for a number.
         """
         if missing is None:
             total = sum_of_all(ask, self.columns)
@@ -99,13 +99,13 @@ class Scaling:
     def _spread(self, ask: Ask, rows: Tensor, features: State) -> State:
         """Return ``features``, with means and optional imputed values, and the standard deviations."""
         total = sum_of_all(ask, self.spread, None, **features)
-        # it varies at some site, but the masked aggregate of its squares is 0
+        # it varies at some site, but its squares are too small for a number
         is_lost = (total["varies"] > 0) & (total["squares"] <= 0)
         if bool(is_lost.any()):
             column = int(is_lost.nonzero()[0])
             raise ValueError(
-                f"column {column} is constant up to rounding, or too small for masked "
-                "sums: omit it, multiply it by a large number, or lower privacy.bound"
+                f"the squares of column {column} are too small to be summed: omit it, or "
+                "multiply it by a large number"
             )
         std = torch.where(total["varies"] > 0, (total["squares"] / rows).sqrt(), 0.0)
         if self.is_encoded:
@@ -132,7 +132,7 @@ class Scaling:
 
     @client.sum(
         "aggregates of numbers of examples and of each column",
-        returns={"rows": Count(of="rows"), "columns": Real("inputs")},
+        returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
         when=lambda self: self.of_rows and not self.of_cells,
         weighted_by="rows",
     )
@@ -151,7 +151,10 @@ class Scaling:
 
     @client.sum(
         "aggregates of squares of each column",
-        returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
+        returns={
+            "squares": NonNegative("inputs", is_wide=True),
+            "varies": Count("inputs", of="rows"),
+        },
         takes=lambda self: {"mean": Real("inputs"), "fill": Fill(self.of_cells)},
         when=lambda self: self.of_rows,
         weighted_by="rows",
@@ -169,7 +172,7 @@ class Scaling:
 
     @client.sum(
         "aggregates of numbers of labels and of labeled targets",
-        returns={"rows": Count(of="labels"), "targets": Real()},
+        returns={"rows": Count(of="labels"), "targets": Real(is_wide=True)},
         when=lambda self: self.of_numbers,
         weighted_by="labels",
     )
@@ -178,7 +181,7 @@ class Scaling:
 
     @client.sum(
         "aggregates of squares of labeled targets",
-        returns={"squares": NonNegative()},
+        returns={"squares": NonNegative(is_wide=True)},
         takes={"mean": Real()},
         when=lambda self: self.of_numbers,
         weighted_by="labels",

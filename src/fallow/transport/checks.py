@@ -35,6 +35,7 @@ from fallow.core.values import (
 )
 from fallow.privacy.masks import is_usable
 from fallow.privacy.secure_sum import CHECK
+from fallow.privacy.wide import PARTS, WIDE
 from fallow.sites.site import RunComponents
 from fallow.transport.wire import KEY
 
@@ -213,7 +214,7 @@ class ResponseCheck:
         if step.masked:
             checked = _check_masked(step, reply)
             if step.kind == "sum" and declaration is not None and declaration.returns:
-                hidden = {name: part for name, part in reply.items() if name != CHECK}
+                hidden = _narrow_masked(declaration, reply)
                 why = find_wrong_form(declaration.returns, hidden, self.dims)
                 if why is not None:
                     raise ValueError(why)
@@ -318,6 +319,28 @@ def _check_masked(step: Step, reply: Received) -> Values:
                 f"{CHECK} is not the single number that shows whether masks cancel"
             )
     return dict(reply)
+
+
+def _narrow_masked(declaration: Declaration, reply: Received) -> dict[str, Any]:
+    """Return the masked fields under their declared names, with one part of wide numbers.
+
+    Raises Refusal for a wide number with another number of parts.
+    """
+    hidden: dict[str, Any] = {}
+    for name, part in reply.items():
+        plain_name = name.removesuffix(WIDE)
+        is_wide = plain_name in declaration.wide_fields
+        if name == CHECK:
+            continue
+        if is_wide != name.endswith(WIDE):
+            hidden[name] = part  # an unknown field
+        elif is_wide:
+            if part.shape[-1:] != (PARTS,):
+                raise Refusal(f"{plain_name} does not have {PARTS} parts of each number")
+            hidden[plain_name] = part[..., 0]
+        else:
+            hidden[name] = part
+    return hidden
 
 
 def _check_names(reply: Received, expected: set[str]) -> None:

@@ -13,6 +13,7 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
+from fallow.core.client import declared
 from fallow.core.events import EventHandler, ignore_event
 from fallow.core.messages import KEYS, Request
 from fallow.core.methods import methods_by_owner, site_function
@@ -535,7 +536,8 @@ class Host:
         if step.kind == "keep":
             return {"count": reply["count"]}
         if step.kind == "sum":
-            return site.guard.protect(step, request, reply)
+            declaration = declared(self._made.methods["annotators"])[step.function]
+            return site.guard.protect(step, request, reply, declaration.wide_fields)
         return reply
 
     # -- site state --------------------------------------------------------------------------

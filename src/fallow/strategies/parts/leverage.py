@@ -97,8 +97,7 @@ def scales(squares: Tensor, varies: Tensor) -> Tensor:
     """Return factors that scale columns to length 1, from `spread`; 0 for constant ones.  -> (d,)"""
     for c in ((varies > 0) & (squares <= 0)).nonzero().flatten().tolist():
         raise ValueError(
-            f"the spread of column {c} is lost in rounding; multiply the column by a large number, "
-            "or lower privacy.bound"
+            f"the spread of column {c} is lost in rounding; multiply the column by a large number"
         )
     return torch.where(varies > 0, squares.rsqrt(), 0.0)
 
