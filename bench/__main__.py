@@ -44,6 +44,7 @@ RACES: Mapping[str, str] = {
     "regression-queries": "regression",
     "start-of-runs": "processes",
     "study-two-processes": "processes",
+    "labeling-page": "labeling_page",
     "flower": "transports",
 }
 """Module of each benchmark, in the order in which they run."""

@@ -77,51 +77,25 @@ class LabelQueue:
 
     def task(self, row: int) -> LabelingTask | None:
         """Return the newest labeling task of a row, or None if there was none."""
-        return self.ledger.newest_tasks().get(row)
-
-    def waiting(self, annotator: str) -> list[LabelingTask]:
-        """Return the open labeling tasks of an annotator, in the order of selection."""
-        waiting: list[LabelingTask] = []
-        for asked in self.ledger.tasks(state="open"):
-            if find_own_answer(asked, annotator) is None:
-                waiting.append(asked)
-        return waiting
+        return self.ledger.load_task(self.ledger.waiting.find_of_row(row))
 
     def list_checks(self, annotator: str) -> list[LabelingTask]:
         """Return the suspicious labels that an annotator may check, the most suspicious first."""
-        return [asked for asked in self.waiting(annotator) if asked.is_check]
+        return self.ledger.load_tasks(self.ledger.waiting.list_checks(annotator))
 
     def around(
         self, row: int | None, annotator: str
     ) -> tuple[LabelingTask | None, LabelingTask | None]:
         """Return the previous and the next task of an annotator, cyclically, or None."""
-        rows = list(self.ledger.newest_tasks())
-        here = -1  # before all others
-        if row is not None and row in rows:
-            here = rows.index(row)
-        waiting = {asked.row: asked for asked in self.waiting(annotator)}
-        if row is not None:
-            waiting.pop(row, None)
-        if not waiting:
-            return None, None
-        circle = rows[here + 1 :] + rows[: max(here, 0)]
-        others = [other for other in circle if other in waiting]
-        return waiting[others[-1]], waiting[others[0]]
+        before, after = self.ledger.waiting.find_neighbors(row, annotator)
+        return self.ledger.load_task(before), self.ledger.load_task(after)
 
     def next_task(self, row: int | None, annotator: str) -> LabelingTask | None:
         """Return the task that an annotator labels after ``row``, or None.
 
         Tasks that the annotator skipped come last, in the order of skipping.
         """
-        skipped = self.ledger.list_skipped(annotator)
-        waiting = self.waiting(annotator)
-        rows = list(self.ledger.newest_tasks())
-        start = rows.index(row) + 1 if row in rows else 0
-
-        def turn(asked: LabelingTask) -> tuple[int, int]:
-            return skipped.get(asked.row, 0), (rows.index(asked.row) - start) % len(rows)
-
-        return min(waiting, key=turn, default=None)
+        return self.ledger.load_task(self.ledger.waiting.find_next(row, annotator))
 
     def list_answered(self, annotator: str) -> list[tuple[LabelingTask, LabelAnswer]]:
         """Return the labels of an annotator, newest first, including overruled ones.
@@ -129,9 +103,8 @@ class LabelQueue:
         Labels with an open check are left out, so that the new ones do not depend on them.
         """
         answered: list[tuple[LabelingTask, LabelAnswer]] = []
-        tasks = self.ledger.tasks()
-        hidden = {asked.row for asked in tasks if asked.is_check and asked.state == "open"}
-        for asked in tasks:
+        hidden = self.ledger.find_rows_in_check()
+        for asked in self.ledger.tasks(annotator=annotator):
             if asked.row in hidden:
                 continue
             last_answer = self.find_own_last_answer(asked, annotator)
@@ -182,11 +155,11 @@ class LabelQueue:
         """
         entered = self.ledger.store.load_labels(self.site)
         labels = {label.row: label.value for label in entered}
-        for asked in self.ledger.tasks():  # the newest task of a row comes last
-            if asked.state == "answered" and asked.value is not None:
+        for asked in self.ledger.tasks(state="answered"):  # the newest task comes last
+            if asked.value is not None:
                 labels[asked.row] = asked.value
-            elif asked.state in ("open", "conflict"):
-                labels.pop(asked.row, None)
+        for row in self.ledger.find_unsettled_rows():
+            labels.pop(row, None)
         for row in self.ledger.requests.find_left_rows():
             labels.pop(row, None)
         return labels
@@ -232,7 +205,7 @@ class LabelQueue:
     def skip(self, row: int, annotator: str) -> None:
         """Postpone a task of an annotator. Raises Outdated if it is not open for them."""
         with self.ledger.transaction():
-            if row not in [asked.row for asked in self.waiting(annotator)]:
+            if not self.ledger.waiting.has_row(row, annotator):
                 raise Outdated("This example is no longer open. Nothing was skipped.")
             self.ledger.skip(row, annotator)
 

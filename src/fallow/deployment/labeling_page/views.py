@@ -151,18 +151,15 @@ class Views:
         """Return the progress of the newest cycle and the number of open conflicts."""
         ledger = self.queue.ledger
         cycle = max(ledger.cycles(), default=None)
-        asked: Sequence[LabelingTask] = []
-        if cycle is not None:
-            asked = ledger.tasks(cycle)
         deadline = None
-        if asked:
-            deadline = asked[0].deadline
-        progress = ledger.progress()
+        if cycle is not None:
+            deadline = ledger.find_deadline(cycle)
+        progress = ledger.progress(cycle)
         n_done = progress.answered + progress.declined
         parts = [translate("%(n)s of %(total)s done", n=n_done, total=progress.asked)]
         if progress.conflicts:
             parts.append(translate("%(n)s in conflict", n=progress.conflicts))
-        n_withdrawn = sum(question.state == "withdrawn" for question in asked)
+        n_withdrawn = ledger.count("withdrawn", cycle) if cycle is not None else 0
         if n_withdrawn:
             parts.append(translate("%(n)s withdrawn", n=n_withdrawn))
         if progress.open or progress.conflicts:
@@ -172,7 +169,7 @@ class Views:
             "progress": asdict(progress),
             "summary": ", ".join(parts),
             "deadline": deadline,
-            "conflicts": len(ledger.tasks(state="conflict")),
+            "conflicts": ledger.count("conflict"),
         }
 
     # -- one example ------------------------------------------------------------------------
@@ -233,7 +230,7 @@ class Views:
 
     def all_done(self, annotator: str, **more: object) -> HTMLResponse:
         """Render the page for an annotator without open tasks."""
-        others = len(self.queue.ledger.tasks(state="open"))
+        others = self.queue.ledger.count("open")
         return self.page("done", annotator, others=others, **self._undo(annotator), **more)
 
     def data(self, annotator: str) -> HTMLResponse:
@@ -321,7 +318,7 @@ class Views:
             "summary": counts["summary"],
             "done": progress["answered"] + progress["declined"],
             "asked": progress["asked"],
-            "waiting": len(self.queue.waiting(annotator)),
+            "waiting": self.queue.ledger.waiting.count(annotator),
             "state": state,
             "seen": encode_answer(own),
         }

@@ -104,21 +104,30 @@ class _Answered(NamedTuple):
 
 
 def load_answers(tables: Tables, task: int) -> list[tuple[int, LabelAnswer]]:
-    """Return the labels of a task that count, with their IDs, in the order of first labels.
+    """Return the labels of a task that count, with their IDs: see `load_answers_of`."""
+    return load_answers_of(tables, [task])[task]
+
+
+def load_answers_of(
+    tables: Tables, tasks: Sequence[int]
+) -> dict[int, list[tuple[int, LabelAnswer]]]:
+    """Return the labels of each task that count, with their IDs, in the order of first labels.
 
     These are the last label of each annotator, or those since the last decision. The earlier label
     of a check counts beside a new one only.
     """
-    current: dict[str, tuple[int, LabelAnswer]] = {}
-    sql = f"{STANDING} AND task = ? ORDER BY id"
-    for number, _, *line in tables.read(sql, task):
+    current: dict[int, dict[str, tuple[int, LabelAnswer]]] = {task: {} for task in tasks}
+    sql = f"{STANDING} AND task IN (SELECT value FROM json_each(?)) ORDER BY id"
+    for number, task, *line in tables.read(sql, json.dumps(tasks)):
         answer = LabelAnswer(*line)
         if answer.kind == "resolved":
-            current = {}
-        current[answer.annotator] = (number, answer)
-    if all(answer.kind == "earlier" for _, answer in current.values()):
-        return []
-    return list(current.values())
+            current[task] = {}
+        current[task][answer.annotator] = (number, answer)
+    counted: dict[int, list[tuple[int, LabelAnswer]]] = {}
+    for task, answers in current.items():
+        is_new = any(answer.kind != "earlier" for _, answer in answers.values())
+        counted[task] = list(answers.values()) if is_new else []
+    return counted
 
 
 def load_annotations(tables: Tables) -> list[Annotation]:

@@ -7,7 +7,7 @@ transaction, and the database enforces the rules about budgets and history (`tab
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, final
@@ -21,6 +21,7 @@ from fallow.deployment.ledger.label_requests import (
     LabelRequests,
     load_annotations,
     load_answers,
+    load_answers_of,
 )
 from fallow.deployment.ledger.labeling_tasks import (
     EntryKind,
@@ -34,13 +35,15 @@ from fallow.deployment.ledger.labeling_tasks import (
 )
 from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
+from fallow.deployment.ledger.waiting_tasks import NEWEST, WaitingTasks
 
 SHOWN = """
 SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.reasons, q.state, q.entered,
-    q.answers, (SELECT count(*) FROM task WHERE request = q.request), q.is_check
+    q.answers, c.selected, q.is_check
 FROM task AS q JOIN request AS p ON p.id = q.request
+JOIN (SELECT request, count(*) AS selected FROM task GROUP BY request) AS c
+    ON c.request = q.request
 """
-NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
 
 
 class _TaskLine(NamedTuple):
@@ -104,6 +107,8 @@ class Ledger:
         Exchanges with the coordinator.
     requests
         Labeling tasks from the coordinator's point of view.
+    waiting
+        Labeling tasks from an annotator's point of view.
     """
 
     def __init__(
@@ -126,6 +131,7 @@ class Ledger:
         self.instructions = Instructions(self._tables)
         self.requests = LabelRequests(self._tables, self.store, rule, classes)
         self.requests.limit_to(limit=limit, shown=shown)
+        self.waiting = WaitingTasks(self._tables)
         self.instructions.check_owner(site, classes)
 
     @contextmanager
@@ -154,18 +160,39 @@ class Ledger:
     # -- views for annotators ---------------------------------------------------------------
 
     def tasks(
-        self, cycle: int | None = None, state: str | None = None
+        self,
+        cycle: int | None = None,
+        state: str | None = None,
+        annotator: str | None = None,
     ) -> list[LabelingTask]:
         """Return labeling tasks of the newest run in the order of selection.
 
-        ``cycle`` and ``state`` filter the tasks.
+        ``cycle``, ``state`` and ``annotator``, who has labeled them, filter the tasks.
         """
-        sql = (
-            f"{SHOWN} WHERE q.run = ({NEWEST}) AND (?1 IS NULL OR q.cycle = ?1) "
-            "AND (?2 IS NULL OR q.state = ?2) ORDER BY q.id"
+        where = f"q.run = ({NEWEST})"
+        values: list[str | int] = []
+        if cycle is not None:
+            where += " AND q.cycle = ?"
+            values.append(cycle)
+        if state is not None:
+            where += " AND q.state = ?"
+            values.append(state)
+        if annotator is not None:
+            where += " AND q.id IN (SELECT task FROM annotation WHERE annotator = ?)"
+            values.append(annotator)
+        return self._load_tasks(where, *values)
+
+    def load_tasks(self, tasks: Sequence[int]) -> list[LabelingTask]:
+        """Return labeling tasks by their IDs, in the order of selection."""
+        return self._load_tasks(
+            "q.id IN (SELECT value FROM json_each(?1))", json.dumps(tasks)
         )
-        lines = map(_TaskLine._make, self._tables.read(sql, cycle, state))
-        return [self._build_task(line) for line in lines]
+
+    def load_task(self, task: int | None) -> LabelingTask | None:
+        """Return a labeling task by its ID, or None without an ID."""
+        if task is None:
+            return None
+        return self._load_task(task)
 
     def newest_tasks(self) -> dict[int, LabelingTask]:
         """Return the newest labeling task of each row of the newest run, in the order of selection.
@@ -202,6 +229,36 @@ class Ledger:
             open=counts.get("open", 0),
         )
 
+    def count(self, state: TaskState, cycle: int | None = None) -> int:
+        """Return the number of labeling tasks of the newest run in a state, or of one cycle."""
+        sql = (
+            f"SELECT count(*) FROM task WHERE run = ({NEWEST}) AND state = ?1 "
+            "AND (?2 IS NULL OR cycle = ?2)"
+        )
+        number: int = self._tables.read_one(sql, state, cycle)
+        return number
+
+    def find_deadline(self, cycle: int) -> str | None:
+        """Return the deadline of a cycle of the newest run."""
+        sql = (
+            f"SELECT deadline FROM request WHERE run = ({NEWEST}) AND cycle = ? AND id IN "
+            "(SELECT request FROM task) ORDER BY id LIMIT 1"
+        )
+        deadline: str | None = self._tables.read_one(sql, cycle)
+        return deadline
+
+    def find_unsettled_rows(self) -> set[int]:
+        """Return the rows of the newest run with an open task or a conflict."""
+        sql = (
+            f"SELECT row FROM task WHERE run = ({NEWEST}) AND state IN ('open', 'conflict')"
+        )
+        return {row for (row,) in self._tables.read(sql)}
+
+    def find_rows_in_check(self) -> set[int]:
+        """Return the rows of the newest run whose label is being checked."""
+        sql = f"SELECT row FROM task WHERE run = ({NEWEST}) AND state = 'open' AND is_check"
+        return {row for (row,) in self._tables.read(sql)}
+
     def history(self, row: int, cycle: int | None = None) -> list[LabelAnswer]:
         """Return all labels of a row, oldest first.
 
@@ -233,15 +290,25 @@ class Ledger:
         """Return all events of all runs, oldest first, for the audit log."""
         return list_history(self._tables, self.store)
 
+    def _load_tasks(self, where: str, *values: str | int) -> list[LabelingTask]:
+        lines = self._tables.read(f"{SHOWN} WHERE {where} ORDER BY q.id", *values)
+        shown = [_TaskLine._make(line) for line in lines]
+        answers = load_answers_of(self._tables, [line.id for line in shown])
+        return [self._build_task(line, answers[line.id]) for line in shown]
+
     def _load_task(self, task: int) -> LabelingTask:
-        return self._build_task(self._load_line(task))
+        line = self._load_line(task)
+        return self._build_task(line, load_answers(self._tables, task))
 
     def _load_line(self, task: int) -> _TaskLine:
         lines = self._tables.read(f"{SHOWN} WHERE q.id = ?", task)
         return _TaskLine._make(lines[0])
 
-    def _build_task(self, line: _TaskLine) -> LabelingTask:
-        answers = [value for _, value in load_answers(self._tables, line.id)]
+    def _build_task(
+        self, line: _TaskLine, numbered: Sequence[tuple[int, LabelAnswer]]
+    ) -> LabelingTask:
+        """Return a labeling task with its labels and their IDs."""
+        answers = [answer for _, answer in numbered]
         value = None
         if line.state == "answered":
             value = decide_state(answers, line.needed, self.rule)[1]
@@ -318,17 +385,6 @@ class Ledger:
             asked = self._find_question(row)
             sql = "INSERT INTO skipped (task, annotator) VALUES (?, ?)"
             self._tables.write(sql, asked.id, annotator)
-
-    def list_skipped(self, annotator: str) -> dict[int, int]:
-        """Return the rows that an annotator skipped in the newest run, with their order.
-
-        A row that was skipped later has a larger number.
-        """
-        sql = (
-            "SELECT q.row, max(s.id) FROM skipped AS s JOIN task AS q ON q.id = s.task "
-            f"WHERE s.annotator = ? AND q.run = ({NEWEST}) GROUP BY q.row"
-        )
-        return dict(self._tables.read(sql, annotator))
 
     def take_back(self, annotator: str) -> LabelingTask | None:
         """Undo an annotator's latest label that is not used in training, or return None."""

@@ -68,14 +68,19 @@ CREATE TABLE task (id INTEGER PRIMARY KEY,
     entered INTEGER NOT NULL DEFAULT 0, is_check INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, cycle, row)) STRICT;
 CREATE INDEX task_row ON task (row);
+CREATE INDEX task_request ON task (request);
+CREATE INDEX task_state ON task (run, state);
+CREATE INDEX task_progress ON task (run, cycle, state);
 CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
         ('answer', 'earlier', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
     reason TEXT NOT NULL DEFAULT '') STRICT;
 CREATE INDEX annotation_task ON annotation (task);
+CREATE INDEX annotation_annotator ON annotation (annotator);
 CREATE TABLE skipped (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL) STRICT;
+CREATE INDEX skipped_task ON skipped (task);
 
 CREATE TRIGGER never_asked_again BEFORE INSERT ON task
 WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row) <> NEW.is_check

@@ -122,10 +122,11 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
         age = None
         if ledger.copy.exists():
             age = max(0.0, time.time() - ledger.copy.stat().st_mtime)
-        waiting = ledger.tasks(state="open")
+        progress = ledger.progress()
         until = None
-        if waiting:
-            until = waiting[0].deadline
+        cycle = max(ledger.cycles(), default=None)
+        if progress.open and cycle is not None:
+            until = ledger.find_deadline(cycle)
         return {
             "site": folder.name,
             "study": folder.agreement.name,
@@ -133,7 +134,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "pid": process.pid,
             "since": process.since,
             "problem": process.problem,
-            "labels": cast(CountedLabels, {**asdict(ledger.progress()), "deadline": until}),
+            "labels": cast(CountedLabels, {**asdict(progress), "deadline": until}),
             "agreement": cast(MeasuredAgreement, asdict(ledger.measure_agreement())),
             "asked": ledger.requests.asked,
             "limit": folder.settings.limit,

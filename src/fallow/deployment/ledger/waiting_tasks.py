@@ -1,0 +1,105 @@
+"""Open labeling tasks of an annotator: counts and positions by indexed queries.
+
+A labeling page shows one task of a queue that may have thousands. The queries below therefore
+return the tasks that a page needs, and never the whole queue.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from fallow.deployment.ledger.tables import Tables
+
+NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
+"""Query for the newest run."""
+IS_LAST_RESORT = "q.is_check AND q.state = 'expired'"
+"""Condition for a task that stands for its row only if the row has no other task."""
+WAITING = f"""
+SELECT q.id FROM task AS q WHERE q.run = ({NEWEST}) AND q.state = 'open' AND NOT EXISTS (
+    SELECT 1 FROM annotation AS g WHERE g.task = q.id AND g.annotator = ?1
+    AND g.kind NOT IN ('taken back', 'earlier')
+    AND NOT EXISTS (SELECT 1 FROM annotation AS u WHERE u.undoes = g.id))
+"""
+"""Query for the IDs of the open tasks that annotator ``?1`` has not labeled."""
+SKIPPED_AT = """
+SELECT max(s.id) FROM skipped AS s JOIN task AS t ON t.id = s.task
+WHERE t.row = q.row AND t.run = q.run AND s.annotator = ?1
+"""
+"""Query for the time at which annotator ``?1`` last skipped the row of task ``q``, or NULL."""
+
+
+@final
+class WaitingTasks:
+    """Open labeling tasks of the newest run that an annotator has not labeled.
+
+    The order of the tasks is that of the selection, which is the order of their IDs.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def count(self, annotator: str) -> int:
+        """Return the number of waiting tasks."""
+        number: int = self._tables.read_one(f"SELECT count(*) FROM ({WAITING})", annotator)
+        return number
+
+    def has_row(self, row: int, annotator: str) -> bool:
+        """Return whether a row waits for the annotator."""
+        return self._find(f"{WAITING} AND q.row = ?2", annotator, row) is not None
+
+    def list_checks(self, annotator: str) -> list[int]:
+        """Return the IDs of suspicious labels to check, the most suspicious first."""
+        sql = f"{WAITING} AND q.is_check ORDER BY q.id"
+        return [task for (task,) in self._tables.read(sql, annotator)]
+
+    def find_of_row(self, row: int) -> int | None:
+        """Return the ID of the newest task of a row, waiting or not, or None without one.
+
+        An expired check is returned only without any other task of the row; then the first one.
+        """
+        sql = (
+            f"SELECT q.id FROM task AS q WHERE q.run = ({NEWEST}) AND q.row = ? "
+            f"ORDER BY {IS_LAST_RESORT}, CASE WHEN {IS_LAST_RESORT} THEN q.id ELSE -q.id END "
+            "LIMIT 1"
+        )
+        return self._find(sql, row)
+
+    def find_neighbors(
+        self, row: int | None, annotator: str
+    ) -> tuple[int | None, int | None]:
+        """Return the IDs of the previous and the next waiting task of other rows, cyclically."""
+        here = self._locate(row)
+        before = f"{WAITING} AND q.id < ?2 ORDER BY q.id"
+        after = f"{WAITING} AND q.id > ?2 ORDER BY q.id"
+        previous = self._find(f"{before} DESC LIMIT 1", annotator, here)
+        if previous is None:
+            previous = self._find(f"{after} DESC LIMIT 1", annotator, here)
+        following = self._find(f"{after} LIMIT 1", annotator, here)
+        if following is None:
+            following = self._find(f"{before} LIMIT 1", annotator, here)
+        return previous, following
+
+    def find_next(self, row: int | None, annotator: str) -> int | None:
+        """Return the ID of the task to label after ``row``, or None.
+
+        Rows that the annotator skipped come last, in the order of skipping.
+        """
+        here = self._locate(row)
+        fresh = f"{WAITING} AND ({SKIPPED_AT}) IS NULL"
+        task = self._find(f"{fresh} AND q.id > ?2 ORDER BY q.id LIMIT 1", annotator, here)
+        if task is None:
+            task = self._find(f"{fresh} ORDER BY q.id LIMIT 1", annotator)
+        if task is None:
+            task = self._find(f"{WAITING} ORDER BY ({SKIPPED_AT}) LIMIT 1", annotator)
+        return task
+
+    def _locate(self, row: int | None) -> int:
+        """Return the position of a row among the tasks, or one before all of them."""
+        task = None
+        if row is not None:
+            task = self.find_of_row(row)
+        return -1 if task is None else task
+
+    def _find(self, sql: str, *values: str | int) -> int | None:
+        task: int | None = self._tables.read_one(sql, *values)
+        return task
