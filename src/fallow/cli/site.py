@@ -309,6 +309,55 @@ def status(folder: Folder, verbose: Verbose = False, as_json: opt.AsObject = Fal
 
 
 @site.command()
+@opt.shows("fallow.deployment.site.attack:SiteAttack")
+def attack(
+    folder: Folder,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Limit of CPU time of one attack, in seconds")
+    ] = 60.0,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Compute labeled examples from what this site sent, as a coordinator could.
+
+    It attacks the sums of the newest run as if the coordinator knew those of all other sites, so
+    secure aggregation does not help. Nothing is sent. The file attack.csv in the folder
+    of the site has all true and computed examples, for the eyes of the site only.
+    """
+    from fallow.cli.site_messages import list_examples
+    from fallow.deployment.site.attack import (
+        FILE,
+        SiteAttack,
+        advise,
+        attack_site,
+        write_examples,
+    )
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.measurements.results import describe_attack
+
+    opened = SiteFolder.open(folder)
+    console = opt.console(quiet=quiet or as_json)
+    with console.status("Attack") as status:
+        attacked = attack_site(
+            opened,
+            lambda name, read, rows: status.update(f"{name}: {read} of {rows} examples"),
+            seconds,
+        )
+    file = folder / FILE
+    write_examples(file, attacked)
+    if as_json:
+        result = SiteAttack(site=opened.name, file=str(file), attacks=attacked.attacks)
+        opt.print_json(result)
+        return
+    print_lines(console, [describe_attack(result) for result in attacked.attacks])
+    heads, rows = list_examples(attacked)
+    show_table(console, "Examples computed best", heads, rows, words=1)
+    print_lines(
+        console, [*advise(attacked), f"All examples: {file} (only its owner can read it)"]
+    )
+
+
+@site.command()
 def unlock(
     folder: Folder,
     run: Annotated[

@@ -20,6 +20,7 @@ from fallow.report.live import format_moment
 
 if TYPE_CHECKING:
     from fallow.data.facts import DataFacts
+    from fallow.deployment.site.attack import AttackedSite
     from fallow.deployment.site.status import SiteStatus, UnreadableData
 
 
@@ -164,3 +165,23 @@ def describe_leaving(run: str, labels: int, now: float) -> list[str]:
         "Lost: the site's models and selected examples of this run. Its open labeling tasks are",
         "closed, and repeated only if selected again. This site can never resume the run.",
     ]
+
+
+SHOWN_EXAMPLES = 3
+SHOWN_COLUMNS = 20
+"""Size of the table of attacked examples in the terminal."""
+
+
+def list_examples(attacked: AttackedSite) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows of a table with the examples that an attack computed best."""
+    heads = ["Column"]
+    shown = attacked.examples[:SHOWN_EXAMPLES]
+    for example in shown:
+        heads += [f"{example.name}, true", "computed"]
+    rows = []
+    for position, column in enumerate(attacked.columns[:SHOWN_COLUMNS]):
+        row = [column]
+        for example in shown:
+            row += [f"{example.true[position]:.5g}", f"{example.computed[position]:.5g}"]
+        rows.append(row)
+    return heads, rows

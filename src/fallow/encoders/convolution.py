@@ -305,7 +305,11 @@ class Responses(nn.Module):
         centered = (images - images.mean((1, 2, 3), keepdim=True)).float()
         patches = functional.unfold(centered, self.patch)  # (b, d, places)
         patches = normalize_contrast(patches, self.contrast)
-        responses = (self.filters @ patches).sub_(self.level).clamp_(min=0)
+        responses = self.filters @ patches
+        if torch.is_grad_enabled():  # operations in place have no gradient
+            responses = (responses - self.level).clamp(min=0)
+        else:
+            responses.sub_(self.level).clamp_(min=0)
         return responses.view(-1, len(self.filters), self.high, self.wide)
 
 
@@ -347,4 +351,7 @@ def normalize_contrast(patches: Tensor, contrast: Tensor) -> Tensor:
     """Normalize patches (b, d, places) by mean and by the root of variance + ``contrast``."""
     centered = patches - patches.mean(1, keepdim=True)
     variance = centered.square().mean(1, keepdim=True)
-    return centered.div_((variance + contrast).sqrt())
+    deviation = (variance + contrast).sqrt()
+    if torch.is_grad_enabled():  # operations in place have no gradient
+        return centered / deviation
+    return centered.div_(deviation)

@@ -81,7 +81,8 @@ def measure_disclosure(
     features = differentiate(encoder, fitted, scale, shape, mean, std)
     weight = simulation.layout.views(state["w"])["head.weight"]
     head = weight.double().numpy().T
-    return attack(Observed(features, phases, head))
+    attempts = attack(Observed(features, phases, head))
+    return [attempt.result for attempt in attempts]
 
 
 def _labeled_rows(simulation: Simulation) -> LabeledRows:

@@ -96,6 +96,14 @@ class Observed:
     notify: Callable[[str, int, int], None] = lambda attack, found, rows: None
 
 
+class Attempt(NamedTuple):
+    """Result of an attack, its candidates (m, p) and the true examples (n, p), in standard units."""
+
+    result: AttackResult
+    candidates: Array
+    rows: Array
+
+
 def select_sums(aggregates: Sequence[Values]) -> Values:
     """Return the aggregate over most examples that can be attacked; {} without any."""
     chosen: Values = {}
@@ -202,7 +210,7 @@ def _units(scale: State | None, width: int) -> tuple[Array, Array]:
 # -- attacks ----------------------------------------------------------------------------------
 
 
-def attack(observed: Observed) -> list[AttackResult]:
+def attack(observed: Observed) -> list[Attempt]:
     """Attack everything that an attacker holds after a run, and compare with the true examples."""
     phases = observed.phases
     results = []
@@ -240,7 +248,7 @@ def subtract(before: Phase, after: Phase) -> Phase:
 
 def _attack_products(
     name: str, observed: Observed, sums: Aggregates, rows: Array
-) -> AttackResult:
+) -> Attempt:
     """Read examples from products, if there are fewer of them than features."""
     started = time.process_time()
     candidates = np.zeros((0, rows.shape[1]))
@@ -255,7 +263,7 @@ def _attack_products(
     return _compare(name, candidates, rows, sums.numbers, started)
 
 
-def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> AttackResult:
+def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
     """Read examples from the sum of features of each class alone, without products."""
     sums, rows, labels = phase
     started = time.process_time()
@@ -274,7 +282,7 @@ def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> AttackRes
     return _compare(name, np.concatenate(found), rows, sums.classes.size, started)
 
 
-def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> AttackResult:
+def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Attempt:
     """Read examples from the weights of the final model alone."""
     started = time.process_time()
     outputs = max(head.shape[1] - 1, 1)  # those of all classes add up to a constant
@@ -308,12 +316,12 @@ def _compare(
     numbers: int,
     started: float,
     unknowns: int | None = None,
-) -> AttackResult:
-    """Return how many true rows (n, p) the candidates (m, p) of an attack are."""
+) -> Attempt:
+    """Return which true rows (n, p) the candidates (m, p) of an attack are."""
     farthest, root = match_rows(candidates, rows)
     is_read = farthest <= TOLERANCE
     seconds = time.process_time() - started
-    return {
+    result: AttackResult = {
         "attack": name,
         "rows": len(rows),
         "numbers": numbers,
@@ -323,6 +331,7 @@ def _compare(
         "error": float(farthest[is_read].max()) if is_read.any() else None,
         "seconds": seconds,
     }
+    return Attempt(result, candidates, rows)
 
 
 def match_rows(candidates: Array, rows: Array) -> tuple[Array, Array]:

@@ -1,0 +1,340 @@
+"""Attack of a site on its own contribution: which of its labeled examples can be computed.
+
+The attacker is a coordinator that knows the contributions of all other sites, so secure aggregation
+does not help.  Nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, final
+
+import numpy as np
+from pydantic import Field, with_config
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from fallow.core.methods import Encoder
+from fallow.core.missing import filled
+from fallow.core.types import State, Values
+from fallow.core.wording import count_noun
+from fallow.deployment.building import BuiltStudy, build_study
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.draft import Draft
+from fallow.deployment.site.folder import SiteFolder
+from fallow.encoders.base import EMPTY_CELLS, encode_rows
+from fallow.experiment.encoding import encoding_with
+from fallow.measurements.attacks import TOLERANCE, Array
+from fallow.measurements.disclosure import (
+    Attempt,
+    Observed,
+    Phase,
+    attack,
+    differentiate,
+    is_differentiable,
+    read_aggregates,
+)
+from fallow.measurements.results import AttackResult
+from fallow.sites.site import ENCODE, FILL, LocalSite, RunComponents
+from fallow.sites.store import Label
+from fallow.sites.view import SiteView
+from fallow.storage.features import FeatureStore
+from fallow.storage.files import FILE as PRIVATE
+from fallow.storage.files import write_whole
+from fallow.storage.plain import cell, join_csv
+from fallow.storage.validation import STRICT
+from fallow.training.closed_form import ClosedForm
+
+FILE = "attack.csv"
+"""File in the site's folder with true and computed examples, readable by its owner only."""
+NOISY = "noisy"
+"""Field of a stored release with noisy products."""
+
+
+@with_config(STRICT)
+class SiteAttack(TypedDict):
+    """Attacks of a site on its own contribution."""
+
+    site: Annotated[str, Field(description="name of the site")]
+    file: Annotated[str, Field(description="file with true and computed examples")]
+    attacks: Annotated[
+        list[AttackResult], Field(description="attacks, with what they read")
+    ]
+
+
+@final
+@dataclass(frozen=True)
+class ReadExample:
+    """A labeled example, and what the best attack computed for it, in units of the data.
+
+    error: largest error of a column, in standard deviations.
+    """
+
+    name: str
+    true: Sequence[float]
+    computed: Sequence[float]
+    error: float
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every column is within the tolerance."""
+        return self.error <= TOLERANCE
+
+
+@final
+@dataclass(frozen=True)
+class AttackedSite:
+    """Results of all attacks, and the labeled examples with the best computed ones."""
+
+    attacks: list[AttackResult]
+    columns: tuple[str, ...]
+    examples: list[ReadExample]
+
+
+def attack_site(
+    folder: SiteFolder, notify: Callable[[str, int, int], None], seconds: float
+) -> AttackedSite:
+    """Attack what a site sent in its newest run.
+
+    Parameters
+    ----------
+    folder : SiteFolder
+        The site.
+    notify : callable
+        Receives the name of an attack, and the numbers of rows found and searched for.
+    seconds : float
+        Limit of CPU time of one attack.
+
+    Raises
+    ------
+    ValueError
+        If nothing was sent, or if the study does not train in closed form.
+    """
+    agreement = folder.agreement
+    built = build_study(agreement)
+    training = built.methods["training"]
+    if not isinstance(training, ClosedForm):
+        raise ValueError(
+            f"study {agreement.name} trains by {agreement.config.training}, and only sums of "
+            "closed-form training are attacked; published attacks read single examples from "
+            "updates of gradient steps and from models"
+        )
+    with closing(folder.open_ledger()) as ledger:
+        run = ledger.instructions.newest_run()
+        if run is None:
+            raise ValueError(
+                f"site {folder.name} has taken part in no run, so nothing was sent; attack it "
+                "after its first labels were used"
+            )
+        ledger.store.run = run
+        site = _open_site(folder, built, ledger)
+        return _attack(folder, built, training, site, ledger, notify, seconds)
+
+
+def _open_site(folder: SiteFolder, built: BuiltStudy, ledger: Ledger) -> LocalSite:
+    """Return the site with its labels and memory, for reading only."""
+    parts = RunComponents(
+        model=built.model,
+        layout=built.layout,
+        methods=built.methods,
+        classes=built.classes,
+        seed=folder.agreement.seed,
+        fresh=built.fresh,
+        encode=encoding_with(FeatureStore(), built.encoder),
+    )
+    x = folder.rows.x.to(built.dtype)
+    site = LocalSite(folder.name, x, parts, Draft(ledger.store))
+    site.leave(ledger.requests.find_excluded_rows())
+    return site
+
+
+def _attack(
+    folder: SiteFolder,
+    built: BuiltStudy,
+    training: ClosedForm,
+    site: LocalSite,
+    ledger: Ledger,
+    notify: Callable[[str, int, int], None],
+    seconds: float,
+) -> AttackedSite:
+    labels = [
+        label
+        for label in site.store.load_labels(site.id)
+        if not label.is_validation and not site.excluded[label.row]
+    ]
+    fitted = site.memory.get(ENCODE)
+    if not labels or (built.encoder is not None and fitted is None):
+        raise ValueError(
+            f"site {site.id} has sent no sum of labeled examples in its newest run; attack it "
+            "after its first labels were used"
+        )
+    units = _Units.of(site, built.encoder)
+    if training.delta is None:
+        sums = _list_sums(site, training, labels)
+    else:
+        sums = _list_noisy_sums(site, ledger, labels)
+    phases = []
+    for of_phase, used in sums:
+        aggregates = read_aggregates(of_phase, max(built.classes, 1))
+        if aggregates is not None:
+            rows = units.scale(site.x[[label.row for label in used]])
+            values = np.array([label.value for label in used])
+            phases.append(Phase(aggregates, rows, values))
+    if not phases:
+        raise ValueError(f"site {site.id} has sent no sum of labeled examples yet")
+    features = differentiate(
+        None if units.fixed is not None else built.encoder,
+        fitted,
+        site.memory.get("features"),
+        tuple(site.x.shape[1:]),
+        units.mean,
+        units.std,
+    )
+    attempts = attack(Observed(features, phases, seconds=seconds, notify=notify))
+    names = [folder.rows.ids[label.row] for label in sums[-1][1]]
+    columns = folder.agreement.schema.features
+    if len(columns) != len(
+        units.mean
+    ):  # pixels, or features of an encoder without gradient
+        columns = tuple(f"value {position + 1}" for position in range(len(units.mean)))
+    return AttackedSite(
+        [attempt.result for attempt in attempts],
+        columns,
+        _choose_nearest(attempts, phases[-1].rows, units, names),
+    )
+
+
+def _list_sums(
+    site: LocalSite, training: ClosedForm, labels: Sequence[Label]
+) -> list[tuple[Values, list[Label]]]:
+    """Return the exact sums of the first and the last two training phases, with their labels."""
+    cycles = sorted({label.cycle for label in labels})
+    shown = sorted({*cycles[:1], *cycles[-2:]})
+    result = []
+    for last in shown:
+        used = [label for label in labels if label.cycle <= last]
+        site.reread(used)
+        used.sort(key=lambda label: label.row)
+        result.append((training.totals(SiteView(site, 0)), used))
+    return result
+
+
+def _list_noisy_sums(
+    site: LocalSite, ledger: Ledger, labels: Sequence[Label]
+) -> list[tuple[Values, list[Label]]]:
+    """Return the newest sums with noise, as they were sent, with the labels in them."""
+    sent = [
+        released.reply
+        for released in ledger.store.load_releases(site.id).values()
+        if NOISY in released.reply
+    ]
+    used = sorted(labels, key=lambda label: label.row)
+    return [(reply, used) for reply in sent[-1:]]
+
+
+@final
+@dataclass(frozen=True)
+class _Units:
+    """Units of the attacked columns: those of examples, or of features without a gradient.
+
+    fixed: encoder whose features are attacked instead of the examples, or None.
+    """
+
+    mean: Array
+    std: Array
+    fill: Tensor | None
+    fixed: Encoder | None
+    fitted: State
+
+    @staticmethod
+    def of(site: LocalSite, encoder: Encoder | None) -> _Units:
+        """Return mean and standard deviation of the columns over all examples of a site."""
+        fitted = site.memory.get(ENCODE, {})
+        fill = fitted.get(EMPTY_CELLS)
+        if fill is None:
+            fill = site.memory.get("features", {}).get("fill")
+        if fill is None:
+            fill = site.memory.get(FILL, {}).get("fill")
+        fixed = None
+        if encoder is not None and not is_differentiable(encoder):
+            fixed = encoder
+        nothing = np.zeros(0)
+        empty = _Units(nothing, nothing, fill, fixed, fitted)
+        columns = empty.read(site.x)
+        return _Units(columns.mean(0), columns.std(0), fill, fixed, fitted)
+
+    def read(self, x: Tensor) -> Array:
+        """Return the attacked columns of examples, (n, p)."""
+        if self.fixed is not None:
+            return np.asarray(encode_rows(self.fixed, x, self.fitted).double().numpy())
+        return np.asarray(filled(x, self.fill).flatten(1).double().numpy())
+
+    def scale(self, x: Tensor) -> Array:
+        """Return examples in standard units, (n, p)."""
+        return np.asarray(
+            (self.read(x) - self.mean) / np.where(self.std > 0, self.std, 1.0)
+        )
+
+    def restore(self, rows: Array) -> Array:
+        """Return rows in units of the data."""
+        return np.asarray(rows * np.where(self.std > 0, self.std, 1.0) + self.mean)
+
+
+def _choose_nearest(
+    attempts: Sequence[Attempt], rows: Array, units: _Units, names: Sequence[str]
+) -> list[ReadExample]:
+    """Return the nearest candidate of all attacks for each labeled example."""
+    candidates = np.concatenate([attempt.candidates for attempt in attempts])
+    if not len(candidates):
+        return []
+    examples = []
+    for name, row in zip(names, rows, strict=True):
+        away = np.abs(candidates - row).max(1)
+        best = int(away.argmin())
+        true, computed = units.restore(np.stack([row, candidates[best]]))
+        examples.append(
+            ReadExample(name, true.tolist(), computed.tolist(), float(away[best]))
+        )
+    examples.sort(key=lambda example: example.error)
+    return examples
+
+
+def advise(attacked: AttackedSite) -> list[str]:
+    """Return what a site can conclude and change, in sentences."""
+    n = len(attacked.examples)
+    read = sum(example.is_read for example in attacked.examples)
+    if not read:
+        return [
+            f"None of {count_noun(n, 'labeled example')} was read. This proves nothing: a longer "
+            "search, or an attacker who knows similar examples, may read more."
+        ]
+    values = len(attacked.examples[0].true)
+    width = max(int((2 * n * values) ** 0.5) - 1, 1)
+    return [
+        f"{read} of {count_noun(n, 'labeled example')} can be computed from what this site sends, "
+        "by a coordinator that knows the contributions of the other sites, or by all of them.",
+        "To change that, agree on a new study with one of these:",
+        "  noise: training=closed-form:delta=1e-5 with privacy.epsilon, the only protection;",
+        f"  fewer numbers: at most {width} features make fewer numbers than the {n * values:,} "
+        "values of these examples, such as the columns themselves (encoder=identity);",
+        "  more labels in the first cycle: single examples of rare categories stay readable.",
+    ]
+
+
+def write_examples(path: Path, attacked: AttackedSite) -> None:
+    """Write true and computed examples to a file that only its owner can read."""
+    heads = ["id", "values", "is read", "largest error", *attacked.columns]
+    lines: list[list[str]] = [heads]
+    for example in attacked.examples:
+        read = "yes" if example.is_read else "no"
+        error = f"{example.error:.3g}"
+        lines.append([example.name, "true", read, error, *map(_show, example.true)])
+        lines.append([example.name, "computed", read, error, *map(_show, example.computed)])
+    write_whole(path, join_csv(lines, cell, "\n").encode(), PRIVATE)
+
+
+def _show(value: float) -> str:
+    return f"{value:.6g}"

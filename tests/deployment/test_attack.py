@@ -1,0 +1,95 @@
+"""A site attacks its own contribution: rows are read from exact sums, none from noise."""
+
+from __future__ import annotations
+
+import csv
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fallow.cli.app import app
+from fallow.deployment.site.attack import AttackedSite, advise, attack_site
+from fallow.privacy.settings import Privacy
+from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
+from tests.deployment.simulations import NAMES, Federation, federation, rows
+
+SETTINGS: dict[str, Any] = {
+    "model": Spec("linear"),
+    "training": Spec("closed-form"),
+    "encoder": Spec("fourier", {"features": 32}),
+    "strategy": Spec("random"),
+    "privacy": Privacy(secure_sum=True),
+    "initial": 5,
+    "budget": 4,
+    "rounds": 1,
+    "score_rounds": 1,
+    "cycles": 1,
+    "dtype": "float64",
+}
+
+
+def study(folder: Path, **changed: Any) -> Federation:
+    """Return a federation of three sites whose study has ended."""
+    config = ExperimentConfig("hospitals", **{**SETTINGS, **changed})
+    simulation = federation(folder, config, rows(NAMES[:3], classes=3))
+    assert simulation.program().go()
+    return simulation
+
+
+def attack(simulation: Federation, seconds: float = 20) -> AttackedSite:
+    return attack_site(simulation.sites["basel"], lambda name, read, rows: None, seconds)
+
+
+def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> None:
+    simulation = study(tmp_path)
+    attacked = attack(simulation)
+    by_name = {result["attack"]: result for result in attacked.attacks}
+    assert by_name["first products"]["read"] == by_name["first products"]["rows"] == 5
+    assert by_name["last products"]["read"] == by_name["last products"]["rows"] == 9
+    assert sum(example.is_read for example in attacked.examples) == 9
+    x = simulation.sites["basel"].rows.x
+    ids = simulation.sites["basel"].rows.ids
+    for example in attacked.examples:
+        measured = x[ids.index(example.name)].tolist()
+        assert example.true == pytest.approx(measured, rel=1e-6)
+        assert example.computed == pytest.approx(measured, rel=1e-2, abs=1e-2)
+    assert "9 of 9 labeled examples can be computed" in advise(attacked)[0]
+    simulation.close()
+
+    folder = simulation.sites["basel"].path
+    shown = CliRunner().invoke(app, ["site", "attack", str(folder), "--seconds", "20"])
+    assert shown.exit_code == 0, shown.output
+    assert "last products: 9 of 9 examples read" in shown.output
+    file = folder / "attack.csv"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with file.open() as lines:
+        table = list(csv.reader(lines))
+    assert len(table) == 1 + 2 * 9
+    assert table[0][4:] == list(attacked.columns)
+
+
+def test_a_site_reads_nothing_from_its_noisy_sums(tmp_path: Path) -> None:
+    pytest.importorskip("opendp")
+    simulation = study(
+        tmp_path,
+        training=Spec("closed-form", {"delta": 1e-5}),
+        privacy=Privacy(epsilon=1.0),
+        cycles=0,
+    )
+    attacked = attack(simulation, seconds=0.5)
+    assert attacked.attacks[0]["rows"] == 5
+    assert all(result["read"] == 0 for result in attacked.attacks)
+    assert advise(attacked)[0].startswith("None of 5 labeled examples was read")
+    simulation.close()
+
+
+def test_a_site_without_a_run_has_nothing_to_attack(tmp_path: Path) -> None:
+    config = ExperimentConfig("hospitals", **SETTINGS)
+    simulation = federation(tmp_path, config, rows(NAMES[:3], classes=3))
+    with pytest.raises(ValueError, match="has taken part in no run, so nothing was sent"):
+        attack(simulation)
+    simulation.close()
