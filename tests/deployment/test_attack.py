@@ -11,7 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
-from fallow.deployment.site.attack import AttackedSite, advise, attack_site
+from fallow.deployment.building import build_study
+from fallow.deployment.exposure import describe_planned
+from fallow.deployment.site.attack import AttackedSite, advise, attack_site, write_examples
+from fallow.deployment.site.status import collect_status
+from fallow.measurements.meter import describe_exposure
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
@@ -64,7 +68,9 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
     shown = CliRunner().invoke(app, ["site", "attack", str(folder), "--seconds", "20"])
     assert shown.exit_code == 0, shown.output
     assert "last products: 9 of 9 examples read" in shown.output
-    file = folder / "attack.csv"
+    file = tmp_path / "attack.csv"  # the command itself restricts all permissions
+    write_examples(file, attacked)
+    assert (folder / "attack.csv").read_text() == file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with file.open() as lines:
         table = list(csv.reader(lines))
@@ -93,3 +99,23 @@ def test_a_site_without_a_run_has_nothing_to_attack(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has taken part in no run, so nothing was sent"):
         attack(simulation)
     simulation.close()
+
+
+def test_status_and_model_card_compare_numbers_with_values(tmp_path: Path) -> None:
+    simulation = study(tmp_path, cycles=0)
+    site = simulation.sites["basel"]
+    simulation.close()
+    status = collect_status(site)
+    by_kind = {exposure["about"]: exposure for exposure in status["exposure"]}
+    labeled = by_kind["labeled examples"]
+    assert (labeled["rows"], labeled["values"]) == (5, 5)
+    products = 32 * 33 // 2 + 32 + 3 * 32
+    assert labeled["numbers"] > products
+    words = describe_exposure(labeled)
+    assert words.endswith(
+        "about 5 labeled examples of 5 values (25 values): examples can be computed"
+    )
+    planned = describe_planned(site.agreement, build_study(site.agreement))
+    assert planned[0].startswith("each training phase sends")
+    card = (tmp_path / "coordinator" / "model-card.md").read_text()
+    assert "about 15 labeled examples of 5 values" in card

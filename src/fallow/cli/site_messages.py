@@ -16,6 +16,7 @@ from fallow.deployment.annotator_statistics import AnnotatorAgreement
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.schedule import find_start, format_time
+from fallow.measurements.meter import describe_exposure
 from fallow.report.live import format_moment
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         *AnnotatorAgreement(**status["agreement"]).describe(),
         f"labels requested over all runs: {status['asked']}{describe_limit(status)}",
         noise,
+        *(f"sent: {describe_exposure(exposure)}" for exposure in status["exposure"]),
         *describe_status_of_data(status["data"]),
     ]
 

@@ -17,6 +17,7 @@ from fallow.deployment.schema import Column
 from fallow.engine.conformal import PredictionSets, describe_sets
 from fallow.experiment.measuring import list_metrics
 from fallow.experiment.methods import versions
+from fallow.measurements.meter import Exposure, describe_exposure
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
 from fallow.transport.kinds import find_title
@@ -47,7 +48,8 @@ class CardFacts:
     ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
     validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
     if a value is not disclosed. ``metrics`` are those of the setting ``metrics``. ``sets`` are the
-    prediction sets, if any. ``left`` are the rows of a `Disclosure`. ``is_own`` marks personalized
+    prediction sets, if any. ``left`` are the rows of a `Disclosure`, and ``exposure`` compares their
+    numbers with the values of examples. ``is_own`` marks personalized
     models.
     """
 
@@ -57,6 +59,7 @@ class CardFacts:
     metrics: Mapping[str, MetricScores] = field(default_factory=dict)
     sets: PredictionSets | None = None
     left: Sequence[Mapping[str, Any]] = ()
+    exposure: Sequence[Exposure] = ()
     is_own: bool = False
 
 
@@ -211,6 +214,8 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     else:
         yield "- Aggregates over sites were computed without secure aggregation."
     yield f"- Transport: {find_title(agreement.transport)}; each message was signed by its sender."
+    for exposure in facts.exposure:
+        yield f"- Sites sent {describe_exposure(exposure)}."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

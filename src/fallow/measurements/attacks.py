@@ -246,7 +246,7 @@ def read_products(
     in_vain = 0
     for start in search.draw(search.starts, features.columns):
         minimum = descend(
-            partial(measure_distance, features, rest.directions), start, STEPS
+            partial(measure_distance, features, rest.directions), start, STEPS, search
         )
         is_new = _add_distinct(found, minimum)
         if is_new and minimum.value < MINIMUM:
@@ -352,7 +352,7 @@ def _read_combination(
             weights = np.concatenate([weights, start])
             steps = LAST_STEPS if row == rows - 1 else JOINT_STEPS
             fitted = _fit_jointly(
-                features, target, x, weights, steps, is_weighted=is_weighted
+                features, target, x, weights, steps, search, is_weighted=is_weighted
             )
             x = fitted.point[: x.size].reshape(x.shape)
             if is_weighted:
@@ -382,7 +382,7 @@ def _fit_one(
         return -share, -pull_back(2 * (along @ residual.T - share * phi) / length)[0]
 
     starts = search.draw(GREEDY_STARTS, features.columns)
-    ends = [descend(misfit, start, STEPS) for start in starts]
+    ends = [descend(misfit, start, STEPS, search) for start in starts]
     return min(ends, key=lambda end: end.value).point
 
 
@@ -392,6 +392,7 @@ def _fit_jointly(
     x: Array,
     weights: Array,
     steps: int,
+    search: Search,
     *,
     is_weighted: bool,
 ) -> Minimum:
@@ -412,20 +413,28 @@ def _fit_jointly(
     start = x.ravel()
     if is_weighted:
         start = np.concatenate([start, weights.ravel()])
-    return descend(misfit, start, steps)
+    return descend(misfit, start, steps, search)
 
 
 def descend(
-    objective: Callable[[Array], tuple[float, Array]], start: Array, steps: int
+    objective: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    steps: int,
+    search: Search,
 ) -> Minimum:
-    """Minimize an objective with its gradient by L-BFGS."""
+    """Minimize an objective with its gradient by L-BFGS, until the time is spent."""
     from scipy.optimize import minimize
+
+    def check_time(point: Array) -> None:
+        if search.is_over:
+            raise StopIteration
 
     result = minimize(
         objective,
         start,
         jac=True,
         method="L-BFGS-B",
+        callback=check_time,
         options={"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-15, "gtol": 1e-12},
     )
     return Minimum(result.x, float(result.fun))

@@ -36,12 +36,11 @@ from fallow.measurements.attacks import (
     read_products,
     read_sum,
 )
+from fallow.measurements.meter import SAFE_RATIO
 from fallow.measurements.results import AttackResult
 from fallow.training.parts import adassp
 from fallow.training.parts.ridge import unpack_triangle
 
-SAFE_RATIO = 1.0
-"""Numbers per unknown below which no row was read in any measurement."""
 NEAR = 0.25
 """A row is recognizable if its error is below this share of the distance to other rows."""
 CLASS_ROWS = 20
