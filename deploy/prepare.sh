@@ -46,7 +46,7 @@ for site in north south; do
 done
 
 fallow coordinate init "$parties/coordinator/study" --config demo --sites north,south \
-    --example "$scratch/example.csv" --label outcome --name trial \
+    --example "$scratch/example.csv" --label outcome --sums exact --name trial \
     --set model=linear --set rounds=5 --set strategy=margin --set cycles=2 --set initial=10 --set budget=5 \
     --transport "$transport" --address "0.0.0.0:$port" --host "$host"
 digest=$(fallow coordinate status "$parties/coordinator/study" --json |

@@ -68,7 +68,7 @@ prepare() {
 
     echo "== 2 of 4: the coordinator writes the agreement, $out/coordinator/study.toml"
     "$FALLOW" coordinate init "$out/coordinator" --config "$here/settings.toml" --sites "$sites" \
-        --example "$out/data/example.csv" --label disease --name heart \
+        --example "$out/data/example.csv" --label disease --sums exact --name heart \
         --address "127.0.0.1:$port" --host 127.0.0.1 >"$out/coordinator.txt"
     # units and limits are agreed on before sites join
     study=$out/coordinator/study.toml

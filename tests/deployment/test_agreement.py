@@ -22,11 +22,13 @@ from fallow.deployment.study_file import (
     write_agreement,
 )
 from fallow.experiment.simulation import build_environment
+from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
 from fallow.transport.tls import new_tls
 from tests.deployment.agreed import TABLE, agreed
+from tests.each import each_of
 
 KEY = b64encode(agreed().coordinator).decode()
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
@@ -117,6 +119,27 @@ def test_tables_are_standardized_and_images_are_not() -> None:
     config = ExperimentConfig("a")
     units = [at_sites(config, "hearts", 2, s).standardize for s in (TABLE, images, arrays)]
     assert units == ["federated", "none", "none"]
+
+
+@each_of(
+    "training, revealed",
+    [
+        ("closed-form", "head"),
+        ("closed-form:balance=class", "head"),
+        ("closed-form:reveal=path", "path"),
+        ("closed-form:delta=1e-5", None),
+        ("fedavg", None),
+    ],
+)
+def test_sites_receive_one_model_unless_the_study_names_the_path(
+    training: str, revealed: str | None
+) -> None:
+    config = ExperimentConfig("a", training=Spec.of(training))
+    if "delta" in training:
+        config = replace(config, privacy=Privacy(epsilon=1.0))
+    agreed_on = at_sites(config, "hearts", 3, TABLE).training
+    assert agreed_on.fields.get("reveal") == revealed
+    assert agreed_on.name == config.training.name
 
 
 def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:

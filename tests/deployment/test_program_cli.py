@@ -13,15 +13,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fallow.cli import main
+from fallow.cli.coordinate import _ask_for_sums
 from fallow.core.optional import OF_STUDIES
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import Control
+from fallow.deployment.site.agreement_text import describe_agreement
 from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.settings import Settings
 from fallow.deployment.study_file import read_agreement
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
+from fallow.settings.sums import describe_choices, describe_sums
 from fallow.storage.files import only_one, write_json
 from tests.commands import check_result
 from tests.deployment.agreed import table
@@ -64,7 +71,9 @@ def fallow(
 def begun(fallow: RunCommand, tmp_path: Path) -> RunCommand:
     """Create a coordinator's folder ``study`` and the folders of its two sites."""
     table(tmp_path / "example.csv")
-    code, _, err = fallow("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    code, _, err = fallow(
+        "coordinate", "init", "study", "--sums", "exact", "--example", "example.csv", *INIT
+    )
     assert (code, err) == (0, "")
     for site in ("north", "south"):
         SiteFolder.create(
@@ -76,6 +85,46 @@ def begun(fallow: RunCommand, tmp_path: Path) -> RunCommand:
     return fallow
 
 
+def test_init_asks_how_sums_are_sent_and_writes_nothing_without_an_answer(
+    fallow: RunCommand, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    code, _, err = fallow("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    assert code != 0
+    assert "a study at real sites has no default" in err
+    assert "give --sums exact or --sums noisy" in err
+    assert not (tmp_path / "study").exists()
+
+    config = ExperimentConfig("a", training=Spec("closed-form"))
+    with CliRunner().isolation(input="noisy\n") as streams:
+        assert _ask_for_sums(config, is_asked=True) == "noisy"
+    shown = streams[0].getvalue().decode()
+    for line in describe_choices(config):
+        assert line[:60] in shown.replace("\n", " ")
+    with (
+        CliRunner().isolation(input=""),
+        pytest.raises(ValueError, match="nothing was created"),
+    ):
+        _ask_for_sums(config, is_asked=True)
+
+
+def test_init_states_what_the_sums_reveal_and_each_site_sees_it_before_it_joins(
+    fallow: RunCommand, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    options = ["--example", "example.csv", *INIT, "--sums", "exact"]
+    _, out, _ = fallow("coordinate", "init", "study", *options)
+    agreement = read_agreement(tmp_path / "study" / "study.toml")
+    sentence = describe_sums(agreement.config)
+    assert f"Sums are {sentence}." in " ".join(out.split())
+    assert f"sums: {sentence}" in describe_agreement(agreement, Settings("north", "x"))
+    study = (tmp_path / "study" / "study.toml").read_text()
+    assert sentence in study.replace("\n# ", " ")
+    (tmp_path / "study.toml").write_text(study.replace('sums = "exact", ', ""))
+    with pytest.raises(ValueError, match=r"privacy.sums is not set"):
+        read_agreement(tmp_path / "study.toml")
+
+
 def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     fallow: RunCommand, tmp_path: Path
 ) -> None:
@@ -83,7 +132,9 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     (tmp_path / "real.toml").write_text('strategy = "margin"\n')
     options = ["--config", "real.toml", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south"]
-    code, out, err = fallow("coordinate", "init", "study", *options, *sites)
+    code, out, err = fallow(
+        "coordinate", "init", "study", "--sums", "exact", *options, *sites
+    )
     assert (code, err) == (0, "")
     assert "Secure aggregation is on (privacy.secure_sum)" in out
     assert "--set privacy.secure_sum=false turns it off" in out
@@ -92,11 +143,15 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     assert config.privacy.secure_sum
 
     plain = ["--set", "privacy.secure_sum=false"]
-    code, _, err = fallow("coordinate", "init", "plain", *options, *sites, *plain)
+    code, _, err = fallow(
+        "coordinate", "init", "plain", "--sums", "exact", *options, *sites, *plain
+    )
     assert code != 0
-    assert 'agree to that with training = "closed-form:shown=parts"' in err
+    assert 'agree to that with training = "closed-form:reveal=head:shown=parts"' in err
 
-    code, _, err = fallow("coordinate", "init", "two", *options, "--sites", "north,south")
+    code, _, err = fallow(
+        "coordinate", "init", "two", "--sums", "exact", *options, "--sites", "north,south"
+    )
     assert code != 0
     assert "set privacy.secure_sum = true (three sites or more)" in err
 
@@ -107,13 +162,20 @@ def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
     table(tmp_path / "example.csv")
     options = ["--config", "demo", "--example", "example.csv", "--label", "disease"]
     options += ["--sites", "east,north,south", "--set", "training=robust"]
-    code, _, err = fallow("coordinate", "init", "study", *options)
+    code, _, err = fallow("coordinate", "init", "study", "--sums", "exact", *options)
     assert code == 2
     assert "robust does not support secure aggregation" in err
     assert "set privacy.secure_sum=false" in err
     assert not (tmp_path / "study").exists()
     code, out, _ = fallow(
-        "coordinate", "init", "s", *options, "--set", "privacy.secure_sum=false"
+        "coordinate",
+        "init",
+        "s",
+        "--sums",
+        "exact",
+        *options,
+        "--set",
+        "privacy.secure_sum=false",
     )
     assert code == 0
     assert "Secure aggregation" not in out
@@ -129,7 +191,14 @@ def test_a_file_that_says_no_to_secure_sums_is_followed(
     )
     details = ["--config", "plain.toml", "--example", "example.csv", "--label", "disease"]
     code, _, err = fallow(
-        "coordinate", "init", "study", *details, "--sites", "east,north,south"
+        "coordinate",
+        "init",
+        "study",
+        "--sums",
+        "exact",
+        *details,
+        "--sites",
+        "east,north,south",
     )
     assert (code, err) == (0, "")
     assert not read_agreement(tmp_path / "study" / "study.toml").config.privacy.secure_sum
@@ -141,7 +210,9 @@ def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
     table(tmp_path / "example.csv")
     details = ["--config", "demo", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south", "--quorum", "2"]
-    code, _, err = fallow("coordinate", "init", "study", *details, *sites)
+    code, _, err = fallow(
+        "coordinate", "init", "study", "--sums", "exact", *details, *sites
+    )
     assert code == 2
     assert (
         "secure aggregation needs 3 sites; set privacy.secure_sum=false to disable it"
@@ -167,7 +238,7 @@ def test_init_says_what_to_send_and_what_to_do_next(
 ) -> None:
     table(tmp_path / "example.csv")
     details = ("--example", "example.csv", "--host", "hub.example", *INIT)
-    _, out, _ = fallow("coordinate", "init", "study", *details)
+    _, out, _ = fallow("coordinate", "init", "study", "--sums", "exact", *details)
     for message in (
         "study.toml",
         "--address hub.example:9092",
@@ -195,14 +266,16 @@ def test_a_study_that_cannot_be_leaves_no_folder(
 ) -> None:
     table(tmp_path / "example.csv")
     details = ("--config", "demo", "--example", "example.csv", "--label", "disease", *words)
-    code, _, err = fallow("coordinate", "init", "study", *details)
+    code, _, err = fallow("coordinate", "init", "study", "--sums", "exact", *details)
     assert code == 2
     assert message in err
     assert not (tmp_path / "study").exists()
 
 
 def test_a_folder_is_begun_once(begun: RunCommand) -> None:
-    code, _, err = begun("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    code, _, err = begun(
+        "coordinate", "init", "study", "--sums", "exact", "--example", "example.csv", *INIT
+    )
     assert code == 2
     assert "choose another one" in err
 
@@ -276,7 +349,7 @@ def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
     names = np.array(["\ud800", "b"] * 2)
     np.savez(tmp_path / "example.npz", x=np.ones((4, 2)), y=names)
     options = ("--config", "demo", "--sites", "a,b", "--example", "example.npz")
-    code, _, err = fallow("coordinate", "init", "study", *options)
+    code, _, err = fallow("coordinate", "init", "study", "--sums", "exact", *options)
     assert code == 2
     assert "schema.classes" in err and "leave it out" in err
     assert not (tmp_path / "study").exists()
@@ -310,7 +383,9 @@ def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
     for name, sentence in sentences.items():
         named = [name if word == "FILE" else word for word in options]
         study_options = ("--example", "example.csv", "--transport", "https", *INIT, *named)
-        code, _, err = fallow("coordinate", "init", "study", *study_options)
+        code, _, err = fallow(
+            "coordinate", "init", "study", "--sums", "exact", *study_options
+        )
         assert code == 2
         assert sentence in " ".join(err.split())
         assert not (tmp_path / "study").exists()
@@ -340,7 +415,7 @@ def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
     table(tmp_path / "example.csv")
     waits = ("--timeout", "1s", "--patience", "2s", "--address", f"127.0.0.1:{free_port()}")
     details = ("--example", "example.csv", "--transport", "https", *waits, *INIT)
-    assert fallow("coordinate", "init", "study", *details)[0] == 0
+    assert fallow("coordinate", "init", "study", "--sums", "exact", *details)[0] == 0
     for site in ("north", "south"):
         SiteFolder.create(
             tmp_path / site,
@@ -541,12 +616,16 @@ def test_a_copied_agreement_of_another_coordinator_is_refused(
 def test_init_tells_a_program_what_it_made(fallow: RunCommand, tmp_path: Path) -> None:
     table(tmp_path / "example.csv")
     details = ("--example", "example.csv", *INIT)
-    code, out, _ = fallow("coordinate", "init", "study", *details, "--json")
+    code, out, _ = fallow(
+        "coordinate", "init", "study", "--sums", "exact", *details, "--json"
+    )
     output = json.loads(out)
     assert code == 0
     assert output["sites"] == ["north", "south"]
     assert output["digest"] == read_agreement(Path(output["study"])).digest
-    assert fallow("coordinate", "init", "other", *details, "--quiet") == (0, "", "")
+    assert fallow(
+        "coordinate", "init", "other", "--sums", "exact", *details, "--quiet"
+    ) == (0, "", "")
 
 
 def test_who_is_admitted_is_told_to_a_program(begun: RunCommand) -> None:
@@ -638,7 +717,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     long = "Where two readings differ, choose “Cannot tell”. " * 40
     (tmp_path / "guide.txt").write_text(f"\nIll: half a vessel or more.\n{long}\n", "utf-8")
     details = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
-    assert fallow("coordinate", "init", "study", *details)[0] == 0
+    assert fallow("coordinate", "init", "study", "--sums", "exact", *details)[0] == 0
     agreed = read_agreement(tmp_path / "study" / "study.toml")
     assert agreed.guideline == f"Ill: half a vessel or more.\n{long.strip()}"
     words = ["site", "init", "north", "--study", "study/study.toml", "--name", "north"]
@@ -664,6 +743,6 @@ def test_a_guideline_that_cannot_be_shown_is_refused(
     if content is not None:
         (tmp_path / "guide.txt").write_bytes(content)
     options = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
-    code, _, err = fallow("coordinate", "init", "study", *options)
+    code, _, err = fallow("coordinate", "init", "study", "--sums", "exact", *options)
     assert code == 2 and why in err
     assert not (tmp_path / "study").exists()

@@ -195,7 +195,7 @@ def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> No
         INTENDED,
         "Labels of basel: 7",
         "entropy",
-        "No noise was added",
+        "- Sums are exact: no statement: published attacks",
         "of davos:",
     ):
         assert fact in card

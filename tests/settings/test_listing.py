@@ -84,7 +84,7 @@ def test_a_class_of_others_is_not_imported_for_its_fields() -> None:
 
 
 def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> None:
-    assert find_settings("privacy")[0].name == "privacy.epsilon"
+    assert find_settings("privacy")[0].name == "privacy.sums"
     assert {s.name for s in find_settings("training_config.schedule")} == {
         "training_config.schedule.milestones",
         "training_config.schedule.factor",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
+import click
 import typer
 from rich.console import Console
 
@@ -16,6 +18,7 @@ from fallow.cli.stop import stopped_by_signals
 from fallow.cli.terminal import print_lines
 from fallow.core.optional import check_full_install
 from fallow.deployment.folders import check_coordinator
+from fallow.privacy.settings import Sums
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from fallow.core.events import EventHandler
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.report.live_state import Status
+    from fallow.settings.config import ExperimentConfig
     from fallow.transport.gathering import Keys
 
 coordinate = typer.Typer(
@@ -55,6 +59,7 @@ def init(
     text: of.Texts = "",
     name: of.Name = None,
     seed: of.Seed = 0,
+    sums: of.HowSums = None,
     set_: opt.Settings = None,
     address: of.Address = None,
     host: of.Hosts = None,
@@ -83,7 +88,7 @@ def init(
     For example:
 
     fallow coordinate init heart --config demo --sites basel,bern \\
-    --example rows.csv --label disease --host fallow.example.org
+    --example rows.csv --label disease --sums exact --host fallow.example.org
     """
     check_arguments(config, opt.strategies_set(set_), set_)
     from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
@@ -94,18 +99,26 @@ def init(
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.deployment.schema import schema_of
-    from fallow.deployment.study_file import SECURE_SUM, names_secure_sum
+    from fallow.deployment.study_file import SECURE_SUM, SUMS, names_secure_sum
     from fallow.deployment.toml import parse_duration
     from fallow.settings.config import with_settings
+    from fallow.settings.sums import describe_sums, with_sums
 
     listed = opt.split_names(classes)
-    base, changes = opt.read_config(config, opt.settings(set_, None, None, None))
+    pairs = list(set_ or ())
+    if sums is not None:
+        pairs.append(f"{SUMS}={sums}")
+    base, changes = opt.read_config(config, opt.settings(pairs, None, None, None))
     named = opt.split_names(sites)
     written = with_settings(base, changes)
     check_specified(changes, written, [str(written.strategy)])
     chosen = written
     if SECURE_SUM not in changes and not names_secure_sum(config):
         chosen = with_secure_sums(written, len(named))
+    has_turned_on = chosen != written
+    if chosen.privacy.sums is None and chosen.privacy.epsilon is None:
+        is_asked = sys.stdin.isatty() and not quiet and not as_json
+        chosen = with_sums(chosen, _ask_for_sums(chosen, is_asked=is_asked))
     # examples with empty cells are dropped, or a frozen model does not support them
     needs_whole = chosen.drop_rows or chosen.features is not None
     left_out: list[str] = []  # notes on columns of the example
@@ -161,10 +174,28 @@ def init(
     if host:
         called = host[0]
     lines = list(left_out)
-    if chosen != written:
+    lines.append(f"Sums are {describe_sums(made.agreement.config)}.")
+    if has_turned_on:
         lines.append(SECURE_SUMS)
     lines += after_init(made, called)
     opt.tell(lines, result, quiet=quiet, as_json=as_json)
+
+
+def _ask_for_sums(config: ExperimentConfig, *, is_asked: bool) -> Sums:
+    """Ask how the study sends sums; raise ValueError without a terminal or an answer."""
+    from fallow.deployment.study_file import NO_SUMS
+    from fallow.settings.sums import describe_choices
+
+    if not is_asked:
+        raise ValueError(f"{NO_SUMS}: give --sums exact or --sums noisy")
+    print_lines(opt.console(), ["How do the sites send sums?", *describe_choices(config)])
+    choices = click.Choice(get_args(Sums))
+    try:
+        return cast(Sums, typer.prompt("Sums", type=choices))
+    except typer.Abort as error:
+        raise ValueError(
+            "no answer was typed, so nothing was created: give --sums exact or --sums noisy"
+        ) from error
 
 
 @coordinate.command()

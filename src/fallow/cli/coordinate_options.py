@@ -46,6 +46,14 @@ Seed = Annotated[
     int,
     typer.Option(min=0, help=as_help(FEDERATION["seed"])),
 ]
+HowSums = Annotated[
+    Literal["exact", "noisy"] | None,
+    typer.Option(
+        "--sums",
+        help="Exact, from which rows can be computed, or noisy (differential privacy) "
+        "(default: asks)",
+    ),
+]
 Address = Annotated[
     str | None,
     typer.Option(

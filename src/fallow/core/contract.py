@@ -62,8 +62,8 @@ class Contract:
         Supports classification.
     linear : bool
         Supports the model "linear" only.
-    closes_show : str
-        Information in the difference of two consecutive aggregates.
+    sites_see : str
+        Information about examples of other sites, beside the model, that a site receives.
     not_solved : str
         Reason why a query strategy does not support closed-form models; "" if it does.
     no_batch_norm : str
@@ -126,7 +126,7 @@ class Contract:
     regression_fields: Sequence[str] = ()
     classes: bool = True
     linear: bool = False
-    closes_show: str = ""
+    sites_see: str = ""
     not_solved: str = ""
     no_batch_norm: str = ""
     everyone: bool = False

@@ -217,9 +217,11 @@ def list_limits(cls: Any) -> dict[str, tuple[Limits | None, tuple[Any, ...]]]:
     plain = get_type_hints(cls)
     for field in fields(cls):
         limits = find_limits(hints[field.name])
-        hint = plain[field.name]
-        if limits is not None or get_origin(hint) is Literal:
-            ranges[field.name] = limits, tuple(_split(hint))
+        kinds = tuple(_split(plain[field.name]))
+        choices = [kind for kind in kinds if kind is not type(None)]
+        is_choice = all(get_origin(kind) is Literal for kind in choices)
+        if limits is not None or is_choice:
+            ranges[field.name] = limits, kinds
     return ranges
 
 

@@ -35,7 +35,7 @@ from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST, check_targets
-from fallow.settings.config import ExperimentConfig, named_classes
+from fallow.settings.config import ExperimentConfig, fields_of_training, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.received import decode_text, read_named
@@ -48,6 +48,8 @@ NAME = re.compile(
 )  # a valid file name on every operating system
 
 
+REVEAL = "reveal"
+"""Field of a closed-form algorithm with the information that sites receive."""
 SECONDS = Limits(gt=0, advice=" seconds")
 FACTOR = Limits(ge=1, advice=", or inf for no bound")
 SHARE = Limits(gt=0, le=1, advice=", which is not a bound")
@@ -372,6 +374,18 @@ def _name_encoder(config: ExperimentConfig, schema: Schema) -> Spec | None:
     return Spec("efficientnet-lite0" if is_installed() else "convolution")
 
 
+def _name_revealed(training: Spec) -> Spec:
+    """Return the training algorithm; sites receive one model unless the study names another choice.
+
+    A path of solutions contains second moments of all labeled examples, which are examples.
+    """
+    if REVEAL not in fields_of_training(training.name) or REVEAL in training.fields:
+        return training
+    if training.fields.get("delta") is not None:
+        return training  # with noise, there is no path
+    return Spec(training.name, {**training.fields, REVEAL: "head"})
+
+
 def at_sites(
     config: ExperimentConfig, name: str, sites: int, schema: Schema
 ) -> ExperimentConfig:
@@ -405,8 +419,11 @@ def at_sites(
     training_config = config.completed_training
     if schema.task == "regression":
         training_config = complete_from(config.training_config, REGRESSION)
+    privacy = replace(config.privacy, sums=config.privacy.stated_sums)
     return replace(
         config,
+        privacy=privacy,
+        training=_name_revealed(config.training),
         encoder=_name_encoder(config, schema),
         name=name,
         title=title,

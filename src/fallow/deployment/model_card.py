@@ -18,6 +18,7 @@ from fallow.engine.conformal import PredictionSets, describe_sets
 from fallow.experiment.measuring import list_metrics
 from fallow.experiment.methods import versions
 from fallow.measurements.meter import Exposure, describe_exposure
+from fallow.settings.sums import describe_sums
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
 from fallow.transport.kinds import find_title
@@ -195,24 +196,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
 
 
 def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
-    privacy = agreement.config.protected
-    if privacy.epsilon is None:
-        yield "- No noise was added to counts."
-    else:
-        yield (
-            "- Noise on the class counts that a query releases: ε = "
-            f"{privacy.epsilon:g} each, at most {privacy.total:g} per site."
-        )
-    if agreement.config.delta is not None:
-        yield (
-            "- Gaussian noise on the aggregates that determine the model: ε = "
-            f"{privacy.epsilon:g} and δ = {agreement.config.delta:g} at each end of "
-            "labeling, in the same total."
-        )
-    if privacy.secure_sum:
-        yield "- Aggregates over sites were computed by secure aggregation."
-    else:
-        yield "- Aggregates over sites were computed without secure aggregation."
+    yield f"- Sums are {describe_sums(agreement.config)}."
     yield f"- Transport: {find_title(agreement.transport)}; each message was signed by its sender."
     for exposure in facts.exposure:
         yield f"- Sites sent {describe_exposure(exposure)}."

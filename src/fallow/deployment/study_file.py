@@ -48,11 +48,18 @@ from fallow.deployment.toml import (
 from fallow.privacy.signing import decode_key
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.listing import configuration_schema
+from fallow.settings.sums import describe_sums
 from fallow.storage.files import write_whole
 from fallow.storage.validation import JsonSchema, build_schema
 from fallow.transport.kinds import USUAL
 
 SECURE_SUM = "privacy.secure_sum"
+SUMS = "privacy.sums"
+NO_SUMS = (
+    "privacy.sums is not set, and a study at real sites has no default: set it to exact (from exact "
+    "sums, the coordinator can compute labeled rows) or to noisy (differential privacy, with "
+    "privacy.epsilon)"
+)
 """Setting that enables secure aggregation."""
 LENGTH = Words("a length of time such as '10m', '36h' or '7d'")
 COMPLETE = "ask the coordinator for the complete file"
@@ -161,6 +168,8 @@ def agreement_from(
     parties = Parties(**read_settings(Parties, {"federation": section}, COMPLETE))
     sites = tuple(sorted(parties.sites))
     config = _read_config(settings, parties.name)
+    if config.privacy.sums is None:
+        raise ValueError(NO_SUMS)
     return Agreement(
         name=parties.name,
         config=at_sites(config, parties.name, len(sites), schema),
@@ -266,7 +275,6 @@ The coordinator and every site have a copy of this file. It defines the computat
 that a site runs, and what leaves a site. Messages cannot change any of this. A site rejects an
 instruction without the fingerprint of its own copy. Comments, column limits and timeouts are not
 part of the fingerprint, which `fallow site init` and `fallow coordinate status` show.
-Rows, images and single labels never leave their site.
 """
 
 
@@ -281,6 +289,9 @@ def agreement_text(agreement: Agreement) -> str:
     document.add(tomlkit.comment(f'Agreement of the study "{agreement.name}".'))
     for line in HEAD.splitlines():
         document.add(tomlkit.comment(line))
+    add_comment(
+        document, f"Sums of labeled rows are sent {describe_sums(agreement.config)}."
+    )
     document.add(tomlkit.nl())
     add_config(document, agreement.config)
     document.add(tomlkit.nl())

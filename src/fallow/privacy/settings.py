@@ -24,7 +24,19 @@ MAX_EPSILON = 1e6
 
 
 EPSILON = Limits(ge=MIN_EPSILON, le=MAX_EPSILON)
+Sums = Literal["exact", "noisy"]
+"""How sums of labeled examples leave a site."""
 CONFLICTS = (
+    Conflict(
+        ("sums", "epsilon"),
+        lambda sums, epsilon: sums == "noisy" and epsilon is None,
+        ", so no noise is added; set privacy.epsilon, the budget of one release",
+    ),
+    Conflict(
+        ("sums", "epsilon"),
+        lambda sums, epsilon: sums == "exact" and epsilon is not None,
+        ", which adds noise; set privacy.sums=noisy, or leave out privacy.epsilon",
+    ),
     Conflict(
         ("total", "epsilon"),
         lambda total, epsilon: total is not None and epsilon is None,
@@ -52,6 +64,10 @@ class Privacy:
 
     Parameters
     ----------
+    sums : {"exact", "noisy"}, optional
+        How sums of labeled examples leave a site: exactly, or with noise, which is the only
+        protection of examples against the coordinator.  None: as ``epsilon`` implies, in a
+        simulation; the agreement of a federation states it.
     epsilon : float, optional
         ε of one release.  It protects one labeled example in the counts that a query releases.
         Releases add up (sequential composition), because early labels are in every later histogram.
@@ -72,6 +88,7 @@ class Privacy:
     0.5
     """
 
+    sums: Sums | None = None
     epsilon: Annotated[float, EPSILON] | None = (
         None  # ε of one release; None: counts are sent without noise
     )
@@ -84,6 +101,11 @@ class Privacy:
 
     def __post_init__(self) -> None:
         check_limits(self, "privacy.")
+
+    @property
+    def stated_sums(self) -> Sums:
+        """How sums leave a site, also if only ``epsilon`` says so."""
+        return "exact" if self.epsilon is None else "noisy"
 
     def over(self, queries: int, closes: int = 0, delta: float = 0.0) -> Privacy:
         """Return the settings of a run, with a number as ``total``.

@@ -34,6 +34,7 @@ from fallow.report.final_table import label_of
 from fallow.report.live import read_live
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
+from fallow.settings.sums import describe_sums
 from fallow.settings.variants import variant
 from fallow.storage.plain import one_line
 from fallow.study.names import heading
@@ -187,13 +188,20 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
                 "ε per site": show(exchange.epsilon or None, lambda spent: f"{spent:g}"),
             }
         )
-    notes = []
+    notes = [Note(f"Sums are {sentence}.") for sentence in list_promises(study)]
     if any(exchange.epsilon for exchange in outcome):
         notes.append(Note(NOISE + SOURCE[read_live(study.path) is not None]))
     if any(exchange.masked for exchange in outcome):
         notes.append(Note(MASKS))
     caption = "All sites together, per run (mean over seeds)"
     return [Table.of(caption, rows, words=6, classes=marks), *notes]
+
+
+def list_promises(study: StudyRecords) -> list[str]:
+    """Return what holds for labeled rows in the runs of a study, without repetitions."""
+    strategies = dict.fromkeys(cell.strategy for cell in study.cells)
+    configs = [find_config(study, strategy) for strategy in strategies]
+    return list(dict.fromkeys(describe_sums(config) for config in configs if config))
 
 
 def find_config(study: StudyRecords, strategy: str) -> ExperimentConfig | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from fallow.core.build import find, resolve_name
 from fallow.core.kinds import hints_of, literal, refuse_conversion
@@ -767,12 +767,27 @@ def contract_of_training(name: str) -> Contract | None:
 
     Returns None for unknown names and for custom classes, which are not imported.
     """
-    try:
-        cls = own_class(name) or find(packages_of("training"), name, BUILT_IN)
-    except ValueError:
+    cls = class_of_training(name)
+    if cls is None:
         return None
     contract: Contract = cls.contract
     return contract
+
+
+def fields_of_training(name: str) -> tuple[str, ...]:
+    """Return the names of the fields of a training algorithm, () where none is known."""
+    cls = class_of_training(name)
+    if cls is None or not is_dataclass(cls):
+        return ()
+    return tuple(item.name for item in fields(cls))
+
+
+def class_of_training(name: str) -> Any | None:
+    """Return the class of a training algorithm, None where `contract_of_training` has none."""
+    try:
+        return own_class(name) or find(packages_of("training"), name, BUILT_IN)
+    except ValueError:
+        return None
 
 
 @cache

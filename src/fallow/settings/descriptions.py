@@ -66,6 +66,8 @@ MEANINGS: dict[str, str] = {
     "validation": "Fraction of the labels reserved for model selection at each site.",
     "fresh_first": "Whether new labels serve as validation set in the first round of a cycle.",
     # privacy
+    "privacy.sums": "How sums of labeled examples leave a site: exact (rows can be computed from them) "
+    "or noisy (differential privacy); none: as privacy.epsilon implies, in simulations only.",
     "privacy.epsilon": "Epsilon of each noisy release of counts or aggregates; none: no noise.",
     "privacy.total": "Privacy budget of a site per run, in epsilon; none: the sum over all queries.",
     "privacy.mechanism": "Noise mechanism of differential privacy.",
@@ -96,6 +98,6 @@ MEANINGS: dict[str, str] = {
 PARTS: dict[str, str] = {
     "training_config": "Local training of a site in a round.",
     "local_training_config": "Training of the local models of a query strategy.",
-    "privacy": "Noise on counts (epsilon) and secure aggregation (secure_sum).",
+    "privacy": "How sums leave a site (sums, epsilon), and secure aggregation (secure_sum).",
 }
 """Descriptions of settings with nested settings."""

@@ -31,12 +31,12 @@ from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.closed_form import (
     AT_SERVER,
-    CLOSES_SHOW,
     FEW,
     LEFT_OUT,
     LOSSES,
     MISSING,
     PARTS_SHOW,
+    PATH_SHOWS,
     SETTINGS,
     TOTALS,
     AggregatedStatistics,
@@ -260,7 +260,6 @@ class ClosedForm:
         fit=FitDeclaration(
             {"local": STORED}, server=(*AT_SERVER, "unlabeled", "unlabeled_gain")
         ),
-        closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )
 
@@ -299,13 +298,14 @@ class ClosedForm:
                 self,
                 weighs=self.has_weights,
                 regression=False,  # soft labels are probabilities of classes
-                closes_show=f"{CLOSES_SHOW}; the same holds for unlabeled examples",
+                sites_see=self.path_shows,
             )
         if self.delta is None:
             return ClosedForm.contract.narrowed(
                 self,
                 weighs=self.has_weights,
                 regression=self.balance == "none",  # numbers have no classes
+                sites_see=self.path_shows,
             )
         return ClosedForm.contract.narrowed(
             self,
@@ -313,8 +313,12 @@ class ClosedForm:
             always_noisy=True,
             weighs=False,
             regression=False,  # the scale of regression targets uses exact labels
-            closes_show="",
         )
+
+    @property
+    def path_shows(self) -> str:
+        """What sites receive about examples of other sites, beside the model."""
+        return PATH_SHOWS if self.reveal == "path" else ""
 
     @property
     def learns_unlabeled(self) -> bool:

@@ -26,10 +26,10 @@ from fallow.core.values import Count, NonNegative, Real
 from fallow.core.view import Rows, View
 from fallow.training.parts.closed_form import (
     AT_SERVER,
-    CLOSES_SHOW,
     LEFT_OUT,
     LOSSES,
     MISSING,
+    PATH_SHOWS,
     Labeled,
     choose_left_out,
     flatten_head,
@@ -84,7 +84,7 @@ class ExactHead:
         missing=MISSING,
         regression=True,
         local_dp=False,
-        closes_show=CLOSES_SHOW,
+        sites_see=PATH_SHOWS,
         fit=FitDeclaration({"body": STORED}, server=AT_SERVER),
     )
 

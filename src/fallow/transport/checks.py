@@ -75,7 +75,7 @@ def count_products(methods: Methods, width: int) -> int:
     ``width`` is the number of features in model form.
     """
     contract = methods["training"].contract
-    if contract.closes_show or contract.delta_field:
+    if "least-squares" in contract.tags or "head" in methods:
         return (width + 1) ** 2
     return 0
 

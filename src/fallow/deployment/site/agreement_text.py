@@ -16,6 +16,7 @@ from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import format_duration
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import ExperimentConfig, named_classes
+from fallow.settings.sums import describe_sums
 from fallow.storage.plain import plain
 from fallow.transport.kinds import find_title
 
@@ -176,7 +177,10 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     lines += agreement.plan.find_shortage(own.number_of_annotators)
     if _is_budget_unknown(config, own.limit):
         lines.append(UNKNOWN_BUDGET)
-    lines.append(f"privacy: {_describe_privacy(config, own.epsilon)}")
+    sums = f"sums: {describe_sums(config)}"
+    if own.epsilon is not None:
+        sums += f"; epsilon is at most {own.epsilon:g} at this site"
+    lines.append(sums)
     lines += _describe_empty(agreement)
     lines.append(
         f"transport: {find_title(agreement.transport)}; all connections start at this site"
@@ -219,8 +223,8 @@ def describe_showing(agreement: Agreement) -> list[str]:
         contract = methods_by_owner(methods)[owner].contract
         if contract.parts_show and not agreement.config.privacy.secure_sum:
             lines.append(f"without secure aggregation, {contract.parts_show}")
-        if contract.closes_show:
-            lines.append(contract.closes_show)
+        if contract.sites_see:
+            lines.append(contract.sites_see)
     return [plain(line, LINE) for line in lines]
 
 
@@ -235,25 +239,6 @@ def list_foreign_classes(config: ExperimentConfig) -> list[str]:
     """Return the third-party classes that a configuration names, with their settings."""
     by_setting = named_classes(config).items()
     return [f"{setting} = {name}" for setting, name in by_setting if ":" in name]
-
-
-def _describe_privacy(config: ExperimentConfig, limit: float | None) -> str:
-    """Describe the protection of aggregates and counts."""
-    privacy = config.protected
-    sums = "the coordinator receives the contribution of each site"
-    if privacy.secure_sum:
-        sums = "the coordinator receives aggregates only"
-    item = privacy.epsilon
-    if item is None:
-        return f"counts without noise; {sums}"
-    total = privacy.total or item
-    noised = "counts"
-    if config.delta is not None:
-        noised = f"counts and aggregates (δ {config.delta:g})"
-    noise = f"noise on {noised}, ε {item:g} per release and {total:g} in total"
-    if limit is not None:
-        noise += f", at most {limit:g} at this site"
-    return f"{noise}; {sums}"
 
 
 def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:

@@ -43,9 +43,9 @@ PARTS_SHOW = (
     "single example reveal it with its label, and those of a few reveal their common "
     "properties"
 )
-CLOSES_SHOW = (
-    "two consecutive aggregates differ by the newly labeled examples of all sites; if only one was "
-    "added, it can be reconstructed"
+PATH_SHOWS = (
+    "every site receives second moments of all labeled examples, and can compute examples of other "
+    "sites from them"
 )
 AT_SERVER = ("penalty", "temperature", "left_out")
 LOSSES = Losses(

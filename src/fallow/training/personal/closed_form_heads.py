@@ -26,12 +26,12 @@ from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
 from fallow.training.parts.closed_form import (
     AT_SERVER,
-    CLOSES_SHOW,
     FEW,
     LEFT_OUT,
     LOSSES,
     MISSING,
     PARTS_SHOW,
+    PATH_SHOWS,
     SETTINGS,
     TOTALS,
     Labeled,
@@ -126,7 +126,7 @@ class ClosedFormHeads:
         local_dp=False,
         settings=SETTINGS,
         fit=FitDeclaration({"local": STORED}, server=AT_SERVER),
-        closes_show=CLOSES_SHOW,
+        sites_see=PATH_SHOWS,
         tags=("least-squares",),
     )
 

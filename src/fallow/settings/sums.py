@@ -1,0 +1,78 @@
+"""Sentences about what sums of labeled examples reveal, which all texts about a study repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from fallow.privacy.settings import Sums
+from fallow.settings.config import ExperimentConfig, contract_of_training
+
+Promise = Literal["exact", "noisy", "gradient"]
+PROMISES: Mapping[Promise, str] = {
+    "exact": "the coordinator, and everyone who receives the model, can compute labeled rows from "
+    "what is sent; for tables this takes seconds",
+    "noisy": "(epsilon, delta)-differential privacy, as stated; the only protection of rows against "
+    "the coordinator",
+    "gradient": "no statement: published attacks read single rows from updates and models",
+}
+"""What holds for labeled rows, by how sums are sent, and for models trained by gradient steps."""
+IS_MASKED = "secure aggregation hides at which site they are"
+IS_NOT_MASKED = (
+    "without secure aggregation, the coordinator also sees at which site they are"
+)
+COUNTS = "noise covers only the counts that the query strategy sends"
+NOT_COVERED = (
+    "sums over all rows (scaling, empty cells, encoders) and scores of test rows are exact"
+)
+
+
+def find_promise(config: ExperimentConfig) -> Promise:
+    """Return the kind of statement that holds for a study.
+
+    >>> find_promise(ExperimentConfig("a"))
+    'exact'
+    """
+    contract = contract_of_training(config.training.name)
+    is_solved = contract is not None and "least-squares" in contract.tags
+    if is_solved or config.head == "exact":
+        return config.privacy.stated_sums
+    return "gradient"
+
+
+def describe_sums(config: ExperimentConfig) -> str:
+    """Return how a study sends sums, and what holds for labeled rows.
+
+    >>> from fallow.privacy.settings import Privacy
+    >>> describe_sums(ExperimentConfig("a", privacy=Privacy(secure_sum=True))).split("; ")[
+    ...     2
+    ... ]
+    'secure aggregation hides at which site they are'
+    """
+    privacy = config.protected
+    promise = find_promise(config)
+    parts = [PROMISES[promise]]
+    parts.append(IS_MASKED if privacy.secure_sum else IS_NOT_MASKED)
+    if privacy.epsilon is not None:
+        delta = "" if config.delta is None else f", delta {config.delta:g}"
+        total = privacy.total or privacy.epsilon
+        covered = f"epsilon {privacy.epsilon:g} per release{delta} and {total:g} in total"
+        if promise == "gradient":
+            parts.append(f"{COUNTS}: {covered}")
+        else:
+            parts += [covered, NOT_COVERED]
+    return f"{privacy.stated_sums}: {'; '.join(parts)}"
+
+
+def describe_choices(config: ExperimentConfig) -> list[str]:
+    """Return what each choice of ``privacy.sums`` means for a study without ``privacy.epsilon``."""
+    covered = PROMISES["noisy"]
+    if find_promise(config) == "gradient":
+        covered = COUNTS
+    return [describe_sums(config), f"noisy: {covered} (needs privacy.epsilon)"]
+
+
+def with_sums(config: ExperimentConfig, sums: Sums) -> ExperimentConfig:
+    """Return a configuration that states how sums are sent."""
+    return replace(config, privacy=replace(config.privacy, sums=sums))
