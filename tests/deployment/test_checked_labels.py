@@ -210,7 +210,9 @@ def test_the_page_asks_again_without_the_earlier_label(tmp_path: Path) -> None:
 
 # -- a study -------------------------------------------------------------------------------
 
-EXPERIMENT = replace(CLOSED_FORM, training=Spec("closed-form", {"penalty": 0.01}), cycles=2)
+EXPERIMENT = replace(
+    CLOSED_FORM, training=Spec("closed-form", {"penalty": 0.01, "reveal": "path"}), cycles=2
+)
 CHECKS = 2
 
 
@@ -296,7 +298,7 @@ def test_sites_check_their_suspicious_labels_and_train_on_the_decisions(
 
 def test_a_study_states_what_checks_need_and_disclose() -> None:
     plan = AnswerPlan(checked_labels=5)
-    closed = ("training=closed-form:shown=parts", "model=linear")
+    closed = ("training=closed-form:reveal=path:shown=parts", "model=linear")
     made = build_study(agreed(*closed, plan=plan))
     assert LABEL_RANKS in made.methods["training"].contract.disclosures
     assert (

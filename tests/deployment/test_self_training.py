@@ -49,7 +49,7 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
     assert "products of unlabeled examples" in listed["unlabeled_totals"]
     assert "class probabilities of unlabeled examples" in listed["soft_labels"]
     assert any(
-        "the same holds for unlabeled" in line
+        "can compute labeled rows" in line
         for line in describe_study(simulation.sites["basel"])
     )
     simulation.close()
@@ -78,7 +78,9 @@ def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_sam
 
 def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
     config = ExperimentConfig("hospitals", **{**UNLABELED, "strategy": Spec("random")})
-    with pytest.raises(ValueError, match="closed-form:unlabeled=auto requires classes"):
+    with pytest.raises(
+        ValueError, match="closed-form:unlabeled=auto:reveal=head requires classes"
+    ):
         build_study(federation(tmp_path, config, rows(NAMES[:3], classes=0)).agreement)
 
 

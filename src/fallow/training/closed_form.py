@@ -271,7 +271,8 @@ class ClosedForm:
         if self.label_ranks and (self.delta is not None or self.reveal == "head"):
             raise ValueError(
                 "ClosedForm ranks labels by the solutions that sites receive with reveal='path' and "
-                "without delta; omit label_ranks (federation.checked_labels), or those settings"
+                "without delta: set training=closed-form:reveal=path, with which sites can compute "
+                "examples of other sites, or omit label_ranks (federation.checked_labels)"
             )
         object.__setattr__(self, "contract", self._narrow_contract())
 
