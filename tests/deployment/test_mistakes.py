@@ -26,6 +26,8 @@ INIT = (
     "south,north",
     "--label",
     "disease",
+    "--sums",
+    "exact",
     "--set",
     "cycles=1",
     "--example",

@@ -55,10 +55,10 @@ def hospitals(folder: Path, **changed: Any) -> Federation:
 def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -> None:
     simulation = hospitals(tmp_path)
     study = describe_study(simulation.sites["basel"])
-    privacy = next(line for line in study if line.startswith("privacy:"))
-    assert "noise on counts and aggregates (δ 1e-05), ε 1 per release" in privacy
-    assert not any("without secure aggregation" in line for line in study)
-    assert not any("two closes" in line for line in study)
+    sums = next(line for line in study if line.startswith("sums: noisy"))
+    assert "differential privacy" in sums
+    assert "epsilon 1 per release, delta 1e-05" in sums
+    assert not any("can compute" in line for line in study)
     training = [
         function
         for part, function, *_ in list_disclosures(simulation.sites["basel"])
