@@ -147,7 +147,7 @@ def test_images_beyond_the_memory_there_is_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"ill unpacks to 5\.0 MB, but 4\.0 MB of memory"):
         read_images(files)
     # resized one at a time
-    assert read_images(files, size=(20, 25)).shape == (20, 1, 20, 25)
+    assert read_images(files, size=(20, 25)).x.shape == (20, 1, 20, 25)
     assert read_folder(write_images(tmp_path / "few", 10, (250, 200))).x.shape[0] == 10
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.model_vectors import Layout
+from fallow.models.norms import BATCH_NORMS
 
 RANDOM = (
     nn.Dropout,
@@ -35,7 +36,8 @@ def can_stack(model: nn.Module) -> bool:
 
 def _is_row_wise(module: nn.Module) -> bool:
     holds = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    return not isinstance(module, RANDOM) and (type(module) is nn.Linear or not holds)
+    is_joint = isinstance(module, (*RANDOM, *BATCH_NORMS))  # random, or over all examples
+    return not is_joint and (type(module) is nn.Linear or not holds)
 
 
 @final

@@ -90,14 +90,35 @@ def order(job: Job, epoch: Epoch) -> Tensor:
     return torch.randperm(len(job.y), generator=job.streams("batches", epoch.number))
 
 
-def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
+def batch_sizes(n: int, size: int, *, joins_last: bool = False) -> list[int]:
+    """Return the number of examples of each batch; the last one may be smaller.
+
+    joins_last: a single example left over belongs to the batch before it.
+
+    >>> batch_sizes(17, 8), batch_sizes(17, 8, joins_last=True)
+    ([8, 8, 1], [8, 9])
+    """
+    sizes = [size] * (n // size)
+    rest = n % size
+    if rest == 1 and sizes and joins_last:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return sizes
+
+
+def batches(
+    job: Job, epoch: Epoch, size: int, *, joins_last: bool = False
+) -> Sequence[Tensor]:
     """Return the positions of each step, on the device of the job.
 
-    The last batch may be smaller, and without examples there is no step.
+    The last batch may be smaller, and without examples there is no step. joins_last: see
+    `batch_sizes`.
     """
     if len(job.y) == 0:
         return ()
-    return torch.split(order(job, epoch).to(job.y.device), size)
+    positions = order(job, epoch).to(job.y.device)
+    return torch.split(positions, batch_sizes(len(job.y), size, joins_last=joins_last))
 
 
 class Mixup(NamedTuple):

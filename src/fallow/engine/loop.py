@@ -22,6 +22,7 @@ from fallow.engine.batches import (
     Job,
     Patience,
     augment,
+    batch_sizes,
     batches,
     epochs,
     mean_losses,
@@ -30,8 +31,7 @@ from fallow.engine.batches import (
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.optimize import copy_result, finish, start
 from fallow.models.init import drawing_from
-
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+from fallow.models.norms import BATCH_NORMS, BATCH_OF_ONE, needs_two_rows
 
 
 @final
@@ -48,12 +48,13 @@ class SingleModel:
         self, model: nn.Module, layout: Layout, autocast: torch.dtype | None = None
     ) -> None:
         for name, module in model.named_modules():
-            if isinstance(module, NORMS) and module.momentum is None:
+            if isinstance(module, BATCH_NORMS) and module.momentum is None:
                 raise ValueError(
                     f"batch norm {name!r} has momentum None, a mean over all batches that "
                     "cannot be averaged over sites; set a momentum, such as 0.1"
                 )
         self.source = model
+        self._needs_two: bool | None = None  # not known before the first batch of one
         self.layout = layout
         self.autocast = autocast
         self.model = copy.deepcopy(model).train()
@@ -81,6 +82,12 @@ class SingleModel:
 
     def stats(self) -> Tensor:
         return self.state["stats"].clone()
+
+    def needs_two_rows(self, row: Tensor) -> bool:
+        """Return whether batch norm needs two examples in a batch.  row: (1, *shape)."""
+        if self._needs_two is None:
+            self._needs_two = needs_two_rows(self.source, row)
+        return self._needs_two
 
     @cached_property
     def judge(self) -> SingleModel:
@@ -172,18 +179,26 @@ class Loop:
     def _batches(
         self, training_config: TrainingConfig, epoch: Epoch, job: Job, steps: int
     ) -> Iterator[Batch]:
-        """Yield the batches of an epoch, after a number of earlier steps."""
+        """Yield the batches of an epoch, after a number of earlier steps.
+
+        If batch norm would have a single value per channel in a batch of one example, that
+        example belongs to the batch before it. Raises ValueError if there is none.
+        """
+        joins_last = self._joins_last(job, training_config.examples_per_step)
         parts = []  # examples of the pool, their partners and coefficients by batch
         if training_config.mix and len(job.u):
             drawn = mixing(
                 job, epoch, training_config.examples_per_step, training_config.mix
             )
             drawn = drawn._replace(beta=drawn.beta.to(job.x.dtype))
-            parts = [
-                torch.split(part.to(job.x.device), training_config.examples_per_step)
-                for part in drawn
-            ]
-        for at, rows in enumerate(batches(job, epoch, training_config.examples_per_step)):
+            sizes = batch_sizes(
+                len(job.y), training_config.examples_per_step, joins_last=joins_last
+            )
+            parts = [torch.split(part.to(job.x.device), sizes) for part in drawn]
+        steps_of_epoch = batches(
+            job, epoch, training_config.examples_per_step, joins_last=joins_last
+        )
+        for at, rows in enumerate(steps_of_epoch):
             draw = partial(job.streams, "augment", steps + at)
             x = self._augment(training_config, job.x[rows], draw)
             batch = Batch(
@@ -202,6 +217,22 @@ class Loop:
                     u=u, mate=mate, beta=beta, pool=torch.ones_like(beta)
                 )
             yield batch
+
+    def _joins_last(self, job: Job, size: int) -> bool:
+        """Return whether a single example left over belongs to the batch before it."""
+        n = len(job.y)
+        is_single = n > 0 and (size == 1 or n % size == 1)
+        if not is_single or not self.network.needs_two_rows(job.x[:1]):
+            return False
+        if size == 1:
+            raise ValueError(BATCH_OF_ONE)
+        if n == 1:
+            raise ValueError(
+                "a site has one labeled example, and batch norm needs two in each batch; set "
+                "a larger initial labeled set (initial), or use a model without batch norm, "
+                "such as nn.GroupNorm"
+            )
+        return True
 
     def _augment(
         self,

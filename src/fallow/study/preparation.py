@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+import torch
+
 from fallow import training
 from fallow.core.build import names
 from fallow.core.contract import Contract
@@ -17,6 +19,7 @@ from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.refusal import explain_errors
 from fallow.core.streams import stream
 from fallow.core.suggestions import refuse_for_classes
+from fallow.core.types import DTYPES
 from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.dataset import Dataset, Task
 from fallow.data.facts import DataFacts, describe_data
@@ -28,6 +31,7 @@ from fallow.experiment.methods import ModelMaker, methods_of, placement_of, vers
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
+from fallow.models.norms import BATCH_OF_ONE, needs_two_rows
 from fallow.privacy.settings import check_targets
 from fallow.settings.classes import classes_of
 from fallow.settings.config import (
@@ -241,6 +245,11 @@ def check_task(
             "each site for their products); use an encoder with fewer features, such as "
             "fourier:features=4096, or a training algorithm with gradient steps"
         )
+    if config.completed_training.examples_per_step == 1:
+        maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
+        row = torch.zeros(1, *shape, dtype=DTYPES[config.dtype])
+        if needs_two_rows(maker.build(stream(0, "template")), row):
+            raise ValueError(BATCH_OF_ONE)
     if trainer.no_batch_norm:
         maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
         layout = Layout.of(maker.build(stream(0, "template")))

@@ -122,7 +122,7 @@ def _read_images(
     if len(shape) == 3:
         channels = shape[0]
         size = (shape[1], shape[2])
-    x = torch.from_numpy(read_images(files, channels, size))
+    x = torch.from_numpy(read_images(files, channels, size).x)
     names = [file.relative_to(folder).as_posix() for file in files]
     return "file", names, x
 

@@ -4,86 +4,312 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.core.refusal import explain_errors
-from fallow.data.loaders.pixels import BRIGHTEST, ImageError, open_image
+from fallow.core.wording import count_noun, join_some
+from fallow.data.loaders.dicom import (
+    DICOM_FILES,
+    TAILS,
+    PixelRange,
+    Scan,
+    choose_range,
+    is_dicom,
+    measure_scan,
+    read_scan,
+)
+from fallow.data.loaders.pixels import DEEP, GRAY, ImageError, open_image, show_image
 from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
+from fallow.data.reading import Finding, note, warning
 from fallow.storage.received import check_fits
 
 UNLABELED_FOLDER = "unlabeled"
-GRAY = ("1", "L")
-COLOR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
-DEEP = ("I;16", "I;16B", "I;16L", "I")
-"""Pillow's names for gray, color, and gray with 16 bits."""
-DICOM_FILES = (".dcm", ".dicom")
 FLOAT = 4  # bytes of a float32
 DOUBLE = 8
 LEFT_BY_WINDOWS = ("thumbs.db", "desktop.ini")
 """Files that file managers create in folders of images, and hide."""
+LEFT_BY_PROGRAMS = ("__macosx", "@eadir")
+"""Folders that archives and servers create in folders of images."""
+IMAGE_FILES = (
+    ".bmp",
+    ".gif",
+    ".jpeg",
+    ".jpg",
+    ".png",
+    ".tif",
+    ".tiff",
+    ".webp",
+    *DICOM_FILES,
+)
+"""Suffixes of files that are reported if their place has no meaning."""
+TRAIN = ("train", "training")
+VALIDATION = ("val", "valid", "validation")
+TEST = ("test", "testing")
+"""Names of folders that divide images into training, validation and test examples."""
+MOST_REPORTED = 5  # damaged files
+STORED_NUMBERS = "stored numbers without a unit"
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images of a folder, each with its label and its site."""
+    """Images of a folder, each with its label and its site.
 
-    x: npt.NDArray[np.float32]  # (n, channels, height, width), in [0, 1]
-    labels: tuple[str, ...]  # "" = unlabeled; empty where a table lists targets
-    names: tuple[str, ...]  # paths below the folder, such as site/class/file
-    sites: tuple[str, ...] | None = None  # None: without sites
-    notes: tuple[str, ...] = ()
-    targets: npt.NDArray[np.float64] | None = None  # NaN = unlabeled
+    Attributes
+    ----------
+    x : array of shape (n, channels, height, width)
+        Pixels in [0, 1], float32.
+    labels : tuple of str
+        Class of each image, "" for unlabeled; empty where a table lists targets.
+    names : tuple of str
+        Paths below the folder, such as ``site/class/file``.
+    sites : tuple of str, optional
+        Site of each image; None without sites.
+    is_test : array of shape (n,), optional
+        Whether each image is a test example; None without a folder of test images.
+    empty_classes : tuple of str
+        Classes whose folders have no image.
+    findings : tuple of Finding
+        Choices and possible errors of the import.
+    targets : array of shape (n,), optional
+        Regression targets, NaN for unlabeled images.
+    pixel_range : tuple of float, optional
+        Physical values that are black and white; None for images without units.
+    """
+
+    x: npt.NDArray[np.float32]
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    sites: tuple[str, ...] | None = None
+    is_test: npt.NDArray[np.bool_] | None = None
+    empty_classes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    targets: npt.NDArray[np.float64] | None = None
+    pixel_range: PixelRange | None = None
 
 
-def read_folder(folder: Path, notify: ReportBytes = ignore_bytes) -> Images:
+@final
+@dataclass(frozen=True)
+class Stack:
+    """Images of one size in [0, 1], with the range of physical values and the findings."""
+
+    x: npt.NDArray[np.float32]
+    pixel_range: PixelRange | None
+    findings: tuple[Finding, ...]
+
+
+def read_folder(
+    folder: Path, notify: ReportBytes = ignore_bytes, pixel_range: PixelRange | None = None
+) -> Images:
     """Read every image below the folder, sorted by name, without hidden files.
 
-    The layout is ``site/class/*``, or ``class/*`` without sites. Images of unusual sizes
+    The layout is ``site/class/*``, or ``class/*`` without sites; both also in ``train/``,
+    ``val/`` and ``test/``. A folder without images is a class. Images of unusual sizes
     are resized to the most frequent size, with a note. ``notify`` receives the number of bytes
     read. A table in the folder with the columns ``file`` and ``target``, and optionally
-    ``site``, has regression targets: images are then the files in it.
+    ``site``, has regression targets: images are then the files in it. ``pixel_range``:
+    physical values of DICOM images that are black and white; None: chosen from the images.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
     listed = _find_list(folder)
     if listed is not None:
-        return _read_listed(folder, listed, notify)
-    files = list_files(folder, "*/*/*")
-    has_sites = bool(files)
-    if not has_sites:
-        files = list_files(folder, "*/*")
+        return _read_listed(folder, listed, notify, pixel_range)
+    splits = _find_splits(folder)
+    layout = _find_layout(folder, splits)
+    files = layout.files
     if not files:
         raise ValueError(
             f"{folder} contains no images; put them in site/class/* or "
             f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
             "targets.csv with the columns file and target"
         )
-    x, notes = _load_files(folder, files, notify)
-    parts = [file.relative_to(folder).parts for file in files]
+    stack = _load_files(folder, files, notify, pixel_range)
+    folders = [file.relative_to(folder).parent.parts for file in files]
     sites: tuple[str, ...] | None = None
-    if has_sites:
-        sites = tuple(part[0] for part in parts)
-    return Images(
-        x=x,
-        labels=tuple(label_of(file) for file in files),
-        sites=sites,
-        names=tuple("/".join(part) for part in parts),
-        notes=notes,
+    if layout.has_sites:
+        sites = tuple(name_of(parts[-2]) for parts in folders)
+    labels = tuple(label_of(file) for file in files)
+    is_test = None
+    split_findings: list[Finding] = []
+    if splits:
+        is_test = np.array([parts[0] in splits.test for parts in folders], dtype=np.bool_)
+        in_validation = sum(parts[0] in splits.validation for parts in folders)
+        split_findings = splits.describe(in_validation)
+    empty = sorted(
+        {name_of(path.name) for path in layout.empty} - {*labels, UNLABELED_FOLDER}
     )
+    return Images(
+        x=stack.x,
+        labels=labels,
+        sites=sites,
+        is_test=is_test,
+        empty_classes=tuple(empty),
+        names=tuple(file.relative_to(folder).as_posix() for file in files),
+        findings=(
+            *_find_in_names(folders),
+            *split_findings,
+            *_find_empty(layout, empty),
+            *_find_strays(folder, layout),
+            *stack.findings,
+        ),
+        pixel_range=stack.pixel_range,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Splits:
+    """Folders of training, validation and test images, by their names."""
+
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+
+    def describe(self, in_validation: int) -> list[Finding]:
+        """Return what the folders mean. in_validation: number of validation images."""
+        findings = [note(f"the test set is the folder {self.test[0]}/")]
+        if in_validation:
+            findings.append(
+                note(
+                    f"{in_validation:,} validation images were added to the training images",
+                    "validation=0.1",
+                )
+            )
+        return findings
+
+
+def _find_splits(folder: Path) -> Splits | None:
+    """Return the folders of training and test images, None if classes or sites are on top.
+
+    Without a test folder, the validation images are the test set.
+    """
+    names = [path.name for path in list_folders(folder, "*")]
+    train = tuple(name for name in names if name.lower() in TRAIN)
+    validation = tuple(name for name in names if name.lower() in VALIDATION)
+    test = tuple(name for name in names if name.lower() in TEST)
+    others = {*names} - {*train, *validation, *test, UNLABELED_FOLDER}
+    if others or len(train) != 1 or not (test or validation):
+        return None
+    if not test:
+        return Splits(train, (), validation)
+    return Splits(train, validation, test)
+
+
+@final
+@dataclass(frozen=True)
+class Layout:
+    """Files of a folder that are examples, and what else is there.
+
+    Attributes
+    ----------
+    files : list of Path
+        Images, sorted by name.
+    has_sites : bool
+        Whether their path is ``site/class/*``.
+    empty : list of Path
+        Class folders without files.
+    empty_sites : list of Path
+        Site folders without class folders.
+    others : list of Path
+        Images at another depth.
+    """
+
+    files: list[Path]
+    has_sites: bool
+    empty: list[Path]
+    empty_sites: list[Path]
+    others: list[Path]
+
+
+def _find_layout(folder: Path, splits: Splits | None) -> Layout:
+    """Find the images at the depth of ``site/class/*``, or of ``class/*`` if there are none."""
+    top = "" if splits is None else "*/"
+    by_depth = [list_files(folder, f"{top}{'*/' * depth}*") for depth in range(4)]
+    depth = 2 if by_depth[2] else 1
+    files = by_depth[depth]
+    others = [
+        file
+        for at, at_depth in enumerate(by_depth)
+        for file in at_depth
+        if at != depth and file.suffix.lower() in IMAGE_FILES
+    ]
+    if splits is not None:
+        unlabeled = list_files(folder, f"{UNLABELED_FOLDER}/*")
+        if depth == 1:
+            files = sorted([*files, *unlabeled])
+        others = [file for file in others if file not in unlabeled]
+    used = {file.parent for file in files}
+    folders = list_folders(folder, f"{top}{'*/' * (depth - 1)}*")
+    sites = {path.parent for path in folders}
+    empty_sites = []
+    if depth == 2:
+        on_top = list_folders(folder, f"{top}*")
+        empty_sites = [path for path in on_top if path not in sites]
+    return Layout(
+        files=files,
+        has_sites=depth == 2,
+        empty=[path for path in folders if path not in used],
+        empty_sites=empty_sites,
+        others=others,
+    )
+
+
+def _find_in_names(folders: Iterable[tuple[str, ...]]) -> list[Finding]:
+    """Return a note for each pair of folders whose names differ in their Unicode form."""
+    forms: dict[str, set[str]] = {}
+    for name in {name for parts in folders for name in parts}:
+        forms.setdefault(name_of(name), set()).add(name)
+    return [
+        note(f"folders {name!r} in {len(several)} Unicode forms are one name")
+        for name, several in sorted(forms.items())
+        if len(several) > 1
+    ]
+
+
+def _find_empty(layout: Layout, classes: Sequence[str]) -> list[Finding]:
+    findings = []
+    if classes:
+        noun = "class has" if len(classes) == 1 else "classes have"
+        findings.append(
+            note(f"{len(classes)} {noun} a folder and no image: {join_some(classes)}")
+        )
+    if layout.empty_sites:
+        names = [path.name for path in layout.empty_sites]
+        noun = count_noun(len(names), "site folder")
+        findings.append(warning(f"{noun} without images left out: {join_some(names)}"))
+    return findings
+
+
+def _find_strays(folder: Path, layout: Layout) -> list[Finding]:
+    if not layout.others:
+        return []
+    place = "site/class/*" if layout.has_sites else "class/*"
+    first = layout.others[0].relative_to(folder).as_posix()
+    noun = count_noun(len(layout.others), "image")
+    return [warning(f"{noun} outside {place} left out, such as {first}", "move the files")]
+
+
+def name_of(text: str) -> str:
+    """Return the name of a folder in the composed form of Unicode (NFC).
+
+    >>> name_of("cafe\u0301") == "caf\u00e9"
+    True
+    """
+    return normalize("NFC", text)
 
 
 def label_of(file: Path) -> str:
     """Return the name of the folder of an image, "" if it is that of unlabeled images."""
-    folder = file.parent.name
+    folder = name_of(file.parent.name)
     if folder == UNLABELED_FOLDER:
         return ""
     return folder
@@ -107,7 +333,9 @@ def _is_text(column: str) -> bool:
     return column in ("file", "site")
 
 
-def _read_listed(folder: Path, table: Path, notify: ReportBytes) -> Images:
+def _read_listed(
+    folder: Path, table: Path, notify: ReportBytes, pixel_range: PixelRange | None
+) -> Images:
     """Read the images in a table, with their targets."""
     columns = read_file(table, _is_text).columns
     names = tuple(name.strip() for name in columns["file"].texts or ())
@@ -130,99 +358,210 @@ def _read_listed(folder: Path, table: Path, notify: ReportBytes) -> Images:
     sites: tuple[str, ...] | None = None
     if "site" in columns:
         sites = tuple(columns["site"].texts or ())
-    x, notes = _load_files(folder, files, notify)
+    stack = _load_files(folder, files, notify, pixel_range)
     return Images(
-        x=x,
+        x=stack.x,
         labels=(),
         targets=targets.astype(np.float64),
         sites=sites,
         names=names,
-        notes=(f"regression targets were read from {table.name}", *notes),
+        findings=(note(f"regression targets were read from {table.name}"), *stack.findings),
+        pixel_range=stack.pixel_range,
     )
 
 
 def _load_files(
-    folder: Path, files: Sequence[Path], notify: ReportBytes
-) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
+    folder: Path,
+    files: Sequence[Path],
+    notify: ReportBytes,
+    pixel_range: PixelRange | None,
+) -> Stack:
     """Load files as one array in the most frequent size, and describe the changes."""
     _check_fits(folder, files)
-    loaded = _read_each(files, notify=notify)
-    sizes = Counter(pixels.shape[1:] for pixels in loaded)
+    loaded = _read_each(files, pixel_range=pixel_range, notify=notify)
+    levels = loaded.levels
+    sizes = Counter(pixels.shape[1:] for pixels in levels)
     # the most frequent size; of several the smallest, so that no image is enlarged
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
-    others = len(loaded) - sizes[size]
-    x = _stack([_resize(pixels, size) for pixels in loaded], None)
+    others = len(levels) - sizes[size]
+    x = _stack([_resize(pixels, size) for pixels in levels], None)
     color = "color"
     if x.shape[1] == 1:
         color = "gray"
-    notes = [f"images read as {color}, pixels scaled to [0, 1]"]
+    findings = [note(f"images read as {color}, pixels scaled to [0, 1]")]
     if others:
-        notes.append(
-            f"{others} of {len(files)} images were resized to the most frequent size, "
-            f"{size[1]} x {size[0]}"
+        findings.append(
+            note(
+                f"{others} of {len(files)} images were resized to the most frequent size, "
+                f"{size[1]} x {size[0]}"
+            )
         )
-    deep = sum(pixels.dtype != np.uint8 for pixels in loaded)
+    deep = sum(pixels.dtype != np.uint8 for pixels in levels)
     if deep:
-        notes.append(
-            f"{deep} images have more than 8 bits per pixel, all of which are used"
+        findings.append(
+            note(f"{deep} images have more than 8 bits per pixel, all of which are used")
         )
-    return x, tuple(notes)
+    return Stack(x, loaded.pixel_range, (*findings, *loaded.findings))
+
+
+@final
+@dataclass(frozen=True)
+class LoadedImages:
+    """Levels of each image, from 0 to 255, with the range of physical values."""
+
+    levels: list[Pixels]
+    pixel_range: PixelRange | None
+    findings: tuple[Finding, ...]
 
 
 def _read_each(
     files: Sequence[Path],
     channels: int | None = None,
     size: tuple[int, int] | None = None,
+    pixel_range: PixelRange | None = None,
     notify: ReportBytes = ignore_bytes,
-) -> list[Pixels]:
-    """Return the pixels of each file, resized if a size is given."""
+) -> LoadedImages:
+    """Return the levels of each file, resized if a size is given.
+
+    Raises ValueError that names the damaged files.
+    """
     sizes = [file.stat().st_size for file in files]  # in bytes
     total = sum(sizes)
     done = 0
-    loaded: list[Pixels] = []
+    images: list[Pixels | Scan] = []
+    changes: Counter[str] = Counter()
+    errors: dict[Path, str] = {}
+    units: dict[str, Path] = {}  # of DICOM images, with the first file of each
     for file, n_bytes in zip(files, sizes, strict=True):
-        pixels = _read_pixels(file, channels)
-        if size is not None:
-            pixels = _resize(pixels, size)
-        loaded.append(pixels)
+        try:
+            image, changed = _read_pixels(file, channels)
+        except ValueError as error:
+            errors[file] = str(error)
+            if len(errors) > MOST_REPORTED:
+                break
+            continue
+        if isinstance(image, Scan):
+            units.setdefault(image.unit or STORED_NUMBERS, file)
+            if image.unit is None:
+                image = image.values
+            elif pixel_range is not None:
+                image = image.scale(pixel_range)
+        if size is not None and not isinstance(image, Scan):
+            image = _resize(image, size)
+        changes.update(changed)
+        images.append(image)
         done += n_bytes
         notify(done, total)
-    return loaded
+    if errors:
+        raise ValueError(_join_errors(errors))
+    findings = []
+    for change, times in changes.items():
+        findings.append(note(f"{count_noun(times, 'image')} {change}"))
+    _check_units(units, pixel_range)
+    unit = next(iter(units), STORED_NUMBERS)
+    if unit == STORED_NUMBERS:
+        levels = [image for image in images if not isinstance(image, Scan)]
+        return LoadedImages(levels, None, tuple(findings))
+    chosen = "as given"
+    if pixel_range is None:
+        scans = [image for image in images if isinstance(image, Scan)]
+        pixel_range = choose_range(scans)
+        chosen = f"{TAILS:.1%} and {1 - TAILS:.1%} quantiles of the values of all images"
+    low, high = pixel_range
+    sentence = f"values from {low:g} to {high:g} ({unit}) were scaled to [0, 1]: {chosen}"
+    findings.append(note(sentence, f"pixel_range=({low:g}, {high:g})"))
+    return LoadedImages(
+        [_finish_scan(image, pixel_range, size) for image in images],
+        pixel_range,
+        tuple(findings),
+    )
+
+
+def _finish_scan(
+    image: Pixels | Scan, pixel_range: PixelRange, size: tuple[int, int] | None
+) -> Pixels:
+    """Return the levels of an image, if they were not computed when it was read."""
+    if not isinstance(image, Scan):
+        return image
+    levels = image.scale(pixel_range)
+    if size is None:
+        return levels
+    return _resize(levels, size)
+
+
+def _check_units(units: dict[str, Path], pixel_range: PixelRange | None) -> None:
+    """Raise ValueError for DICOM images that have no common scale."""
+    if len(units) > 1:
+        (unit, file), (other, other_file) = list(units.items())[:2]
+        raise ValueError(
+            f"DICOM images have different units: {file} has {unit}, {other_file} has {other} "
+            "(by Modality, RescaleSlope and RescaleType); import images of one kind"
+        )
+    if pixel_range is not None and STORED_NUMBERS in units:
+        raise ValueError(
+            f"{units[STORED_NUMBERS]} has no RescaleSlope, and the pixel range "
+            f"{pixel_range[0]:g} to {pixel_range[1]:g} is in physical units; export it with "
+            "its rescale slope and intercept"
+        )
+
+
+def _join_errors(errors: dict[Path, str]) -> str:
+    """Return one sentence about all files that cannot be read."""
+    sentences = list(errors.values())
+    if len(errors) == 1:
+        return sentences[0]
+    others = [file.name for file in errors][1:]
+    more = " and others"
+    if len(errors) <= MOST_REPORTED:
+        more = ""
+    return f"{sentences[0]}; so cannot {', '.join(others[: MOST_REPORTED - 1])}{more}"
 
 
 def list_files(folder: Path, pattern: str) -> list[Path]:
     """List the files of a pattern, sorted by name, without hidden files."""
     files = []
     for file in sorted(folder.glob(pattern)):
-        parts = file.relative_to(folder).parts
-        is_hidden = any(part.startswith(".") for part in parts)
-        is_hidden = is_hidden or parts[-1].lower() in LEFT_BY_WINDOWS
-        if file.is_file() and not is_hidden:
+        is_left = file.name.lower() in LEFT_BY_WINDOWS
+        if not is_left and not _is_hidden(file, folder) and file.is_file():
             files.append(file)
     return files
+
+
+def list_folders(folder: Path, pattern: str) -> list[Path]:
+    """List the folders of a pattern, sorted by name, without hidden ones."""
+    paths = sorted(folder.glob(pattern))
+    return [path for path in paths if not _is_hidden(path, folder) and path.is_dir()]
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    parts = path.relative_to(folder).parts
+    return any(part.startswith(".") or part.lower() in LEFT_BY_PROGRAMS for part in parts)
 
 
 def read_images(
     files: Sequence[Path],
     channels: int | None = None,
     size: tuple[int, int] | None = None,
-) -> npt.NDArray[np.float32]:
-    """Read images of one size, (n, channels, height, width) in [0, 1].
+    pixel_range: PixelRange | None = None,
+) -> Stack:
+    """Read images of one size.
 
     channels: 1 or 3; None: 1 if every image is gray. size: (height, width) to which images
-    are resized; None: they have the same size. Raises ValueError with the file if it cannot
-    be read, has another size, or has colors although gray is required.
+    are resized; None: they have the same size. pixel_range: physical values of DICOM images
+    that are black and white; None: chosen from the images. Raises ValueError with the file
+    if it cannot be read, has another size, or has colors although gray is required.
     """
     if files:
         _check_fits(files[0].parent, files, size)
-    loaded = _read_each(files, channels, size)
-    for file, pixels in zip(files, loaded, strict=True):
-        if pixels.shape[1:] != loaded[0].shape[1:]:
+    loaded = _read_each(files, channels, size, pixel_range)
+    levels = loaded.levels
+    for file, pixels in zip(files, levels, strict=True):
+        if pixels.shape[1:] != levels[0].shape[1:]:
             raise ValueError(
                 f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
-                f"{_format_size(loaded[0].shape)}; resize all images to one size"
+                f"{_format_size(levels[0].shape)}; resize all images to one size"
             )
-    return _stack(loaded, channels)
+    return Stack(_stack(levels, channels), loaded.pixel_range, loaded.findings)
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
@@ -266,8 +605,9 @@ def _measure(file: Path) -> tuple[tuple[int, ...], int]:
 
     An image without a readable header counts 0 pixels; its error is raised when it is read.
     """
-    if _is_dicom(file):
-        return _measure_dicom(file)
+    if is_dicom(file):
+        shape = measure_scan(file)
+        return shape, DOUBLE * math.prod(shape)
     try:
         with open_image(file, "reading a folder of images") as opened:
             width, height = opened.size
@@ -282,43 +622,22 @@ def _measure(file: Path) -> tuple[tuple[int, ...], int]:
     return (channels, height, width), channels * height * width
 
 
-def _measure_dicom(file: Path) -> tuple[tuple[int, ...], int]:
-    """Like `_measure`, for a DICOM file."""
-    pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
-    try:
-        dicom = pydicom.dcmread(file, stop_before_pixels=True)
-        shape = (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
-    except Exception:  # pydicom raises any error for a damaged file
-        return (1, 0, 0), 0
-    return shape, DOUBLE * math.prod(shape)
+def _read_pixels(file: Path, channels: int | None) -> tuple[Pixels | Scan, tuple[str, ...]]:
+    """Return (1, h, w) for a gray image, and (3, h, w) otherwise, and its changes.
 
-
-def _read_pixels(file: Path, channels: int | None) -> Pixels:
-    """Return (1, h, w) for a gray image, and (3, h, w) otherwise.
-
-    The type is uint8, or float64 from 0 to 255 for more than 8 bits.
+    The type is uint8, or float64 from 0 to 255 for more than 8 bits; or a DICOM image.
     """
-    if _is_dicom(file):
-        return _read_dicom(file, channels)
+    if is_dicom(file):
+        scan = read_scan(file)
+        if channels == 1 and len(scan.values) > 1:
+            raise ValueError(f"{file}: it has colors, and the others are gray")
+        return scan, ()
     try:
         with open_image(file, "reading a folder of images") as opened:
-            if opened.mode not in (*GRAY, *COLOR, *DEEP):
-                raise ValueError(f"its pixel format {opened.mode} is not supported")
-            is_gray = opened.mode in (*GRAY, *DEEP)
-            if channels == 1 and not is_gray:
-                raise ValueError("it has colors, and the others are gray")
-            if opened.mode in DEEP:
-                deep = np.asarray(opened)  # (h, w)
-                if deep.min() < 0 or deep.max() > BRIGHTEST["uint16"]:
-                    raise ValueError("its pixels have more than 16 bits")
-                wide: npt.NDArray[np.float64] = deep.astype(np.float64)
-                return wide[None] * 255 / BRIGHTEST["uint16"]
-            pixels: npt.NDArray[np.uint8]
-            if is_gray:
-                pixels = np.asarray(opened.convert("L"))  # (h, w)
-                return pixels[None]
-            pixels = np.asarray(opened.convert("RGB"))  # (h, w, 3)
-            return pixels.transpose(2, 0, 1)
+            shown = show_image(opened)
+            if channels == 1 and not shown.is_gray:
+                raise ImageError("it has colors, and the others are gray")
+            return shown.levels, shown.changes
     except ImageError as error:
         raise ValueError(
             f"{file} could not be read as an image: {error}; remove other files from a "
@@ -331,39 +650,6 @@ def _say_of_texts(file: Path) -> str:
     if file.suffix.lower() not in (".txt", ".md", ".html"):
         return ""
     return " (texts become rows in Python: fl.from_arrays(fl.texts_to_rows(texts), y))"
-
-
-def _is_dicom(file: Path) -> bool:
-    """Return whether a file is DICOM, by its name or by the mark after 128 bytes."""
-    if file.suffix.lower() in DICOM_FILES:
-        return True
-    if file.suffix:
-        return False
-    with file.open("rb") as opened:
-        return opened.read(132)[128:] == b"DICM"
-
-
-def _read_dicom(file: Path, channels: int | None) -> Pixels:
-    """Return the image in a DICOM file, from 0 (black) to 255, scaled by the stored bits."""
-    pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
-    # pydicom raises any error for a damaged file
-    with explain_errors(f"{file} could not be read as DICOM: ", of=Exception):
-        dicom = pydicom.dcmread(file)
-        pixels: npt.NDArray[np.float64] = np.asarray(dicom.pixel_array, dtype=np.float64)
-        if int(getattr(dicom, "NumberOfFrames", 1) or 1) != 1:
-            raise ValueError("it contains several images; give one per file")
-        is_gray = int(dicom.SamplesPerPixel) == 1
-        brightest = 2 ** int(dicom.BitsStored) - 1
-        if int(dicom.PixelRepresentation):  # signed: the lowest number is black
-            pixels += 2 ** (int(dicom.BitsStored) - 1)
-        pixels = np.clip(pixels / brightest, 0.0, 1.0) * 255
-        if dicom.PhotometricInterpretation == "MONOCHROME1":  # 0 is white
-            pixels = 255 - pixels
-        if channels == 1 and not is_gray:
-            raise ValueError("it has colors, and the others are gray")
-    if is_gray:
-        return pixels[None]  # of (h, w)
-    return pixels.transpose(2, 0, 1)  # of (h, w, 3)
 
 
 def _resize(pixels: Pixels, size: tuple[int, ...]) -> Pixels:

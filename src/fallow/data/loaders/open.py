@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from fallow.core.suggestions import nearest, require_known
 from fallow.data.catalog.named import is_named, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.dicom import PixelRange
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
 from fallow.data.loaders.pixels import (
@@ -315,13 +316,20 @@ def from_assembled(
 
 
 def from_folder(
-    path: str | Path, *, classes: Sequence[str] = (), notify: ReportBytes = ignore_bytes
+    path: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    pixel_range: PixelRange | None = None,
+    notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a folder of images, with or without sites.
 
     The layout is ``site/class/*`` and ``site/unlabeled/*``, or ``class/*`` and
-    ``unlabeled/*``. Formats are PNG, JPEG and others of pillow, and DICOM (by pydicom).
-    Pixels are divided by 255, those of 16 bits by 65,535, as in arrays. There is one
+    ``unlabeled/*``; both also in ``train/``, ``val/`` and ``test/``. Formats are PNG, JPEG and
+    others of pillow, and DICOM (by pydicom). Images are read as a viewer shows them.
+    Pixels are divided by 255, those of 16 bits by 65,535, as in arrays. Physical values of
+    DICOM images, such as HU, are scaled from ``pixel_range`` to [0, 1]; None: their 0.1 % and
+    99.9 % quantiles over all sites. There is one
     channel if every image is gray, else three. Images of unusual sizes are resized to the
     most frequent size, with a note. Examples are named by their paths below the folder.
     ``notify`` receives the number of bytes read. Needs pillow.
@@ -331,7 +339,7 @@ def from_folder(
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = find_existing(path)
-    result = read_folder(folder, notify)
+    result = read_folder(folder, notify, pixel_range)
     sites = None
     if result.sites is not None:
         sites = np.array(result.sites)
@@ -340,16 +348,42 @@ def from_folder(
     if result.targets is not None:
         labels = result.targets
         task = "regression"
+    if result.empty_classes and not classes:
+        classes = sort_names({*result.labels, *result.empty_classes} - {""})
+    if result.is_test is None:
+        return from_arrays(
+            result.x,
+            labels,
+            sites,
+            ids=result.names,
+            name=folder.name,
+            task=task,
+            classes=classes,
+            findings=result.findings,
+        )
+    test = np.flatnonzero(result.is_test)
+    train = np.flatnonzero(~result.is_test)
     return from_arrays(
-        result.x,
-        labels,
-        sites,
-        ids=result.names,
+        result.x[train],
+        labels[train],
+        None if sites is None else sites[train],
+        x_test=result.x[test],
+        y_test=labels[test],
+        sites_test=None if sites is None else sites[test],
+        ids=[result.names[row] for row in train],
         name=folder.name,
         task=task,
         classes=classes,
-        findings=list_notes(result.notes),
+        findings=result.findings,
     )
+
+
+def sort_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return class names in order: as numbers if all of them are numbers."""
+    ordered = sorted(names)
+    if all(name.isdecimal() for name in ordered):
+        ordered.sort(key=int)
+    return tuple(ordered)
 
 
 def open_dataset(

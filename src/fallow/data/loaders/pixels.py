@@ -5,11 +5,16 @@ No other module lets Pillow detect a format.
 
 from __future__ import annotations
 
+import struct
+import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +140,33 @@ Ghostscript.
 """
 
 
+DAMAGED = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    struct.error,
+    zlib.error,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    NotImplementedError,
+)
+"""Errors of Pillow for damaged files."""
+GRAY = ("1", "L", "LA")
+COLOR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+DEEP = ("I;16", "I;16B", "I;16L", "I")
+"""Pillow's names for gray, color, and gray with 16 bits."""
+ORIENTATION = 0x0112
+SIDEWAYS = (5, 6, 7, 8)
+"""Tag of the orientation in EXIF and TIFF, and its values that exchange width and height."""
+INTERPRETATION = 262
+"""Tag of TIFF: 0 if the lowest number is white."""
+MOST_PROFILE = 1 << 22
+"""Limit of a color profile in bytes; larger ones are ignored."""
+
+
 class ImageError(ValueError):
     """Reason why an image cannot be read, as a clause without the name of its file."""
 
@@ -149,10 +181,171 @@ def open_image(source: Path | BytesIO, purpose: str) -> Iterator[Any]:  # an ima
     images = import_optional("PIL.Image", "pillow", purpose)
     unidentified = import_optional("PIL", "pillow", purpose).UnidentifiedImageError
     try:
-        with images.open(source, formats=FORMATS) as image:
-            yield image
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # Pillow's, of damaged metadata and large images
+            with images.open(source, formats=FORMATS) as image:
+                yield image
     except unidentified as error:
         raise ImageError(f"its format is not supported ({', '.join(FORMATS)})") from error
     # Pillow's errors: for a size that a few bytes can claim, and for damaged files
-    except (images.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise ImageError(str(error)) from error
+    except (images.DecompressionBombError, *DAMAGED) as error:
+        raise ImageError(str(error) or "it is damaged") from error
+
+
+@final
+@dataclass(frozen=True)
+class ShownImage:
+    """Image as a viewer shows it.
+
+    Attributes
+    ----------
+    image
+        Image of Pillow with the mode L or RGB, or one of `DEEP`.
+    changes : tuple of str
+        How the numbers differ from those in the file, such as "turned upright".
+    """
+
+    image: Any
+    changes: tuple[str, ...] = ()
+
+    @property
+    def is_gray(self) -> bool:
+        return str(self.image.mode) != "RGB"
+
+    @property
+    def levels(self) -> npt.NDArray[np.uint8] | npt.NDArray[np.float64]:
+        """Pixels (1 or 3, height, width): uint8, or float64 from 0 to 255 for more bits."""
+        if self.image.mode in DEEP:
+            deep: npt.NDArray[np.float64] = np.asarray(self.image).astype(np.float64)
+            return deep[None] * 255 / BRIGHTEST["uint16"]
+        pixels: npt.NDArray[np.uint8] = np.asarray(self.image)
+        if self.is_gray:
+            return pixels[None]  # of (h, w)
+        return pixels.transpose(2, 0, 1)  # of (h, w, 3)
+
+    @property
+    def as_8_bits(self) -> Any:
+        """Image of Pillow with the mode L or RGB, for a display."""
+        if self.image.mode not in DEEP:
+            return self.image
+        images = import_optional("PIL.Image", "pillow", "displaying images")
+        return images.fromarray(self.levels[0].round().astype(np.uint8))
+
+
+def show_image(image: Any) -> ShownImage:
+    """Return an image of `open_image` as a viewer shows it.
+
+    It is turned by its orientation, put on white where it is transparent, and converted to
+    sRGB by its color profile. Raises ImageError for several pages or frames, and for pixels
+    that are not gray or colors of 8 bits, or gray of 16 bits.
+    """
+    # a photograph of format MPO has further views of the same scene
+    if getattr(image, "is_animated", False) and image.format != "MPO":
+        raise ImageError(
+            f"it has {image.n_frames} pages or frames; save each as a file of its own"
+        )
+    if image.mode not in (*GRAY, *COLOR, *DEEP):
+        raise ImageError(
+            f"its pixel format {image.mode} is not supported; save it as PNG with 8 bits, or "
+            "with 16 bits if it is gray"
+        )
+    changes: list[str] = []
+    orientation = _find_orientation(image)
+    image.load()  # Pillow turns a TIFF image here
+    if orientation != 1:
+        changes.append("turned upright")
+        if image.format != "TIFF":
+            operations = import_optional("PIL.ImageOps", "pillow", "turning images")
+            image = operations.exif_transpose(image)
+    if image.mode in DEEP:
+        return ShownImage(_invert_if_white_is_zero(image), tuple(changes))
+    profile = image.info.get("icc_profile")
+    has_gray = image.mode in GRAY or _has_gray_palette(image)
+    if image.has_transparency_data:
+        changes.append("put on white where they are transparent")
+        image = _put_on_white(image)
+    if image.mode == "YCbCr" or (image.mode in ("P", "1") and not has_gray):
+        image = image.convert("RGB")
+    elif has_gray:
+        image = image.convert("L")
+    if profile:
+        transform = _build_transform(profile, image.mode)
+        if transform is not None:
+            changes.append("converted from their color profile to sRGB")
+            image = transform.apply(image)
+    if has_gray:
+        return ShownImage(image.convert("L"), tuple(changes))
+    return ShownImage(image.convert("RGB"), tuple(changes))
+
+
+def measure_image(image: Any) -> tuple[int, int]:
+    """Return (width, height) of an image as `show_image` returns it, without decoding it."""
+    width, height = image.size
+    # Pillow exchanges the sizes of a TIFF image itself
+    if image.format != "TIFF" and _find_orientation(image) in SIDEWAYS:
+        return height, width
+    return width, height
+
+
+def _find_orientation(image: Any) -> int:
+    """Return the orientation, from 1 (upright) to 8; 1 if the metadata is damaged."""
+    try:
+        orientation = image.getexif().get(ORIENTATION, 1)
+    except DAMAGED:  # viewers ignore damaged metadata
+        return 1
+    if isinstance(orientation, int) and 1 <= orientation <= 8:
+        return orientation
+    return 1
+
+
+def _has_gray_palette(image: Any) -> bool:
+    if image.mode != "P":
+        return False
+    colors = np.frombuffer(image.palette.tobytes(), dtype=np.uint8)
+    width = len(image.palette.mode)
+    colors = colors[: len(colors) // width * width].reshape(-1, width)[:, :3]
+    return bool((colors == colors[:, :1]).all())
+
+
+def _put_on_white(image: Any) -> Any:
+    """Return an RGB image on a white background."""
+    images = import_optional("PIL.Image", "pillow", "reading images")
+    transparent = image.convert("RGBA")
+    background = images.new("RGBA", image.size, "white")
+    background.alpha_composite(transparent)
+    return background.convert("RGB")
+
+
+def _invert_if_white_is_zero(image: Any) -> Any:
+    """Check an image with more than 8 bits, and invert it if the lowest number is white."""
+    low, high = image.getextrema()
+    if low < 0 or high > BRIGHTEST["uint16"]:
+        raise ImageError(
+            "its pixels have a sign or more than 16 bits; save it with 16 bits"
+        )
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(INTERPRETATION) != 0:
+        return image
+    images = import_optional("PIL.Image", "pillow", "reading images")
+    inverted = BRIGHTEST["uint16"] - np.asarray(image).astype(np.uint16)
+    return images.fromarray(inverted)
+
+
+@lru_cache(maxsize=16)
+def _build_transform(profile: bytes, mode: str) -> Any:
+    """Return the transform from a color profile to sRGB, None if there is nothing to convert.
+
+    Viewers ignore damaged profiles, and those of other colors than the image has.
+    """
+    if len(profile) > MOST_PROFILE:
+        return None
+    colors = import_optional("PIL.ImageCms", "pillow", "reading images")
+    try:
+        source = colors.ImageCmsProfile(BytesIO(profile))
+        if "sRGB" in colors.getProfileDescription(source):
+            return None
+        return colors.buildTransform(source, colors.createProfile("sRGB"), mode, "RGB")
+    except (colors.PyCMSError, *DAMAGED):
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from io import BytesIO
+from pathlib import Path
 from textwrap import wrap
 from typing import Any, final
 
@@ -12,17 +13,17 @@ import torch
 from torch import Tensor
 
 from fallow.core.optional import import_optional
-from fallow.data.loaders.pixels import ImageError, open_image
+from fallow.data.loaders.dicom import DICOM_FILES, has_mark
+from fallow.data.loaders.pixels import ImageError, measure_image, open_image, show_image
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.site.rows import SiteRows
 
-SHOWN = {  # formats that every browser supports
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-    ".bmp": "image/bmp",
+SHOWN = {  # formats that every browser supports, by their names in Pillow
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "GIF": "image/gif",
+    "WEBP": "image/webp",
+    "BMP": "image/bmp",
 }
 CHANNELS = {1: 1, 3: 3, 2: 1, 6: 3}
 """Channels of a row, and of each of its one or two images."""
@@ -43,8 +44,9 @@ class Picture:
 def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     """Return one of a row's images, or None if there is none.
 
-    The file is sent unchanged if browsers support its format. Otherwise its pixels are sent as PNG.
-    A row of shape (channels, h, w) without a file is drawn.
+    The file is sent unchanged if browsers show the same pixels as the network reads. Otherwise
+    these are sent as PNG. A row of shape (channels, h, w) without a file is drawn, and so is a DICOM
+    image, in the range of values that the sites agreed on.
 
     Raises ValueError if the file is missing, is not an image, or has changed since the site
     started.
@@ -59,15 +61,15 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
         return None
     shown = files[view]
     content = rows.content(row, view) or b""
-    media_type = SHOWN.get(shown.suffix.lower())
+    if _is_drawn(rows, shown, content):
+        return _png(_draw(rows.x[row], low=0.0, high=1.0))
     try:
         with open_image(BytesIO(content), "displaying images") as opened:
-            if media_type is not None:
+            media_type = SHOWN.get(opened.format)
+            levels = show_image(opened)
+            if media_type is not None and not levels.changes:
                 return Picture(content, media_type)
-            mode = "RGB"
-            if "A" in opened.getbands():  # an alpha channel
-                mode = "RGBA"
-            return _png(opened.convert(mode))
+            return _png(levels.as_8_bits)
     except ImageError as error:
         raise Mistake(
             "the image %(name)s cannot be displayed: %(why)s", name=shown.name, why=error
@@ -103,12 +105,21 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
 
 def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     try:
-        content = BytesIO(rows.content(row, view) or b"")
-        with open_image(content, "displaying images") as opened:
-            width, height = opened.size
+        content = rows.content(row, view) or b""
+        if _is_drawn(rows, rows.files(row)[view], content):
+            height, width = rows.x[row].shape[1:]
+            return width, height
+        with open_image(BytesIO(content), "displaying images") as opened:
+            width, height = measure_image(opened)
     except ValueError:
         return SMALL, SMALL  # the address of the image returns the error
-    return int(width), int(height)
+    return width, height
+
+
+def _is_drawn(rows: SiteRows, file: Path, content: bytes) -> bool:
+    """Return whether an image is drawn from its row: DICOM in a folder of images."""
+    is_scan = file.suffix.lower() in DICOM_FILES or has_mark(content)
+    return rows.views is None and is_scan
 
 
 def _views_of(x: Tensor) -> list[Tensor]:
@@ -125,11 +136,17 @@ def _views_of(x: Tensor) -> list[Tensor]:
     return list(torch.split(x, CHANNELS[len(x)]))
 
 
-def _draw(x: Tensor) -> Any:  # a Pillow image; Pillow may not be installed
-    """Scale values to the range from black to white. ``x`` has shape (1 or 3, h, w)."""
-    low = x.min()
-    high = x.max()
-    share = (x - low) / (high - low).clamp_min(1e-12)  # in [0, 1]
+def _draw(
+    x: Tensor, low: float | None = None, high: float | None = None
+) -> Any:  # a Pillow image; Pillow may not be installed
+    """Scale values from black, ``low``, to white, ``high``. ``x`` has shape (1 or 3, h, w).
+
+    The default is the range of the values.
+    """
+    if low is None or high is None:
+        low = float(x.min())
+        high = float(x.max())
+    share = (x - low) / max(high - low, 1e-12)  # in [0, 1]
     values = (share * 255).round().byte().permute(1, 2, 0)  # (h, w, 1 or 3)
     if len(x) == 1:
         values = values.squeeze(2)  # (h, w): gray

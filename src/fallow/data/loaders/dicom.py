@@ -1,0 +1,190 @@
+"""DICOM images: physical units, and one range of values over all images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.core.optional import import_optional
+from fallow.core.refusal import explain_errors
+
+DICOM_FILES = (".dcm", ".dicom")
+PREAMBLE = bytes(128)
+MARK = b"DICM"
+PURPOSE = "reading a DICOM file"
+WHITE = 255.0
+GRAY_IMAGES = ("MONOCHROME1", "MONOCHROME2")
+TAILS = 0.001
+"""Share of the values below and above the range that is chosen from the images."""
+MOST_SAMPLED = 4_000_000
+"""Limit of the values from which a range is chosen."""
+FEWEST_SAMPLED = 64  # of each image
+Levels = npt.NDArray[np.float64]
+PixelRange = tuple[float, float]
+
+
+@final
+@dataclass(frozen=True)
+class Scan:
+    """Image in a DICOM file.
+
+    Attributes
+    ----------
+    values : array of shape (1 or 3, height, width)
+        Physical values if there is a unit, otherwise levels from 0 (black) to 255.
+    unit : str or None
+        Modality and unit of the values, such as "CT in HU"; None without a rescale slope.
+    is_inverted : bool
+        Whether the lowest value is white.
+    """
+
+    values: Levels
+    unit: str | None = None
+    is_inverted: bool = False
+
+    def scale(self, values_range: PixelRange) -> Levels:
+        """Return levels from 0 (black) to 255, with the values outside the range clipped."""
+        low, high = values_range
+        share = np.clip((self.values - low) / (high - low), 0.0, 1.0)
+        if self.is_inverted:
+            share = 1.0 - share
+        levels: Levels = share * WHITE
+        return levels
+
+
+def is_dicom(file: Path) -> bool:
+    """Return whether a file is DICOM, by its name or by the mark after 128 bytes."""
+    if file.suffix.lower() in DICOM_FILES:
+        return True
+    if file.suffix:
+        return False
+    with file.open("rb") as opened:
+        return has_mark(opened.read(len(PREAMBLE) + len(MARK)))
+
+
+def has_mark(content: bytes) -> bool:
+    """Return whether the content of a file begins as DICOM does."""
+    return content[len(PREAMBLE) :].startswith(MARK)
+
+
+def measure_scan(file: Path) -> tuple[int, ...]:
+    """Return (channels, height, width) by the header; (1, 0, 0) if it is damaged."""
+    pydicom = import_optional("pydicom", "pydicom", PURPOSE)
+    try:
+        dicom = pydicom.dcmread(file, stop_before_pixels=True)
+        return (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
+    except Exception:  # pydicom raises any error for a damaged file
+        return (1, 0, 0)
+
+
+def read_scan(file: Path) -> Scan:
+    """Read the image in a DICOM file.
+
+    Raises ValueError for a damaged file, and for one with several frames.
+    """
+    pydicom = import_optional("pydicom", "pydicom", PURPOSE)
+    # pydicom raises any error for a damaged file
+    with explain_errors(f"{file} could not be read as DICOM: ", of=Exception):
+        dicom = pydicom.dcmread(file)
+        frames = int(getattr(dicom, "NumberOfFrames", 1) or 1)
+        if frames != 1:
+            raise ValueError(
+                f"it has {frames} frames; save each as a file of its own (series and volumes "
+                "are not read as one example)"
+            )
+        interpretation = str(dicom.PhotometricInterpretation)
+        stored = _read_stored(dicom)
+        if interpretation not in GRAY_IMAGES:
+            return Scan(_read_colors(dicom, stored, interpretation))
+        is_inverted = interpretation == "MONOCHROME1"
+        if _has_rescale(dicom):
+            operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
+            values = np.asarray(operations.apply_modality_lut(stored, dicom))
+            if not np.isfinite(values).all():
+                raise ValueError("its rescale slope or intercept is not finite; correct it")
+            physical = values.astype(np.float64)[None]
+            return Scan(physical, _name_unit(dicom), is_inverted)
+        bits = int(dicom.BitsStored)
+        lowest = 0
+        if int(dicom.PixelRepresentation):
+            lowest = -(2 ** (bits - 1))
+        whole = Scan(stored.astype(np.float64)[None], is_inverted=is_inverted)
+        return Scan(whole.scale((lowest, lowest + 2**bits - 1)))
+
+
+def choose_range(scans: Sequence[Scan]) -> PixelRange:
+    """Return a range that has all values except `TAILS` at each end.
+
+    All images count alike. The range of constant images has the width 1.
+    """
+    each = max(FEWEST_SAMPLED, MOST_SAMPLED // len(scans))
+    samples: list[Levels] = []
+    for scan in scans:
+        values = scan.values.ravel()
+        step = math.ceil(len(values) / each)
+        samples.append(values[::step])
+    together = np.concatenate(samples)
+    low = float(np.quantile(together, TAILS, method="lower"))
+    high = float(np.quantile(together, 1 - TAILS, method="higher"))
+    if low == high:
+        high = low + 1
+    return low, high
+
+
+def _read_stored(dicom: Any) -> npt.NDArray[Any]:
+    """Return the stored numbers, without bits above the stored ones (such as overlays)."""
+    stored = np.asarray(dicom.pixel_array)
+    bits = int(dicom.BitsStored)
+    allocated = int(dicom.BitsAllocated)
+    high_bit = int(dicom.HighBit)
+    if not 1 <= bits <= allocated or not bits - 1 <= high_bit < allocated:
+        raise ValueError(
+            f"it stores {bits} of {allocated} bits with the highest bit {high_bit}, which is "
+            "impossible; export it again"
+        )
+    if stored.dtype.kind not in "iu" or bits == allocated:
+        return stored
+    numbers = stored.astype(np.int64) >> (high_bit + 1 - bits)
+    numbers &= 2**bits - 1
+    if int(dicom.PixelRepresentation):
+        is_negative = numbers >= 2 ** (bits - 1)
+        numbers -= is_negative * 2**bits
+    return numbers
+
+
+def _read_colors(dicom: Any, stored: npt.NDArray[Any], interpretation: str) -> Levels:
+    """Return levels (3, height, width) of an image with a palette or with colors."""
+    operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
+    bits = int(dicom.BitsStored)
+    if interpretation == "PALETTE COLOR":
+        colors = np.asarray(operations.apply_color_lut(stored, dicom))
+        bits = 8 * colors.dtype.itemsize
+    elif interpretation.startswith("YBR"):
+        colors = operations.convert_color_space(
+            stored.astype(np.uint8), interpretation, "RGB"
+        )
+    else:
+        colors = stored
+    scaled = np.asarray(colors[..., :3], dtype=np.float64) / (2**bits - 1)
+    levels: Levels = scaled * WHITE
+    return levels.transpose(2, 0, 1)  # of (h, w, 3)
+
+
+def _has_rescale(dicom: Any) -> bool:
+    return "ModalityLUTSequence" in dicom or "RescaleSlope" in dicom
+
+
+def _name_unit(dicom: Any) -> str:
+    """Return the modality and the unit of physical values, such as "CT in HU"."""
+    modality = str(getattr(dicom, "Modality", "") or "")
+    unit = str(getattr(dicom, "RescaleType", "") or "")
+    if modality == "CT":
+        unit = unit or "HU"  # the standard requires it
+    modality = modality or "unknown modality"
+    return f"{modality} in {unit or 'rescaled units'}"
