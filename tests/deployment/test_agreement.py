@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from base64 import b64encode
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fallow.core.streams import stream
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.building import build_study
 from fallow.deployment.schema import Schema
+from fallow.deployment.site.agreement_text import describe_width
 from fallow.deployment.study_file import (
     agreement_from,
     agreement_text,
@@ -140,6 +142,23 @@ def test_sites_receive_one_model_unless_the_study_names_the_path(
     agreed_on = at_sites(config, "hearts", 3, TABLE).training
     assert agreed_on.fields.get("reveal") == revealed
     assert agreed_on.name == config.training.name
+
+
+WIDTHS = {
+    "identity": "62 exact numbers .* fewer numbers than values",
+    "fourier:features=16": "224 exact numbers .* from 57 such examples on, or with at most 5 f",
+    "fourier": "527,912 exact numbers .* examples can be computed; .* with at most 5 features",
+}
+
+
+@each_of("encoder", WIDTHS)
+def test_init_compares_numbers_with_values_and_names_the_width_that_keeps_them_below(
+    encoder: str,
+) -> None:
+    settings = ("training=closed-form:shown=parts:reveal=head", "initial=18")
+    (line,) = describe_width(agreed(*settings, f"encoder={encoder}"))
+    assert re.search(f"{WIDTHS[encoder]}", line)
+    assert describe_width(agreed("training=fedavg", "initial=18")) == []
 
 
 def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:

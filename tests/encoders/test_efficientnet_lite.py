@@ -9,7 +9,14 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow.encoders import Auto, Convolution, EfficientNetLite0, Fourier, efficientnet_lite
+from fallow.encoders import (
+    Auto,
+    Convolution,
+    EfficientNetLite0,
+    Fourier,
+    Identity,
+    efficientnet_lite,
+)
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.efficientnet_lite import (
     EfficientNetLite0Network,
@@ -98,7 +105,7 @@ def test_auto_selects_it_for_photographs_alone() -> None:
     assert isinstance(Auto().settle((3, 31, 40)), Convolution)
     assert isinstance(Auto().settle((1, 64, 64)), Convolution)
     assert isinstance(Auto().settle((3, 7, 64)), Fourier)
-    assert isinstance(Auto().settle((40,)), Fourier)
+    assert isinstance(Auto().settle((40,)), Identity)
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,15 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import format_duration
+from fallow.measurements.meter import (
+    Exposure,
+    can_be_read,
+    count_numbers,
+    describe_exposure,
+)
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import ExperimentConfig, named_classes
-from fallow.settings.sums import describe_sums
+from fallow.settings.sums import describe_sums, find_promise
 from fallow.storage.plain import plain
 from fallow.transport.kinds import find_title
 
@@ -53,6 +60,7 @@ UNKNOWN_BUDGET = (
     "coordinator has: the first number that it requests applies; to set one, give "
     "limit in site.toml"
 )
+LABELED = "initial labeled examples"
 LINE = 1000  # characters of a displayed line
 
 
@@ -226,6 +234,41 @@ def describe_showing(agreement: Agreement) -> list[str]:
         if contract.sites_see:
             lines.append(contract.sites_see)
     return [plain(line, LINE) for line in lines]
+
+
+def describe_width(agreement: Agreement) -> list[str]:
+    """Describe how many numbers one exact total has about the initial labels.
+
+    The numbers of features and of examples with fewer numbers than values are included.  Returns an
+    empty list for studies without exact totals of products, or with a share of examples as budget.
+    """
+    config = agreement.config
+    parts = build_study(agreement)
+    contract = parts.methods["training"].contract
+    is_solved = find_promise(config) == "exact" and "least-squares" in contract.tags
+    if not is_solved or not isinstance(config.initial, int) or not config.initial:
+        return []
+    rows = agreement.plan.count_examples(config.initial)
+    if config.privacy.secure_sum:
+        rows *= len(agreement.sites)
+    values = math.prod(agreement.example.x.shape[1:])
+
+    def measure(width: int) -> Exposure:
+        sizes = {**parts.dims, "features": width, "inputs": width}
+        numbers = sum(count_numbers(item, sizes) for item in contract.functions)
+        return Exposure(about=LABELED, numbers=numbers, rows=rows, values=values)
+
+    sent = measure(parts.width)
+    line = f"Each end of labeling sends {describe_exposure(sent)}"
+    if can_be_read(sent):
+        widest = 0
+        while not can_be_read(measure(widest + 1)):
+            widest += 1
+        enough = sent["numbers"] // values + 1
+        line += f"; there are fewer numbers than values from {enough:,} such examples on"
+        if widest:
+            line += f", or with at most {widest} features (encoder)"
+    return [f"{line}."]
 
 
 def _is_budget_unknown(config: ExperimentConfig, limit: int | None) -> bool:
