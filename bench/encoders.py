@@ -37,7 +37,7 @@ from fallow.core.methods import Encoder
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.data.loaders.columns import NGRAMS, hash_texts
+from fallow.data.loaders.hashing import NGRAMS, hash_texts
 from fallow.encoders import (
     Convolution,
     EfficientNetLite0,

@@ -34,7 +34,6 @@ EXTRAS = (
     "dicom",
     "excel",
     "privacy",
-    "tables",
 )
 OF_PARTIES = ("deploy", "privacy")
 """Extras of a coordinator and a site, which the image installs with `FULL` and `INTEGRATIONS`."""

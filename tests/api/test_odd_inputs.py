@@ -596,10 +596,14 @@ def test_what_is_no_frame_and_no_column_is_said_in_one_sentence(
 def test_a_path_in_the_place_of_a_name_is_told_where_to_go(tmp_path: Path) -> None:
     table = tmp_path / "mine.csv"
     frame().to_csv(table, index=False)
-    with pytest.raises(ValueError, match=r"mine\.csv is a table, .* give fl\.from_frame"):
-        fl.load(str(table))
-    with pytest.raises(ValueError, match=r"read it with pandas and give fl\.from_frame"):
-        fl.Federation(table)
+    for read in (fl.load, fl.Federation):
+        with pytest.raises(
+            ValueError, match=r"mine\.csv is a table; set its column of labels"
+        ):
+            read(str(table))
+    assert (
+        fl.load(table, label="sick").classes == fl.from_frame(frame(), label="sick").classes
+    )
 
 
 def test_texts_in_the_place_of_numbers_are_told_where_to_go() -> None:

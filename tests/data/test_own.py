@@ -17,7 +17,7 @@ from fallow.data import (
     from_table,
     open_dataset,
 )
-from fallow.data.loaders.table_files import cells_of_frame
+from fallow.data.loaders.table_files import table_of_frame
 from tests.names import CountedName
 
 HEADER = "id,age,ward,clinic,sick"
@@ -137,7 +137,7 @@ def test_the_names_of_many_columns_are_not_compared_pair_by_pair() -> None:
     frame = pd.DataFrame(np.zeros((1, len(names))))
     frame.columns = pd.Index(names, dtype=object)
     CountedName.comparisons = 0
-    assert len(cells_of_frame(frame, "wide").columns) == len(names)
+    assert len(table_of_frame(frame, "wide").columns) == len(names)
     assert CountedName.comparisons <= 10 * len(names)
 
 

@@ -14,7 +14,7 @@ import torch
 
 import fallow as fl
 from fallow.data import Dataset, from_npz, open_dataset
-from fallow.data.loaders.dialect import detect
+from fallow.data.loaders.dialect import sniff
 from fallow.data.loaders.features import read_features
 from fallow.data.loaders.table_files import read_file
 
@@ -182,7 +182,7 @@ def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> N
     assert d.columns == ("dose",)
     notes = "\n".join(d.notes)
     for column, why in (
-        ("Unnamed: 0", "it is an identifier (240 different numbers in 240 rows)"),
+        ("Unnamed: 0", "it is a counter (0, 1, ... 239)"),
         ("patient_no", "it is an identifier (240 different numbers in 240 rows)"),
         ("seen", "it contains dates or times ('01.01.2024', ...)"),
         ("words", "it is an identifier (240 different texts in 240 rows)"),
@@ -235,14 +235,14 @@ def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
 def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;2\n")
-    values = detect(path)
+    values = sniff(path)
     assert (values.separator, values.decimal, values.thousands) == (";", ",", "")
 
 
 def test_reading_says_how_many_bytes_of_the_file_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow.data.loaders.table_files.CHUNK", 50)
+    monkeypatch.setattr("fallow.data.loaders.delimited.BLOCK", 200)
     path = tmp_path / "rows.csv"
     lines = ["a,b,y", *(f"{i * 37 % 101},{i}.25,{i % 2}" for i in range(4000))]
     path.write_text("\n".join(lines) + "\n")
@@ -270,7 +270,7 @@ def test_a_date_beyond_all_calendars_is_refused_in_a_sentence(
         arrow.table({"age": [1.0, 2.0], "day": days}), tmp_path / "t.parquet"
     )
     with pytest.raises(ValueError, match=r"t\.parquet: column 'day' cannot be read"):
-        read_file(tmp_path / "t.parquet", lambda name: True)
+        read_file(tmp_path / "t.parquet").texts("day")
 
 
 def test_two_columns_of_one_name_are_named_in_a_typed_file_too(tmp_path: Path) -> None:
@@ -387,10 +387,10 @@ def test_a_sheet_is_read_without_empty_rows_and_with_errors_as_empty_cells(
     book.save(tmp_path / "t.xlsx")
     read = read_file(tmp_path / "t.xlsx")
     assert list(read.columns) == ["age", "column 2", "smokes", "sick"]
-    np.testing.assert_array_equal(read.columns["age"].numbers, [20, np.nan])
-    np.testing.assert_array_equal(read.columns["smokes"].numbers, [1, 0])
-    assert read.columns["column 2"].texts == ["a", "1"]
-    assert "only the first of 2 sheets, 'Sheet'" in read.notes[0]
+    np.testing.assert_array_equal(read.numbers("age"), [20, np.nan])
+    np.testing.assert_array_equal(read.numbers("smokes"), [1, 0])
+    assert read.texts("column 2") == ["a", "1"]
+    assert "only the first of 2 sheets, 'Sheet'" in read.findings[0].sentence
     sheet.append([30, "a", True, "no", "beyond"])
     book.save(tmp_path / "t.xlsx")
     with pytest.raises(ValueError, match="row 3 has 5 cells and the header 4"):

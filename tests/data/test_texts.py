@@ -12,8 +12,8 @@ from sklearn.feature_extraction.text import HashingVectorizer
 import fallow as fl
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, find_text_columns, name_buckets
 from fallow.data import open_dataset
-from fallow.data.loaders.columns import NGRAMS, hash_texts
 from fallow.data.loaders.features import read_features, read_rows
+from fallow.data.loaders.hashing import NGRAMS, hash_texts
 
 COMPLAINTS = {
     "ill": ["fever", "cough", "rash"],

@@ -97,7 +97,7 @@ def test_a_sheet_beyond_the_memory_there_is_is_not_read(
 def test_a_sheet_that_fits_is_read_as_it_is(tmp_path: Path) -> None:
     path = write_book(tmp_path / "rows.xlsx", "")
     check_workbook_fits(path, 100_000)
-    assert read_file(path).rows == 2
+    assert read_file(path).n_rows == 2
     with pytest.raises(ValueError, match="unpacks to"):
         check_workbook_fits(path, 100)
 
@@ -123,7 +123,7 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
     ):
         read_file(path)
     pq.write_table(pa.table({"age": np.ones(100), "ill": ["no"] * 100}), path)
-    assert read_file(path).rows == 100
+    assert read_file(path).n_rows == 100
 
 
 def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:

@@ -14,7 +14,7 @@ import torch
 
 from fallow.core.missing import BUCKETS, name_buckets
 from fallow.data import open_dataset
-from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.hashing import hash_texts
 from fallow.deployment.agreement import Agreement, at_sites
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
 from fallow.deployment.site.folder import SiteFolder

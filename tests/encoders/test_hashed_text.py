@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 from fallow.core.missing import BUCKETS
 from fallow.core.streams import stream
-from fallow.data.loaders.columns import hash_texts
+from fallow.data.loaders.hashing import hash_texts
 from fallow.encoders import HashedText
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.hashed_text import weigh

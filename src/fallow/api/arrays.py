@@ -16,6 +16,8 @@ OutputKind = Literal["probabilities", "logits"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("probabilities", "logits")
 TOLERANCE = 0.02
 """Tolerance of the sum of probabilities, which may be rounded to two digits."""
+PER_CLASS = 0.005
+"""Rounding error of each probability; many classes may add up to more than the tolerance."""
 ROUNDING = 1e-4
 """Tolerance of negative probabilities, for rounding errors."""
 
@@ -74,8 +76,8 @@ def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor
     what : str
         Name of the argument, for error messages.
     kind : {"probabilities", "logits"}, optional
-        Kind of ``values``.  Default: rows that are non-negative and sum to 1 within 2 % are
-        probabilities, and rows with negative values are logits.
+        Kind of ``values``.  Default: rows that are non-negative and sum to 1 within 2 % (or
+        0.5 % for each class) are probabilities, and rows with negative values are logits.
 
     Raises
     ------
@@ -113,7 +115,8 @@ def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
         return "logits"
     is_negative = (rows < -ROUNDING).any(1)
     sums = rows.double().sum(1)
-    is_simplex = ((sums - 1).abs() <= TOLERANCE) & ~is_negative
+    tolerance = max(TOLERANCE, PER_CLASS * rows.shape[1]) + ROUNDING
+    is_simplex = ((sums - 1).abs() <= tolerance) & ~is_negative
     if bool(is_simplex.all()):
         return "probabilities"
     way_out = "set outputs_are='probabilities' or outputs_are='logits'"
@@ -144,7 +147,14 @@ def _check_probabilities(rows: Tensor, what: str) -> None:
 
 
 def as_array(value: Any, what: str) -> npt.NDArray[Any]:
-    """Convert one value per row to an array of shape (n,), ignoring the index of a Series."""
+    """Convert one value per row to an array of shape (n,), ignoring the index of a Series.
+
+    Masked values become None.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        plain = np.asarray(value).astype(object)
+        plain[np.ma.getmaskarray(value)] = None
+        value = plain
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         if value.dtype == torch.bfloat16:  # NumPy lacks this type

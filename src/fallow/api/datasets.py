@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +16,75 @@ from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
-from fallow.data import load as load_named
-from fallow.data.catalog.named import is_named
-from fallow.data.loaders.labels import TaskChoice, warn_of_nan
+from fallow.data.dataset import warn_of_findings
+from fallow.data.loaders.features import is_frame
+from fallow.data.loaders.labels import TaskChoice
 from fallow.data.loaders.pixels import Channels, describe_move, has_channels_last
-from fallow.storage.table_suffixes import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from narwhals.stable.v2.typing import IntoDataFrame
 
 
 @explain_function(OF_FEDERATION)
-def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
-    """Load a dataset.
+def load(
+    data: str | Path | IntoDataFrame,
+    data_dir: str | Path | None = None,
+    *,
+    label: str | None = None,
+    site: str | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    task: TaskChoice = "auto",
+    classes: Sequence[str] = (),
+    drop_rows: bool = False,
+    channels: Channels = "auto",
+    sheet: str | None = None,
+    header_row: int | None = None,
+) -> Dataset:
+    """Load a dataset by its name, or from a file, a folder or a data frame.
 
     Bundled datasets need no files.  The command ``fallow datasets`` lists all names.
 
     Parameters
     ----------
-    name : str or Path
-        Name such as ``"digits"`` or ``"cifar10"``, or the path of a folder of images or of an
-        ``.npz`` file (MedMNIST files included).
+    data : str, Path or DataFrame
+        Name such as ``"digits"`` or ``"cifar10"``; path of a table (CSV, Excel, Parquet, Feather),
+        of a folder of images, or of an ``.npz`` file (MedMNIST files included); or a data frame of
+        pandas, polars or Arrow.
     data_dir : str or Path, optional
-        Folder with the files of the dataset.  Default: the environment variable ``FALLOW_DATA``.
+        Folder with the files of a named dataset.  Default: the environment variable
+        ``FALLOW_DATA``.
+    label : str, optional
+        Column of labels, which a table needs.  See `from_frame` for this and the other columns.
+    site : str, optional
+        Column with the site ID.
+    id : str, optional
+        Column with names of examples.
+    drop : sequence of str
+        Columns that are not features.
+    columns : sequence of str
+        Features.  Empty: every other column.
+    task : {"auto", "classification", "regression"}
+        Task of a table, if integers are regression targets.
+    classes : sequence of str
+        Names of the classes, in order.
+    drop_rows : bool
+        Omit examples with missing or infinite features.
+    channels : {"auto", "first", "last"}
+        Position of the channels of images in an ``.npz`` file.
+    sheet : str, optional
+        Sheet of an Excel file.  Default: the first.
+    header_row : int, optional
+        Row of an Excel file with the names of the columns, from 1.  Default: the first row that is
+        not empty.
 
     Returns
     -------
     Dataset
+        ``findings`` and ``notes`` state every guess of the import; warnings among them are also
+        issued as Python warnings.
 
     Raises
     ------
@@ -49,29 +94,53 @@ def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
 
     Examples
     --------
-    >>> import fallow as fl
+    >>> import fallow as fl, pandas as pd
     >>> digits = fl.load("digits")
     >>> tuple(digits.x.shape), digits.task
     ((1438, 1, 8, 8), 'classification')
+    >>> df = pd.DataFrame({"age": [31, 54, 70, 22], "sick": ["no", "yes", "yes", "no"]})
+    >>> fl.load(df, label="sick").classes
+    ('no', 'yes')
     """
-    path = Path(name)
-    is_path = bool(path.suffix) or path.exists()
-    if is_path and not is_named(str(name)):
-        return open_path(path)
-    return load_named(str(name), data_dir)
+    if not isinstance(data, str | Path) and is_frame(data):
+        from fallow.data.loaders.frame import from_frame
 
-
-def open_path(path: Path) -> Dataset:
-    """Load a dataset from a path, with errors in terms of the Python API."""
-    if path.suffix.lower() in TABLES:
-        raise ValueError(
-            f"{path} is a table, and its column of labels is unknown; read it with pandas "
-            "and give fl.from_frame(table, label='...', site='...')"
+        if label is None:
+            raise ValueError("the data frame needs its column of labels; give label='...'")
+        if sheet is not None or header_row is not None:
+            raise ValueError("a data frame has no sheet and no header_row; omit them")
+        return from_frame(
+            data,
+            label,
+            site,
+            id,
+            drop=drop,
+            columns=columns,
+            task=task,
+            classes=classes,
+            drop_rows=drop_rows,
         )
-    dataset = open_dataset(path)
-    for note in dataset.notes:
-        if "channels last" in note:
-            warnings.warn(f"{dataset.name}: {note}", stacklevel=4)
+    if not isinstance(data, str | Path):
+        raise ValueError(
+            f"data is a {type(data).__name__}; give a name, a path or a data frame, or call "
+            "fl.from_arrays for arrays"
+        )
+    dataset = open_dataset(
+        data,
+        data_dir=data_dir,
+        label=label,
+        site=site,
+        id=id,
+        drop=drop,
+        columns=columns,
+        task=task,
+        classes=classes,
+        drop_rows=drop_rows,
+        channels=channels,
+        sheet=sheet,
+        header_row=header_row,
+    )
+    warn_of_findings(dataset, stacklevel=4)
     return dataset
 
 
@@ -149,7 +218,6 @@ def from_arrays(
             f"{name}: y is None; give one label per example, with None or -1 if it is "
             "unknown"
         )
-    warn_of_nan(as_array(y, f"{name}: labels"), name, stacklevel=4)
     if x_test is not None:
         x_test = _features(x_test)
     if y_test is not None:
@@ -171,7 +239,7 @@ def from_arrays(
         warnings.warn(
             f"{name}: {describe_move(shape)}; give channels='last' to confirm", stacklevel=3
         )
-    return from_plain_arrays(
+    dataset = from_plain_arrays(
         x,
         as_labels(y, f"{name}: labels"),
         sites,
@@ -186,52 +254,52 @@ def from_arrays(
         drop_rows=drop_rows,
         channels=channels,
     )
+    warn_of_findings(dataset, stacklevel=4)
+    return dataset
 
 
 def _features(data: Any) -> Any:
     """Convert an array of objects, such as a column of mixed types, to numbers."""
+    if hasattr(data, "tocsr"):  # of scipy
+        raise ValueError(
+            "x is a sparse matrix, and a model reads all features; give x.toarray(), or fewer "
+            "features, for example by sklearn.decomposition.TruncatedSVD"
+        )
+    if isinstance(data, np.ma.MaskedArray):
+        return np.ma.filled(data.astype(np.float64), np.nan)
     if hasattr(data, "to_numpy"):
         data = data.to_numpy()
     if isinstance(data, list | tuple):
         with explain_errors("x is not an array: "):
             data = np.asarray(data)
     if isinstance(data, np.ndarray) and data.dtype == object:
+        from fallow.data.loaders.cells import is_absent
+
+        is_missing = np.vectorize(is_absent, otypes=[bool])(data)
         with explain_errors(
             "x contains values that are not numbers (",
             after="); fl.from_frame one-hot encodes texts",
             of=(TypeError, ValueError),
         ):
-            return data.astype(np.float64)
+            return np.where(is_missing, np.nan, data).astype(np.float64)
     return data
 
 
 def as_labels(data: Any, what: str) -> npt.NDArray[Any]:
     """Convert labels to numbers or strings of shape (n,); "" or NaN marks a missing label.
 
-    >>> as_labels(["no", None], "labels").tolist()
-    ['no', '']
+    >>> (
+    ...     as_labels(["no", None], "labels").tolist(),
+    ...     as_labels([b"benign"], "labels").tolist(),
+    ... )
+    (['no', ''], ['benign'])
     """
     labels = as_array(data, what)
     if labels.dtype.kind in "iufU":
         return labels
-    values = labels.tolist()
-    if labels.dtype.kind == "b":
-        return np.array([str(value) for value in values], dtype=np.str_)
-    known = [value for value in values if not is_absent(value)]
-    if known and all(_is_number(value) for value in known):
-        numbers = np.full(len(values), np.nan)
-        for row, value in enumerate(values):
-            if not is_absent(value):
-                numbers[row] = value
-        return numbers
-    texts = []
-    for value in values:
-        texts.append("" if is_absent(value) else str(value))
-    return np.array(texts, dtype=np.str_)
+    from fallow.data.loaders.cells import labels_of
 
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return labels_of(_cells(labels, what))
 
 
 def as_sites(data: Any, what: str) -> npt.NDArray[Any]:
@@ -239,21 +307,21 @@ def as_sites(data: Any, what: str) -> npt.NDArray[Any]:
     sites = as_array(data, what)
     if sites.dtype.kind in "iuU":
         return sites
-    values = sites.tolist()
-    if missing := sum(is_absent(value) for value in values):
+    from fallow.data.loaders.cells import texts_of
+
+    names = texts_of(_cells(sites, what))
+    if missing := sum(not name for name in names):
         raise ValueError(f"{what}: {missing} examples have none; fill them in")
-    return np.array([_site_name(value) for value in values], dtype=np.str_)
+    return np.array(names, dtype=np.str_)
 
 
-def _site_name(value: object) -> str:
-    """Return the name of a site; 3.0 is site 3, since pandas stores gaps as floats."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+def _cells(values: npt.NDArray[Any], what: str) -> pa.ChunkedArray:
+    """Return values of any type as cells of a table, by the rules of a data frame."""
+    from fallow.data.loaders.cells import cells_of_values
 
-
-def is_absent(value: object) -> bool:
-    """Return whether a value is missing: None, NaN or a missing value of pandas."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and value != value
+    if values.dtype.kind in "Mm":  # dates, of which tolist() gives numbers
+        dates = values.astype(np.str_).astype(object)
+        dates[np.isnat(values)] = None
+        values = dates
+    with explain_errors(f"{what} cannot be read: "):
+        return cells_of_values(values.tolist())

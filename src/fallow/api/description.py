@@ -141,7 +141,8 @@ def list_columns(
         return list_array_columns(tuple(dataset.x.shape[1:])), ()
     texts = find_text_columns(features)
     if dataset.reading is not None and dataset.reading.columns:
-        kinds = [c for c in dataset.reading.columns if c.kind in ("number", "category")]
+        used = [column for column in dataset.reading.columns if column.is_feature]
+        kinds = [column for column in used if column.kind != "text"]
         levels = [(column.name, column.values) for column in kinds]
     else:
         others = {mark for mark, _ in dataset.missing.marks} if dataset.missing else set()

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fallow.api.datasets import open_path
+from fallow.api.datasets import load
 from fallow.api.objects import ParsedObjects, read_whole
 from fallow.core.build import build
 from fallow.core.names import lend
@@ -63,7 +63,7 @@ class Federation:
     ) -> None:
         path = dataset
         if isinstance(path, str | Path):
-            path = open_path(Path(path))
+            path = load(path)
         if not isinstance(path, Dataset):
             raise ValueError(
                 f"a federation is created from a dataset, not from {type(path).__name__}; "

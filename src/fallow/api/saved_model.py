@@ -31,9 +31,9 @@ from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
 from fallow.core.wording import count_noun
 from fallow.data.dataset import Task
-from fallow.data.loaders.features import read_features
+from fallow.data.loaders.features import is_frame, read_features
+from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.pixels import as_features, bring_to_shape
-from fallow.data.loaders.table_files import is_frame
 from fallow.engine.conformal import (
     PredictionSets,
     check_sets,
@@ -94,13 +94,21 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     columns = example_spec["columns"]
     shape = tuple(example_spec["shape"])
     marks = example_spec.get("marks")
+    offsets = example_spec.get("offsets", ())
     if columns and is_frame(rows):
-        rows = read_features(rows, columns, marks=marks or ())
+        rows = read_features(
+            rows,
+            columns,
+            marks=marks or (),
+            offsets=offsets,
+            units=example_spec.get("units", {}),
+        )
     elif hasattr(rows, "to_numpy"):
         rows = rows.to_numpy()
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
-    numbers, _ = as_features(bring_to_shape(np.asarray(rows), shape), "the rows")
+    given = subtract_offsets(np.asarray(rows), offsets)
+    numbers, _ = as_features(bring_to_shape(given, shape), "the rows")
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(
@@ -640,7 +648,18 @@ def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
         details["marks"] = [(str(mark), str(column)) for mark, column in saved["marks"]]
     if saved.get("ids") is not None:
         details["ids"] = str(saved["ids"])
+    if saved.get("offsets") is not None:
+        details["offsets"] = _read_offsets(saved["offsets"], shape)
+    if saved.get("units") is not None:
+        details["units"] = {str(name): str(unit) for name, unit in saved["units"].items()}
     return details
+
+
+def _read_offsets(numbers: Sequence[float], shape: Sequence[int]) -> list[float]:
+    offsets = [float(number) for number in numbers]
+    if len(offsets) != math.prod(shape) or not all(map(math.isfinite, offsets)):
+        raise ValueError(f"offsets are not {math.prod(shape)} finite numbers")
+    return offsets
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

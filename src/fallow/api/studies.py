@@ -205,7 +205,11 @@ def _seeds(seeds: Any) -> list[int]:
         result = list(value)
     if not result:
         raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
-    return [read_seed(seed, "one of seeds") for seed in result]
+    wanted = [read_seed(seed, "one of seeds") for seed in result]
+    twice = [seed for seed in wanted if wanted.count(seed) > 1]
+    if twice:
+        raise ValueError(f"seeds contains {twice[0]} more than once; give different seeds")
+    return wanted
 
 
 def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:

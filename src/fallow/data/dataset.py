@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
@@ -21,6 +22,7 @@ from fallow.data.reading import Finding, Reading, note
 
 Task = Literal["classification", "regression"]
 UNLABELED = -1
+LABEL_TYPES = (torch.int64, torch.float32, torch.float64)
 
 
 @explain_constructor
@@ -38,7 +40,8 @@ class Dataset:
     x : Tensor
         (n, ...) float32; images (n, c, h, w), normalized.
     y : Tensor
-        (n,) int64 class ids, -1 for unlabeled; or float32 targets, NaN for unlabeled.
+        (n,) int64 class ids, -1 for unlabeled; or targets, NaN for unlabeled: float32, or float64
+        if float32 would lose their digits.
     x_test : Tensor
         (m, ...) float32; m may be 0.
     y_test : Tensor
@@ -59,6 +62,9 @@ class Dataset:
         Choices and possible errors of the import; ``notes`` has their sentences.
     missing : Missing, optional
         Imputation of empty cells, which are NaN in ``x`` and ``x_test``.
+    offsets : tuple of float
+        Number that was subtracted from each feature, so that float32 keeps its digits; empty if
+        none was.
     reading : Reading, optional
         Summary of the import of a user's own data.
 
@@ -86,7 +92,7 @@ class Dataset:
 
     name: str
     x: Tensor  # (n, ...) float32; images (n, c, h, w), normalized
-    y: Tensor  # (n,) int64, -1 unlabeled; or float32, then NaN
+    y: Tensor  # (n,) int64, -1 unlabeled; or float, then NaN
     x_test: Tensor  # (m, ...) float32; m may be 0
     y_test: Tensor  # (m,) as y; every test row has its label
     classes: tuple[str, ...] = ()  # names by class id; empty for regression
@@ -97,6 +103,7 @@ class Dataset:
     ids: tuple[str, ...] | None = None  # a user's own row or file names, (n,)
     findings: tuple[Finding, ...] = ()  # choices and possible errors of the import
     missing: Missing | None = None  # imputation of empty cells, NaN in x and x_test
+    offsets: tuple[float, ...] = ()  # what was subtracted from each feature of a table
     reading: Reading | None = None  # summary of the import of a user's own data
 
     def __post_init__(self) -> None:
@@ -148,6 +155,12 @@ class Dataset:
         ordered = sorted(self.findings, key=lambda finding: finding.severity != "warning")
         return tuple(finding.sentence for finding in ordered)
 
+    @property
+    def units(self) -> dict[str, str]:
+        """Units of the columns whose cells have one."""
+        columns = self.reading.columns if self.reading is not None else ()
+        return {column.name: column.unit for column in columns if column.unit}
+
     def with_findings(self, *findings: Finding) -> Dataset:
         """Return the dataset with further findings."""
         return dataclasses.replace(self, findings=(*self.findings, *findings))
@@ -186,6 +199,14 @@ class Dataset:
         return _keep_test(
             self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}")
         )
+
+
+def warn_of_findings(dataset: Dataset, stacklevel: int) -> None:
+    """Issue the warnings among the findings as Python warnings, for callers in Python."""
+    for finding in dataset.findings:
+        if finding.severity == "warning" and not finding.is_doubtful:
+            fix = f"; set {finding.fix}" if "=" in finding.fix else ""
+            warnings.warn(f"{dataset.name}: {finding.sentence}{fix}", stacklevel=stacklevel)
 
 
 def take_rows(x: Tensor, at: Tensor) -> Tensor:
@@ -373,7 +394,7 @@ def _check_shapes(d: Dataset) -> None:
 
 
 def _check_labels(d: Dataset) -> None:
-    if d.y.dtype != d.y_test.dtype or d.y.dtype not in (torch.int64, torch.float32):
+    if d.y.dtype != d.y_test.dtype or d.y.dtype not in LABEL_TYPES:
         raise ValueError(
             f"{d.name}: labels are {d.y.dtype} and {d.y_test.dtype} (test); give "
             "torch.int64 class ids or torch.float32 targets for both"

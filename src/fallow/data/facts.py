@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 
 from fallow.core.wording import join_some
 from fallow.data.dataset import Dataset, row_sums
-from fallow.data.loaders.columns import describe_columns
-from fallow.data.reading import ALL, ColumnRead, Reading
+from fallow.data.reading import ALL, ColumnRead, Reading, describe_columns
 
 
 class SiteFacts(TypedDict):
@@ -226,7 +225,7 @@ def notes_beside_facts(dataset: Dataset) -> list[str]:
     reading = dataset.reading
     if reading is None:
         return list(dataset.notes)
-    output = describe_columns(reading.columns)
+    output = [finding.sentence for finding in describe_columns(reading.columns)]
     return [note for note in dataset.notes if note not in output and LEFT_OUT not in note]
 
 
@@ -269,6 +268,8 @@ def _format_columns(facts: DataFacts) -> list[str]:
     lines: list[str] = []
     by_kind: dict[str, list[ColumnFacts]] = {}
     for column in facts["columns"]:
+        if column["role"] not in ("feature", "left out"):
+            continue
         kind = column["role"] if column["role"] == "left out" else column["kind"]
         by_kind.setdefault(kind, []).append(column)
     numbers = [column["name"] for column in by_kind.get("number", [])]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
+
+from fallow.core.missing import BUCKETS
+from fallow.core.wording import join_some
 
 ALL = ""
 """Name under which examples are counted if the data name no sites."""
@@ -30,7 +33,15 @@ class OmittedExamples:
 Severity = Literal["warning", "note"]
 Role = Literal["feature", "label", "site", "group", "id", "left out"]
 Kind = Literal[
-    "number", "category", "text", "date", "identifier", "counter", "constant", "empty"
+    "number",
+    "category",
+    "text",
+    "date",
+    "nested",
+    "identifier",
+    "counter",
+    "constant",
+    "empty",
 ]
 
 
@@ -47,11 +58,14 @@ class Finding:
         What was found or chosen, with the number of rows.
     fix : str
         Setting that changes it, such as ``"drop=['index']"``; "" if there is none.
+    is_doubtful : bool
+        Whether it often is no mistake, so that it is shown with the data but is no Python warning.
     """
 
     severity: Severity
     sentence: str
     fix: str = ""
+    is_doubtful: bool = False
 
 
 def note(sentence: str, fix: str = "") -> Finding:
@@ -103,6 +117,8 @@ class ColumnRead:
         Why the column has its role or kind; "" if it is obvious.
     fix : str
         Setting that changes it; "" if there is none.
+    offset : float
+        Number that was subtracted from each cell, so that float32 keeps its digits.
     examples : tuple of Example
         Up to three different cells, and what they became.
     """
@@ -116,6 +132,7 @@ class ColumnRead:
     missing_at: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     fix: str = ""
+    offset: float = 0.0
     examples: tuple[Example, ...] = ()
 
     @property
@@ -165,3 +182,56 @@ def count_at(
     names, codes = np.unique(np.asarray(sites), return_inverse=True)
     counts = np.bincount(codes[rows], minlength=len(names)).tolist()
     return {str(name): int(n) for name, n in zip(names, counts, strict=True)}
+
+
+ReportBytes = Callable[[int, int], None]
+"""Function that receives the number of bytes read, and of all bytes."""
+
+
+def ignore_bytes(done: int, total: int) -> None:
+    """Ignore the progress."""
+
+
+def explain_column(column: ColumnRead) -> str:
+    """Explain why a column is not a feature, and how a column of texts becomes one."""
+    if DIFFERENT_TEXTS in column.reason:
+        return f"{column.reason}; name it with --columns (columns=) to use it as text"
+    return column.reason
+
+
+DIFFERENT_TEXTS = "different texts in"
+"""Part of the reason of a column that could be a text column."""
+
+
+def describe_columns(columns: Sequence[ColumnRead]) -> list[Finding]:
+    """Return notes about the columns."""
+    outcome: list[Finding] = []
+    for column in columns:
+        name = column.name
+        if not column.is_feature:
+            outcome.append(
+                note(f"column {name!r} was left out: {explain_column(column)}", column.fix)
+            )
+        elif column.kind == "category":
+            outcome.append(
+                note(
+                    f"column {name!r} contains texts and became {len(column.values)} "
+                    "one-hot columns",
+                    f"drop=[{name!r}]",
+                )
+            )
+        elif column.kind == "text":
+            outcome.append(
+                note(
+                    f"column {name!r} is free text and became {BUCKETS:,} hashed features of "
+                    "words and characters",
+                    f"drop=[{name!r}]",
+                )
+            )
+    holes = {c.name: c.missing for c in columns if c.missing and c.is_feature}
+    if holes:
+        counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
+        outcome.append(
+            note(f"empty cells: {sum(holes.values()):,} ({counted})", "drop_rows=True")
+        )
+    return outcome

@@ -20,15 +20,9 @@ from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.dataset import Dataset, Task
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.columns import (
-    DIFFERENT_TEXTS,
-    are_numbers,
-    summarize_texts,
-)
 from fallow.data.loaders.labels import TaskChoice, encode_labels
-from fallow.data.loaders.table import EMPTY, read_cells
-from fallow.data.loaders.table_files import number_in
-from fallow.data.reading import Kind
+from fallow.data.loaders.text_rules import normal_name, number_in
+from fallow.data.reading import DIFFERENT_TEXTS, Kind
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
 from fallow.storage.files import find_existing
@@ -65,6 +59,13 @@ class Column:
         float | None,
         Field(description="largest expected number; others are reported and kept"),
     ] = None
+    offset: Annotated[
+        float | None,
+        Field(
+            description="number that every site subtracts from the cells, so that float32 keeps "
+            "their digits"
+        ),
+    ] = None
     may_be_empty: Annotated[
         bool,
         Field(description="whether cells may be empty; the sites impute them jointly"),
@@ -79,6 +80,12 @@ class Column:
 
     def __post_init__(self) -> None:
         limits = (self.low, self.high)
+        is_number = not self.values and not self.text
+        if self.offset is not None and not (is_number and math.isfinite(self.offset)):
+            raise ValueError(
+                f"column {self.name!r} has offset = {self.offset}; give a finite number, and only "
+                "for a column of numbers"
+            )
         if self.text and (self.values or self.may_be_empty or limits != (None, None)):
             raise ValueError(
                 f"column {self.name!r} has text = true, and values, low, high or may_be_empty, which "
@@ -228,6 +235,12 @@ class Schema:
         return Missing(tuple(levels), self.marks)
 
     @property
+    def offsets(self) -> tuple[float, ...]:
+        """Return the number that is subtracted from each feature."""
+        offset_of = {column.name: column.offset or 0.0 for column in self.columns}
+        return tuple(offset_of.get(feature, 0.0) for feature in self.features)
+
+    @property
     def example_spec(self) -> ExampleSpec:
         """Return the information for prediction that is stored beside a model."""
         details: ExampleSpec = {
@@ -240,6 +253,11 @@ class Schema:
             details["columns"] = list(self.features)
         if self.missing is not None:
             details["marks"] = [list(mark) for mark in self.missing.marks]
+        if any(self.offsets):
+            details["offsets"] = list(self.offsets)
+        units = {column.name: column.unit for column in self.columns if column.unit}
+        if units:
+            details["units"] = units
         return details
 
     @property
@@ -284,7 +302,7 @@ class Schema:
         With ``with_hint``, an error suggests the closest class name. Raises ValueError for an
         unknown class and for a number that is not finite.
         """
-        text = text.strip()
+        text = normal_name(text)
         if self.classes:
             known = text
             if text not in self.classes:
@@ -373,7 +391,7 @@ def schema_of(
         arrays = read_arrays(file)
         if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
             raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
-        _, values = encode_labels(arrays["y"], task, file.name, classes)
+        values = encode_labels(arrays["y"], task, file.name, classes).classes
         return Schema(
             kind="arrays",
             task=_choose_task(values),
@@ -405,42 +423,54 @@ def _schema_of_table(
     texts: Sequence[str],
     notify: Callable[[str], None],
 ) -> Schema:
-    import numpy as np
+    from fallow.data.loaders.cells import labels_of
+    from fallow.data.loaders.columns import Setting, recognize_column
+    from fallow.data.loaders.table_files import read_file
 
-    cells = read_cells(file)
+    table = read_file(file)
     for name in (label, *texts):
-        require_known(name, cells, f"{file.name} has no column {name!r}")
+        require_known(name, table.columns, f"{file.name} has no column {name!r}")
     for name in texts:
         if name in (label, ids):
             raise ValueError(
                 f"column {name!r} is the label or the row name, and also a text "
                 "column; choose one"
             )
-    _, result = encode_labels(
-        np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
-    )
-    cells.pop(ids, None)
+    labels = encode_labels(labels_of(table.columns[label]), task, file.name, classes)
+    result = labels.classes
+    for finding in (*table.findings, *labels.findings):
+        notify(f"{file.name}: {finding.sentence}")
     columns: list[Column] = []
     reasons: list[str] = []
-    for name, values in cells.items():
+    for name, cells in table.columns.items():
+        if name in (label, ids):
+            continue
         if name in texts:
             columns.append(Column(name, text=True))
             continue
-        levels, why = summarize_texts(values)
-        if why is not None:
+        setting = Setting(name, file.name, dialect=table.dialect, keeps_constant=True)
+        column = recognize_column(cells, setting)
+        read = column.read
+        if read.kind == "empty":
+            raise ValueError(
+                f"{file.name}: column {name!r} is empty; give an example, or leave it out"
+            )
+        for finding in column.findings:
+            notify(f"{file.name}: {finding.sentence}")
+        if not read.is_feature:
+            why = read.reason
             if DIFFERENT_TEXTS in why:
                 why += f"; name it with --text {name!r} to use it"
             reasons.append(f"column {name!r} was left out: {why}")
             continue
-        if not levels:
-            raise ValueError(
-                f"{file.name}: column {name!r} is empty; give an example, or leave it out"
-            )
-        has_empty = any(cell.lower() in EMPTY for cell in values)
-        if are_numbers(levels):
-            levels = []
         columns.append(
-            Column(name, values=tuple(levels), may_be_empty=has_empty and not needs_whole)
+            Column(
+                name,
+                unit=read.unit,
+                values=read.values,
+                offset=read.offset or None,
+                may_be_empty=read.missing > 0 and not needs_whole,
+            )
         )
     if not columns:
         why = f" ({'; '.join(reasons)})" if reasons else ""

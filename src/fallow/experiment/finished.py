@@ -96,6 +96,8 @@ class ExampleSpec(TypedDict):
     # features that are 1 where a cell was empty, each with the column that it marks
     marks: NotRequired[Sequence[Sequence[str]]]
     ids: NotRequired[str]  # the column of IDs; without one it is "id"
+    offsets: NotRequired[Sequence[float]]  # what is subtracted from each feature
+    units: NotRequired[Mapping[str, str]]  # of columns whose cells had one
 
 
 class FittedEncoder(TypedDict):

@@ -17,9 +17,8 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset, embed_rows
-from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition import partitions
-from fallow.data.reading import count_at, note
+from fallow.data.reading import ReportBytes, count_at, ignore_bytes, note
 from fallow.experiment.row_cache import DatasetCache, read_once
 from fallow.models import build_model
 from fallow.settings.config import ExperimentConfig

@@ -215,6 +215,11 @@ class SimulatedEnvironment:
         }
         if rows.missing is not None:
             details["marks"] = [list(mark) for mark in rows.missing.marks]
+        if rows.offsets:
+            details["offsets"] = list(rows.offsets)
+        units = rows.units
+        if units:
+            details["units"] = units
         return details
 
     @cached_property

@@ -94,8 +94,10 @@ def _columns(facts: DataFacts) -> Table:
         how = column["kind"]
         if column["kind"] == "category":
             how = f"category: {', '.join(column['values'])}"
-        if column["role"] == "left out":
-            how = f"left out: {column['reason']}"
+        if column["role"] != "feature":
+            how = column["role"]
+        if column["reason"]:
+            how += f": {column['reason']}"
         missing = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
         rows.append(
             {

@@ -24,7 +24,6 @@ from pydantic import Field, ValidationError, with_config
 from fallow.core.kinds import LARGEST
 from fallow.core.methods import Method
 from fallow.core.wrong_values import describe_wrong_value
-from fallow.data.loaders.table import read_cells
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
 from fallow.storage.plain import cell_text, csv_content
@@ -201,11 +200,13 @@ def read_score_file(file: Path) -> pd.DataFrame:
         raise ValueError(f"{file} is not a CSV file; {advice}")
     if file.stat().st_size > LARGEST_FILE:
         raise ValueError(f"{file} has more than {LARGEST_FILE} bytes; {advice}")
-    cells = read_cells(file)
-    missing = [name for name in COLUMNS if name not in cells]
+    from fallow.data.loaders.table_files import read_file
+
+    cells = read_file(file)
+    missing = [name for name in COLUMNS if name not in cells.columns]
     if missing:
         raise ValueError(f"{file} lacks {', '.join(missing)}; {advice}")
-    columns = {name: _read_column(file, name, cells[name]) for name in COLUMNS}
+    columns = {name: _read_column(file, name, cells.texts(name)) for name in COLUMNS}
     scores = pd.DataFrame(columns).astype(dict.fromkeys(SMALL, "float32"))
     if scores.duplicated(["task", "strategy", "seed", "cycle"]).any():
         raise ValueError(f"{file} contains a cycle of a run twice; {advice}")

@@ -108,6 +108,8 @@ def predict_with(
         example_spec["shape"],
         example_spec.get("marks"),
         ids=example_spec.get("ids", "id"),
+        offsets=example_spec.get("offsets", ()),
+        units=example_spec.get("units", {}),
     )
     x = rows.x[rows.whole]
     outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)

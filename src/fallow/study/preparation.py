@@ -23,8 +23,8 @@ from fallow.core.types import DTYPES
 from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.dataset import Dataset, Task
 from fallow.data.facts import DataFacts, describe_data
-from fallow.data.loaders.table_files import ReportBytes, ignore_bytes
 from fallow.data.partition.basic import natural_sites
+from fallow.data.reading import ReportBytes, ignore_bytes
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, placement_of, versions
@@ -41,6 +41,7 @@ from fallow.settings.config import (
     named_classes,
     with_settings,
 )
+from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.settings.variants import BOUND, check_distinct, variant
 from fallow.sites.store import MemoryStore
@@ -186,6 +187,16 @@ def prepare_study(
     return replace(setup, config=config), simulation
 
 
+def describe_partition(partition: Spec) -> str:
+    """Describe the partition of examples over sites.
+
+    >>> describe_partition(Spec("exact-dirichlet", {"alpha": 0.1}))
+    'partition exact-dirichlet (alpha=0.1)'
+    """
+    fields = ", ".join(f"{name}={value}" for name, value in partition.fields.items())
+    return f"partition {partition.name}" + (f" ({fields})" if fields else "")
+
+
 def describe_prepared(
     setup: Setup, simulation: SimulatedEnvironment, cells: Sequence[StudyRun]
 ) -> str:
@@ -205,9 +216,10 @@ def describe_prepared(
     which = "strategies"
     if len(chosen) == 1:
         which = "strategy"
+    sites = f"{count_noun(config.sites, 'site')} by {describe_partition(config.partition)}"
     return (
         f"{len(chosen)} {which} ({join_some(chosen)}), {count_noun(len(seeds), 'seed')} "
-        f"({join_some(list(seeds))}), {count_noun(config.sites, 'site')}; trained by {trained}"
+        f"({join_some(list(seeds))}), {sites}; trained by {trained}"
     )
 
 

@@ -2,390 +2,468 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, name_buckets, name_marks
+from fallow.core.missing import BUCKETS, name_buckets, name_marks
 from fallow.core.wording import join_some
+from fallow.data.loaders.cells import (
+    Levels,
+    Numbers,
+    are_large_integers,
+    find_levels,
+    format_value,
+    has_text_among,
+    is_category,
+    is_numeric,
+    numbers_of,
+    plain_texts,
+    read_written,
+    texts_of,
+)
 from fallow.data.loaders.dialect import Dialect
-from fallow.data.loaders.table_files import EMPTY, ColumnCells, Numbers, number_in
-from fallow.data.reading import ColumnRead, Kind
-
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-BLOCK = 1024  # number of texts per block, to limit memory
-NGRAMS = (3, 5)  # characters, within words
-
-
-def hash_texts(
-    texts: Sequence[str], out: npt.NDArray[np.float32] | None = None
-) -> npt.NDArray[np.float32]:
-    """Return the hashed n-grams of each text, (n, BUCKETS); an empty text has zeros.
-
-    Hashing needs no vocabulary, so each site computes the same features on its own.  A feature is a
-    sum of signed counts.  `fallow.encoders.HashedText` weights them by inverse document frequency.
-
-    out: array to write into.
-
-    >>> x = hash_texts(["cough since monday", ""])
-    >>> x.shape, float(abs(x[0, :2048]).sum()), float(abs(x[1]).sum())
-    ((2, 4096), 3.0, 0.0)
-    """
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    words = HashingVectorizer(n_features=WORDS, norm=None, dtype=np.float32)
-    characters = HashingVectorizer(
-        n_features=CHARACTERS,
-        analyzer="char_wb",
-        ngram_range=NGRAMS,
-        norm=None,
-        dtype=np.float32,
-    )
-    if out is None:
-        out = np.empty((len(texts), BUCKETS), dtype=np.float32)
-    tokens_in = words.build_analyzer()
-    for begin in range(0, len(texts), BLOCK):
-        block = [text.lower() for text in texts[begin : begin + BLOCK]]
-        rows = out[begin : begin + len(block)]
-        rows[:, :WORDS] = hash_parts(words, [tokens_in(text) for text in block])
-        rows[:, WORDS:] = hash_parts(characters, [text.split() for text in block])
-    return out
-
-
-def hash_parts(
-    vectorizer: HashingVectorizer, parts: Sequence[Sequence[str]]
-) -> npt.NDArray[np.float32]:
-    """Return the hashed features of texts, (n, features), as sums over their parts.
-
-    Each different part of the texts is hashed once.  Counts are whole numbers, so the sums are
-    exact.  parts: those of each text, such as words.
-    """
-    from scipy.sparse import csr_array
-
-    places: dict[str, int] = {}
-    index = [places.setdefault(part, len(places)) for text in parts for part in text]
-    if not places:
-        return np.zeros((len(parts), vectorizer.n_features), dtype=np.float32)
-    ends = np.cumsum([0, *map(len, parts)])
-    ones = np.ones(len(index), dtype=np.float32)
-    counts = csr_array((ones, index, ends), shape=(len(parts), len(places)))
-    features: npt.NDArray[np.float32] = (counts @ vectorizer.transform(places)).toarray()
-    return features
-
-
-MOST_LEVELS = 50  # maximum number of texts of a category; columns with more contain names or sentences
-FEW_VALUES = 12  # maximum number of values of categories that include numbers
-ENOUGH = 20  # minimum number of rows for a rule about nearly every row
-DIFFERENT_TEXTS = "different texts in"  # of a column that could be a text column
-MANY = 100  # minimum number of rows for the detection of counters
-NEARLY = 0.9  # share of the non-empty rows
-IDS = re.compile(
-    r"(.*[\W_])?(id|ids|nr|no|number|key|uuid|guid|index|mrn|rowid)|unnamed: 0", re.I
+from fallow.data.loaders.hashing import hash_texts
+from fallow.data.loaders.numbers import choose_offset, counts_rows, find_sentinel
+from fallow.data.loaders.text_rules import (
+    ENOUGH,
+    FEW_VALUES,
+    are_dates,
+    describe_dates,
+    explain_many_texts,
+    has_leading_zero,
+    is_empty,
+    names_rows,
+    names_saved_index,
+    number_in,
+    split_unit,
+    warn_of_similar_names,
 )
-"""Names of identifier columns, if no two rows are equal."""
-DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-    r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
-    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
-)
+from fallow.data.reading import ColumnRead, Example, Finding, Kind, note, warning
+
+Codes = npt.NDArray[np.int32]
+LARGEST = float(np.finfo(np.float32).max)
+EXACT = 2.0**53
+"""Largest whole number up to which float64 has all digits."""
+MOST_DIGITS = 1e20
+"""Larger numbers are measurements and not identifiers."""
+SHOWN = 3
+"""Number of examples of cells."""
+SEARCHED = 100
+"""First cells, in which they are looked for."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class RecognizedColumn:
-    """One column, recognized: numbers (n,) with NaN where a cell is empty, levels, or texts.
+class Column:
+    """A column with its declaration.
 
-    codes: (n,) int32, the level of each cell, -1 for an empty cell. texts: n texts of a
-    text column, "" for an empty cell. A column that only appears to be an identifier is
-    left out, and keeps its numbers: see `keep_at_least_one`.
+    Attributes
+    ----------
+    read : ColumnRead
+        The declaration.
+    cells : array of shape (n,)
+        Numbers in float64 with NaN for empty cells; int32 numbers of the levels of a category, -1
+        for empty cells; or the texts of a text column.  Empty if the column is left out; a counter
+        keeps its numbers, see `keep_at_least_one`.
+    findings : tuple of Finding
+        Guesses about the column.
     """
 
     read: ColumnRead
-    numbers: Numbers | None = None
-    codes: npt.NDArray[np.int32] | None = None
-    texts: tuple[str, ...] | None = None
-    infinite: int = 0
+    cells: npt.NDArray[Any]
+    findings: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
-        if self.codes is not None:
-            return len(self.codes)
-        if self.texts is not None:
-            return len(self.texts)
-        assert self.numbers is not None  # noqa: S101 - a used column is one of both
-        return len(self.numbers)
-
-    @property
-    def is_used(self) -> bool:
-        return self.read.is_feature
+        return len(self.cells)
 
     @property
     def features(self) -> tuple[str, ...]:
         """Features of the column: itself, ``name=level`` for each level, or those of a text."""
-        if self.texts is not None:
+        if self.read.kind == "text":
             return name_buckets(self.read.name)
-        if self.codes is None:
-            return (self.read.name,)
-        return tuple(f"{self.read.name}={level}" for level in self.read.values)
+        if self.read.kind == "category":
+            return tuple(f"{self.read.name}={level}" for level in self.read.values)
+        return (self.read.name,)
 
     @property
     def is_missing(self) -> npt.NDArray[np.bool_]:
         """Return which cells are empty: (n,).  An empty text is a text."""
-        if self.texts is not None:
-            return np.zeros(len(self.texts), dtype=np.bool_)
-        if self.codes is not None:
-            return self.codes < 0
-        if self.numbers is not None and not self.read.missing:
-            return np.zeros(len(self.numbers), dtype=np.bool_)
-        assert self.numbers is not None  # noqa: S101 - a used column is one of both
-        return np.isnan(self.numbers)
+        is_missing: npt.NDArray[np.bool_] = np.zeros(len(self.cells), dtype=np.bool_)
+        if self.read.kind == "category":
+            is_missing = self.cells < 0
+        elif self.read.kind == "number" and self.read.missing:
+            is_missing = np.isnan(self.cells)
+        return is_missing
+
+    @property
+    def is_infinite(self) -> npt.NDArray[np.bool_]:
+        """Return which numbers are infinite in float32: (n,)."""
+        is_infinite: npt.NDArray[np.bool_] = np.zeros(len(self.cells), dtype=np.bool_)
+        if self.read.kind == "number":
+            is_infinite = np.abs(self.cells) > LARGEST
+        return is_infinite
 
 
-def names_rows(name: str) -> bool:
-    """Return whether the name of a column is common for identifiers.
+@final
+@dataclass(frozen=True)
+class Setting:
+    """How a column is read.
 
-    >>> names_rows("patient_id"), names_rows("Nr."), names_rows("humid")
-    (True, True, False)
+    name: of the column. file: where it is. must: it was requested, so it is used or an error. A
+    requested column of free text is a text column. keeps_constant: a column with equal cells is
+    used. enough: minimum number of rows in which different texts are identifiers.
     """
-    return IDS.fullmatch(name.strip().rstrip(".")) is not None
+
+    name: str
+    file: str
+    must: bool = False
+    dialect: Dialect = Dialect()
+    keeps_constant: bool = False
+    enough: int = ENOUGH
+
+    def declare(self, kind: Kind, **details: Any) -> ColumnRead:  # fields of ColumnRead
+        return ColumnRead(self.name, kind, **details)
+
+    def leave_out(
+        self,
+        kind: Kind,
+        reason: str,
+        missing: int = 0,
+        *,
+        cells: npt.NDArray[Any] | None = None,
+        findings: Sequence[Finding] = (),
+    ) -> Column:
+        """Leave the column out, or raise ValueError if it was requested."""
+        if self.must:
+            raise ValueError(
+                f"{self.file}: column {self.name!r} cannot be a feature: {reason}; omit it, or "
+                "declare it as the identifier with --id (id=)"
+            )
+        read = self.declare(
+            kind,
+            role="left out",
+            missing=missing,
+            reason=reason,
+            fix=f"columns=[..., {self.name!r}]",
+        )
+        if cells is None:
+            cells = np.zeros(0)
+        return Column(read, cells, tuple(findings))
 
 
-def keep_at_least_one(columns: Sequence[RecognizedColumn]) -> list[RecognizedColumn]:
+def keep_at_least_one(columns: Sequence[Column]) -> list[Column]:
     """Return the columns; if none of them is used, counters become numbers, such as a time."""
-    if any(column.is_used for column in columns):
+    if any(column.read.is_feature for column in columns):
         return list(columns)
     kept = []
     for column in columns:
-        if column.numbers is not None:  # it was left out because it is a counter
-            read = replace(column.read, kind="number", role="feature", reason="")
+        if column.read.kind == "counter" and len(column):
+            read = replace(column.read, kind="number", role="feature", reason="", fix="")
             column = replace(column, read=read)
         kept.append(column)
     return kept
 
 
-def recognize_column(
-    name: str,
-    cells: ColumnCells,
-    file: str,
-    *,
-    must: bool = False,
-    dialect: Dialect | None = None,
-) -> RecognizedColumn:
+def recognize_column(cells: pa.ChunkedArray, setting: Setting) -> Column:
     """Recognize a column.
 
-    must: the column was requested, so it is used or an error.  A requested column of free text is a
-    text column.  Raises ValueError for text among numbers, with its row and a fix, and for a
-    requested column that cannot be used.
+    Raises ValueError for text among numbers, with its row and a fix, and for a requested column
+    that cannot be used.
     """
-    if cells.numbers is not None:
-        return _recognize_numbers(name, cells.numbers, must)
-    assert cells.texts is not None  # noqa: S101 - a column is one of both
-    texts = cells.texts
-    levels = sorted({text for text in set(texts) if text.lower() not in EMPTY})
-    code_of = {level: code for code, level in enumerate(levels)}
-    codes = np.array([code_of.get(text, -1) for text in texts], dtype=np.int32)
-    missing = int((codes < 0).sum())
-    value = len(texts) - missing
-    if not levels:
-        return RecognizedColumn(
-            ColumnRead(name, "empty", "left out", missing=missing, reason="it is empty")
-        )
-    if cells.is_date or are_dates(levels):
-        return _leave_out(name, "date", missing, describe_dates(levels), must, file)
-    if not cells.is_category:
-        spelling = dialect or Dialect()
-        as_number = [number_in(spelling.number(level)) for level in levels]
-        if None not in as_number:
-            return _recognize_number_texts(name, codes, levels, as_number, must)
-        _check_mixed(name, texts, codes, as_number, file)
-    if len(levels) == 1 and not missing and not must:
-        why = f"every row has {levels[0]!r}"
-        return RecognizedColumn(ColumnRead(name, "constant", "left out", reason=why))
-    reason = explain_many_texts(len(levels), value)
-    if reason is not None and must:
-        return _recognize_text(name, codes, levels)
-    if reason is not None:
-        return _leave_out(name, "identifier", missing, reason, must, file)
-    read = ColumnRead(name, "category", values=tuple(levels), missing=missing)
-    return RecognizedColumn(read, codes=codes)
+    column = _recognize(cells, setting)
+    examples = _show_examples(cells, column.read)
+    return replace(column, read=replace(column.read, examples=examples))
 
 
-def summarize_texts(
-    cells: Sequence[str], enough: int = ENOUGH
-) -> tuple[list[str], str | None]:
-    """Return the different texts of a column, sorted, and why it is not a feature, or None.
+def _recognize(cells: pa.ChunkedArray, setting: Setting) -> Column:
+    if pa.types.is_nested(cells.type):
+        return setting.leave_out("nested", "its cells have several values each")
+    if pa.types.is_temporal(cells.type):
+        first = next((str(cell) for cell in _first_values(cells) if cell is not None), "")
+        return setting.leave_out("date", describe_dates([first]), cells.null_count)
+    numbers = numbers_of(cells, setting.dialect)
+    if numbers is not None:
+        return _recognize_numbers(cells, numbers, setting)
+    levels = find_levels(cells)
+    missing = int((levels.codes < 0).sum())
+    if not levels.names:
+        return setting.leave_out("empty", "it is empty", missing)
+    if are_dates(levels.names):
+        return setting.leave_out("date", describe_dates(levels.names), missing)
+    if not is_category(cells):
+        result = _recognize_written_numbers(cells, levels, setting)
+        if result is not None:
+            return result
+    return _recognize_texts(cells, levels, setting)
 
-    Numbers and empty columns have no reason.  enough: see `explain_many_texts`.
+
+# -- numbers --------------------------------------------------------------------------------
+
+
+def _recognize_written_numbers(
+    cells: pa.ChunkedArray, levels: Levels, setting: Setting
+) -> Column | None:
+    """Recognize Booleans, numbers with a unit, and numbers with spaces; None for other texts.
+
+    Raises ValueError for text among numbers.
     """
-    filled = [cell for cell in cells if cell.lower() not in EMPTY]
-    levels = sorted(set(filled))
-    if are_numbers(levels):
-        return levels, None
-    if are_dates(levels):
-        return levels, describe_dates(levels)
-    return levels, explain_many_texts(len(levels), len(filled), enough)
+    written = read_written(levels, setting.dialect)
+    if written is None:
+        _check_mixed(levels, setting)
+        return None
+    column = _recognize_numbers(cells, written.numbers, setting)
+    name = setting.name
+    if not column.read.is_feature or column.read.kind != "number":
+        return column
+    if written.is_truth:
+        finding = note(f"column {name!r} has true and false, which are 1 and 0")
+        return replace(column, findings=(*column.findings, finding))
+    if written.unit:
+        unit = written.unit
+        read = replace(column.read, unit=unit, reason=f"all cells have the unit {unit!r}")
+        finding = note(f"column {name!r}: all cells are numbers in {unit!r}")
+        return replace(column, read=read, findings=(*column.findings, finding))
+    return column
 
 
-def are_numbers(levels: Sequence[str]) -> bool:
-    """Return whether all of these texts are numbers."""
-    return all(number_in(level) is not None for level in levels)
-
-
-def describe_dates(levels: Sequence[str]) -> str:
-    """Explain that a column of dates is not a feature."""
-    return f"it contains dates or times ({levels[0]!r}, ...)"
-
-
-def explain_many_texts(n_levels: int, n_values: int, enough: int = ENOUGH) -> str | None:
-    """Explain that a column with too many different texts is not a feature, or return None.
-
-    n_values: number of non-empty cells. enough: minimum number of texts for the rule that
-    texts which differ in nearly every row are identifiers.
-
-    >>> explain_many_texts(30, 30)
-    'it is an identifier (30 different texts in 30 rows)'
-    >>> explain_many_texts(4, 30) is None
-    True
-    """
-    counted = f"({n_levels:,} {DIFFERENT_TEXTS} {n_values:,} rows)"
-    if names_every_row(n_levels, n_values, enough):
-        return f"it is an identifier {counted}"
-    if n_levels > MOST_LEVELS:
-        return f"it is free text {counted}"
-    return None
-
-
-def names_every_row(n_levels: int, n_values: int, enough: int = ENOUGH) -> bool:
-    """Return whether the texts differ in nearly every row, like identifiers; arguments as
-    above.
-    """
-    return n_levels >= NEARLY * n_values and n_values >= enough
-
-
-def _recognize_text(
-    name: str, codes: npt.NDArray[np.int32], levels: Sequence[str]
-) -> RecognizedColumn:
-    """Return the column as texts, empty ones included."""
-    known = (*levels, "")  # the code -1 is the last
-    texts = tuple(known[code] for code in codes.tolist())
-    return RecognizedColumn(ColumnRead(name, "text"), texts=texts)
-
-
-def _leave_out(
-    name: str, kind: Kind, missing: int, reason: str, must: bool, file: str
-) -> RecognizedColumn:
-    """Leave the column out, or raise ValueError if it was requested."""
-    if must:
-        raise ValueError(
-            f"{file}: column {name!r} cannot be a feature: {reason}; omit it, or declare it "
-            "as the identifier with --id (id=)"
-        )
-    return RecognizedColumn(
-        ColumnRead(name, kind, "left out", missing=missing, reason=reason)
-    )
-
-
-def _recognize_number_texts(
-    name: str,
-    codes: npt.NDArray[np.int32],
-    levels: Sequence[str],
-    as_number: Sequence[float | None],
-    must: bool,
-) -> RecognizedColumn:
-    """Convert texts that are all numbers, from an identifier or label column, to numbers."""
-    value = int((codes >= 0).sum())
-    missing = len(codes) - value
-    if names_rows(name) and not must and len(levels) == value and value >= ENOUGH:
-        why = f"it is an identifier ({len(levels):,} different numbers in {value:,} rows)"
-        read = ColumnRead(name, "identifier", "left out", missing=missing, reason=why)
-        return RecognizedColumn(read)
-    table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
-    with np.errstate(over="ignore"):
-        numbers = table[codes].astype(np.float32)
-    return _recognize_numbers(name, numbers, must)
-
-
-def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedColumn:
-    flat = np.ascontiguousarray(numbers)  # which may be a column of an array
-    is_missing = np.isnan(flat)
+def _recognize_numbers(
+    cells: pa.ChunkedArray, numbers: Numbers, setting: Setting
+) -> Column:
+    is_missing = np.isnan(numbers)
     missing = int(is_missing.sum())
-    value = flat
-    if missing:
-        value = flat[~is_missing]
-    if not len(value):
-        read = ColumnRead(name, "empty", "left out", missing=missing, reason="it is empty")
-        return RecognizedColumn(read)
-    low = float(value.min())
-    high = float(value.max())
-    is_constant = low == high and bool(np.isfinite(low))
-    if is_constant and not missing and not must:
-        return RecognizedColumn(
-            ColumnRead(name, "constant", "left out", reason=f"every row has {low:g}")
+    values = numbers[~is_missing] if missing else numbers
+    if not len(values):
+        return setting.leave_out("empty", "it is empty", missing)
+    if not is_numeric(cells) and _has_codes(cells, values):
+        return _recognize_texts(cells, find_levels(cells), setting, are_codes=True)
+    low = float(values.min())
+    high = float(values.max())
+    is_constant = low == high and math.isfinite(low) and not missing
+    if is_constant and not setting.must and not setting.keeps_constant:
+        return setting.leave_out("constant", f"every row has {low:g}")
+    if not setting.must:
+        technical = _find_technical(values, missing, setting)
+        if technical is not None:
+            kind, why = technical
+            return setting.leave_out(kind, why, missing, cells=numbers)
+    findings = _check_numbers(cells, values, setting)
+    offset = choose_offset(values, low, high)
+    if offset:
+        findings.append(
+            note(
+                f"column {setting.name!r}: {offset:,.15g} was subtracted from each number, because "
+                "float32 does not have enough digits for numbers of this size"
+            )
         )
-    if not must and not missing and len(value) >= MANY and _counts_rows(value):
-        why = f"it is a counter ({low:g}, {low + 1:g}, ... {high:g})"
-        return RecognizedColumn(
-            ColumnRead(name, "counter", "left out", reason=why), numbers=numbers
-        )
-    infinite = 0
-    if not np.isfinite([low, high]).all():
-        infinite = int(np.isinf(value).sum())
-    read = ColumnRead(name, "number", missing=missing)
-    return RecognizedColumn(read, numbers=numbers, infinite=infinite)
+    read = setting.declare("number", missing=missing, offset=offset)
+    return Column(read, numbers, tuple(findings))
 
 
-def _counts_rows(numbers: Numbers) -> bool:
-    """Return whether each row is the previous one plus one, starting at 0 or 1."""
-    if numbers[0] not in (0, 1):
+def _has_codes(cells: pa.ChunkedArray, values: Numbers) -> bool:
+    """Return whether some cell is a code such as ``007``, and not a number."""
+    if not has_text_among(cells, "0", at_start=True) or not _are_whole(values):
         return False
-    return bool((np.diff(numbers) == 1).all())
+    return any(has_leading_zero(level) for level in find_levels(cells).names)
 
 
-def are_dates(levels: Sequence[str]) -> bool:
-    """Return whether nearly all of these texts are dates or times.
-
-    >>> are_dates(["2024-01-31", "2024-02-01 10:30"]), are_dates(["1", "2"])
-    (True, False)
-    """
-    matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
-    return matching >= 0.95 * min(len(levels), 1000)
+def _are_whole(values: Numbers) -> bool:
+    return bool((values == np.floor(values)).all())
 
 
-def _check_mixed(
-    name: str,
-    texts: Sequence[str],
-    codes: npt.NDArray[np.int32],
-    as_number: Sequence[float | None],
-    file: str,
-) -> None:
+def _find_technical(
+    values: Numbers, missing: int, setting: Setting
+) -> tuple[Kind, str] | None:
+    """Return the kind of a column that numbers the rows, and why it does; None for others."""
+    name = setting.name
+    n = len(values)
+    if missing or n < 2 or not _are_whole(values):
+        return None
+    if counts_rows(values):
+        low = float(values.min())
+        high = float(values.max())
+        order = "" if values[0] == low and values[-1] == high else " in another order"
+        return "counter", f"it is a counter ({low:g}, {low + 1:g}, ... {high:g}){order}"
+    is_index = names_saved_index(name) and n >= FEW_VALUES
+    if not is_index and (not names_rows(name) or n < ENOUGH):
+        return None
+    if len(np.unique(values)) < n:
+        return None
+    return "identifier", f"it is an identifier ({n:,} different numbers in {n:,} rows)"
+
+
+def _check_numbers(
+    cells: pa.ChunkedArray, values: Numbers, setting: Setting
+) -> list[Finding]:
+    """Return what may be wrong with numbers."""
+    findings: list[Finding] = []
+    sentinel = find_sentinel(values)
+    if sentinel is not None:
+        number, times = sentinel
+        findings.append(
+            warning(
+                f"column {setting.name!r}: {number:g} in {times:,} cells is far outside the other "
+                "numbers and may mean a missing value",
+                "leave these cells empty",
+            )
+        )
+    largest = float(np.abs(values).max())
+    is_long = are_large_integers(cells) or EXACT < largest < MOST_DIGITS
+    if is_long and _are_whole(values):
+        findings.append(
+            warning(
+                f"column {setting.name!r} has whole numbers beyond 2^53, whose last digits are "
+                "lost",
+                f"drop=[{setting.name!r}], or id={setting.name!r} for an identifier",
+            )
+        )
+    if has_text_among(cells, "E") and _are_whole(values) and not has_text_among(cells, "."):
+        findings.append(
+            warning(
+                f"column {setting.name!r} has numbers such as 1E5, which may be codes",
+                f"drop=[{setting.name!r}]",
+            )
+        )
+    return findings
+
+
+def _check_mixed(levels: Levels, setting: Setting) -> None:
     """Raise ValueError for text among numbers, unless the values are few enough for
     categories.
-
-    texts, codes: one per row.  as_number: one per level, None for text.
     """
+    as_number = [number_in(text) for text in plain_texts(levels.names, setting.dialect)]
+    codes = levels.codes
     counts = np.bincount(codes[codes >= 0], minlength=len(as_number))  # rows per level
     is_text = np.array([number is None for number in as_number])
     as_texts = int(counts[is_text].sum())
     as_numbers = int(counts.sum()) - as_texts
     if as_numbers <= as_texts:
         return
-    often = max(2, 0.01 * len(texts))
+    often = max(2, 0.01 * len(codes))
     if len(as_number) <= FEW_VALUES and counts[is_text].min() >= often:
         return
-    row = next(r for r, code in enumerate(codes) if code >= 0 and is_text[code])
+    row = next(r for r, code in enumerate(codes.tolist()) if code >= 0 and is_text[code])
     more = ""
     if as_texts > 1:
         more = f", the first of {as_texts} such cells"
+    text = levels.names[codes[row]]
+    name = setting.name
     raise ValueError(
-        f"{file}: column {name!r}, row {row + 1}: {texts[row]!r} is not a number{more}, "
+        f"{setting.file}: column {name!r}, row {row + 1}: {text!r} is not a number{more}, "
         f"and the other {as_numbers:,} are; correct it, leave the cell empty if the value "
         f"is unknown, or omit the column with --drop {name!r} (drop=)"
     )
+
+
+# -- texts ----------------------------------------------------------------------------------
+
+
+def _recognize_texts(
+    cells: pa.ChunkedArray, levels: Levels, setting: Setting, *, are_codes: bool = False
+) -> Column:
+    names = levels.names
+    missing = int((levels.codes < 0).sum())
+    n_values = len(levels.codes) - missing
+    is_constant = len(names) == 1 and not missing
+    if is_constant and not setting.must and not setting.keeps_constant:
+        return setting.leave_out("constant", f"every row has {names[0]!r}")
+    reason = explain_many_texts(len(names), n_values, setting.enough)
+    findings = _check_texts(levels, setting)
+    if are_codes:
+        findings.append(
+            note(
+                f"column {setting.name!r} has codes with leading zeros, such as "
+                f"{next(filter(has_leading_zero, names))!r}, which are names and not numbers"
+            )
+        )
+    if reason is not None and setting.must:
+        texts = np.array(texts_of(cells), dtype=object)
+        texts[levels.codes < 0] = ""
+        return Column(setting.declare("text"), texts)
+    if reason is not None:
+        kind: Kind = "identifier" if reason.startswith("it is an identifier") else "text"
+        return setting.leave_out(kind, reason, missing, findings=findings)
+    read = setting.declare("category", values=tuple(names), missing=missing)
+    return Column(read, levels.codes, tuple(findings))
+
+
+def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
+    """Return what may be wrong with the levels of a category."""
+    findings: list[Finding] = []
+    name = setting.name
+    if len(levels.names) > 1000:
+        return findings
+    counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
+    by_name = dict(zip(levels.names, counts.tolist(), strict=True))
+    findings += warn_of_similar_names(
+        f"column {name!r}: the texts", by_name, "write them alike in the file"
+    )
+    for word, times in levels.words.items():
+        if word.isalpha() and word.lower() in ("none", "null"):
+            findings.append(
+                warning(
+                    f"column {name!r}: {word!r} in {times:,} cells counts as empty",
+                    "write another word if it is a value",
+                )
+            )
+    parts = [split_unit(level) for level in levels.names]
+    units = Counter(part[1] for part in parts if part is not None)
+    if len(units) > 1 and None not in parts:
+        listed = [f"{unit!r} ({times} texts)" for unit, times in units.most_common()]
+        findings.append(
+            warning(
+                f"column {name!r} has numbers with different units: {join_some(listed)}",
+                "convert them to one unit",
+            )
+        )
+    return findings
+
+
+# -- examples -------------------------------------------------------------------------------
+
+
+def _first_values(cells: pa.ChunkedArray) -> list[Any]:
+    try:
+        values: list[Any] = cells.slice(0, SEARCHED).to_pylist()
+    except (ValueError, OverflowError):  # dates beyond the calendar
+        return []
+    return values
+
+
+def _show_examples(cells: pa.ChunkedArray, read: ColumnRead) -> tuple[Example, ...]:
+    """Return the first different cells, and what they became."""
+    if pa.types.is_nested(cells.type):
+        return ()
+    examples: list[Example] = []
+    seen: set[str] = set()
+    for value in _first_values(cells):
+        cell = "" if value is None else format_value(value)
+        if cell in seen or len(examples) == SHOWN:
+            continue
+        seen.add(cell)
+        examples.append(Example(cell[:60], _show_value(cell, read)))
+    return tuple(examples)
+
+
+def _show_value(cell: str, read: ColumnRead) -> str:
+    if not read.is_feature:
+        return "left out"
+    if is_empty(cell.strip()):
+        return "missing"
+    if read.kind == "category":
+        return f"{read.name}={cell.strip()}"
+    if read.kind == "text":
+        return f"{BUCKETS:,} hashed features"
+    return cell.strip()
+
+
+# -- features -------------------------------------------------------------------------------
 
 
 @final
@@ -393,26 +471,30 @@ def _check_mixed(
 class EncodedColumns:
     """Columns as input of a model.
 
-    x: (n, d) float32, NaN for empty cells. levels: range (first, last + 1) of the features
-    of each category. marks: indicator features of empty cells, with the index of their
-    column.
+    x: (n, d) float32, NaN for empty cells. offsets: (d,) what was subtracted from each feature.
+    levels: range (first, last + 1) of the features of each category. marks: indicator features
+    of empty cells, with the index of their column.
     """
 
-    x: Numbers
+    x: npt.NDArray[np.float32]
     names: tuple[str, ...]
+    offsets: tuple[float, ...]
     levels: tuple[tuple[int, int], ...]
     marks: tuple[tuple[str, str], ...]
 
 
-def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
+def encode_columns(
+    columns: list[Column], check_bytes: Callable[[int], None]
+) -> EncodedColumns:
     """Return the features of the used columns; the list is emptied in the process, to save
     memory.
 
     After each column with empty cells there is a feature ``name_missing``, 1 for an empty
-    cell. The features of texts are the last ones.
+    cell. The features of texts are the last ones. check_bytes: raises an error if this number of
+    bytes does not fit into memory.
     """
-    written = [column for column in columns if column.texts is not None]
-    columns[:] = [column for column in columns if column.texts is None]
+    written = [column for column in columns if column.read.kind == "text"]
+    columns[:] = [column for column in columns if column.read.kind != "text"]
     n = len((columns or written)[0])
     names = [feature for column in columns for feature in column.features]
     marked = [column.read.name for column in columns if column.read.missing]
@@ -420,7 +502,9 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
     names += [feature for feature, _ in marks]
     n_plain = len(names)
     names += [feature for column in written for feature in column.features]
+    check_bytes(4 * n * len(names))
     x = np.empty((n, len(names)), dtype=np.float32)
+    offsets = np.zeros(len(names))
     levels: list[tuple[int, int]] = []
     at = 0  # first feature of the next column
     mark_at = n_plain - len(marked)  # and index of its indicator
@@ -428,48 +512,21 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
     while columns:
         column = columns.pop()
         width = len(column.features)
-        if column.codes is None:
-            x[:, at] = column.numbers
-        else:
+        if column.read.kind == "category":
             levels.append((at, at + width))
             for code in range(width):
-                x[:, at + code] = column.codes == code
-            x[column.codes < 0, at : at + width] = np.nan
+                x[:, at + code] = column.cells == code
+            x[column.cells < 0, at : at + width] = np.nan
+        else:
+            offsets[at] = column.read.offset
+            with np.errstate(over="ignore"):
+                x[:, at] = column.cells - column.read.offset
         if column.read.missing:
             x[:, mark_at] = column.is_missing
             mark_at += 1
         at += width
     for number, column in enumerate(written):
         first = n_plain + number * BUCKETS
-        hash_texts(column.texts or (), x[:, first : first + BUCKETS])
-    return EncodedColumns(x, tuple(names), tuple(levels), marks)
-
-
-def explain(column: ColumnRead) -> str:
-    """Explain why a column is not a feature, and how a column of texts becomes one."""
-    if DIFFERENT_TEXTS in column.reason:
-        return f"{column.reason}; name it with --columns (columns=) to use it as text"
-    return column.reason
-
-
-def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
-    """Return notes about the columns."""
-    outcome: list[str] = []
-    for column in columns:
-        if not column.is_feature:
-            outcome.append(f"column {column.name!r} was left out: {explain(column)}")
-        elif column.kind == "category":
-            outcome.append(
-                f"column {column.name!r} contains texts and became {len(column.values)} "
-                "one-hot columns"
-            )
-        elif column.kind == "text":
-            outcome.append(
-                f"column {column.name!r} is free text and became {BUCKETS:,} hashed features of words "
-                "and characters"
-            )
-    holes = {c.name: c.missing for c in columns if c.missing and c.is_feature}
-    if holes:
-        counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
-        outcome.append(f"empty cells: {sum(holes.values()):,} ({counted})")
-    return outcome
+        hash_texts(column.cells.tolist(), x[:, first : first + BUCKETS])
+    shifted = tuple(offsets.tolist()) if offsets.any() else ()
+    return EncodedColumns(x, tuple(names), shifted, tuple(levels), marks)

@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 HEAD = 1 << 18  # bytes that are searched for separators and decimal marks
@@ -25,10 +28,12 @@ MARKS = (
 IN_WORDS = {"cp1252": "Latin-1 (Windows-1252)", "latin-1": "Latin-1"}
 POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?")  # 1.234.567,8
 COMMAS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234,567.8
-GAPS = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # 1 234 567.8
+GAP_MARKS = " '’\u00a0\u202f"
+GAPS = re.compile(rf"[+-]?\d{{1,3}}([{GAP_MARKS}]\d{{3}})+([.,]\d+)?")  # 1 234 567.8
 COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # 3,25
 POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")  # 3.25
-GAP_MARKS = " '’\u00a0\u202f"
+DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+"""First line by which Excel declares the separator."""
 GROUPED = {".": POINTS, ",": COMMAS}
 """Pattern of a number with a thousands separator; `GAPS` for any other separator."""
 THOUSANDS_IN_WORDS = {".": "points", ",": "commas"}
@@ -39,7 +44,8 @@ THOUSANDS_IN_WORDS = {".": "points", ",": "commas"}
 class Dialect:
     """Format of the cells of one file.
 
-    thousands: all characters between groups of three digits, "" if there are none.
+    thousands: all characters between groups of three digits, "" if there are none.  skip: lines
+    before the header, such as ``sep=;`` of Excel.
     """
 
     encoding: str = "utf-8"
@@ -47,28 +53,34 @@ class Dialect:
     quote: str = '"'
     decimal: str = "."
     thousands: str = ""
+    skip: int = 0
 
     @property
     def is_plain(self) -> bool:
         """Return whether numbers are in Python's format."""
         return self.decimal == "." and not self.thousands
 
-    def number(self, cell: str) -> str:
-        """Return a number in Python's format; other text is returned unchanged.
+    def plain_numbers(self, cells: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return texts with their numbers in Python's format; other texts are unchanged.
 
-        >>> Dialect(decimal=",", thousands=".").number("1.234,5")
-        '1234.5'
+        >>> import pyarrow as pa
+        >>> cells = pa.chunked_array([["1.234,5", "a,b"]])
+        >>> Dialect(decimal=",", thousands=".").plain_numbers(cells).to_pylist()
+        ['1234.5', 'a,b']
         """
         if self.is_plain:
-            return cell
-        grouped = GROUPED.get(self.thousands, GAPS)
-        plain = cell
-        if self.thousands and grouped.fullmatch(cell):
-            for mark in self.thousands:
-                plain = plain.replace(mark, "")
-        if self.decimal == "," and COMMA.fullmatch(plain):
-            plain = plain.replace(",", ".")
-        return plain
+            return cells
+        import pyarrow.compute as pc
+
+        if self.thousands:
+            grouped = GROUPED.get(self.thousands, GAPS)
+            is_grouped = pc.match_substring_regex(cells, f"^(?:{grouped.pattern})$")
+            joined = pc.replace_substring_regex(cells, f"[{self.thousands}]", "")
+            cells = pc.if_else(is_grouped, joined, cells)
+        if self.decimal == ",":
+            is_comma = pc.match_substring_regex(cells, f"^(?:{COMMA.pattern})$")
+            cells = pc.if_else(is_comma, pc.replace_substring(cells, ",", "."), cells)
+        return cells
 
     def notes(self, name: str) -> tuple[str, ...]:
         """Return deviations from the usual CSV format, as sentences."""
@@ -77,7 +89,8 @@ class Dialect:
             word = IN_WORDS.get(self.encoding, self.encoding.upper())
             result.append(f"{name} was read as {word}")
         if self.separator != ",":
-            result.append(f"{name}: cells are separated by {SEPARATORS[self.separator]}")
+            mark = SEPARATORS.get(self.separator, repr(self.separator))
+            result.append(f"{name}: cells are separated by {mark}")
         if self.quote != '"':
             result.append(f"{name}: texts are in {self.quote} quotes")
         if self.decimal == ",":
@@ -88,17 +101,24 @@ class Dialect:
         return tuple(result)
 
 
-def detect(path: Path) -> Dialect:
+def sniff(path: Path) -> Dialect:
     """Detect the format of a text file, from its byte-order mark and its first lines.
 
     Raises ValueError for a file that is not text.
     """
     encoding = _detect_encoding(path)
     lines = _read_first_lines(path, encoding)
+    skip = 0
+    declared = DECLARED.fullmatch(lines[0].strip()) if lines else None
+    if declared is not None:
+        skip = 1
+        lines = lines[1:]
     quote = _detect_quote(lines)
     separator = _detect_separator(lines, quote)
+    if declared is not None:
+        separator = declared[1]
     cells: list[str] = []
-    for row in csv.reader(lines[1:], delimiter=separator, quotechar=quote):
+    for row in _parse_rows(lines[1:], separator, quote):
         cells += [cell.strip() for cell in row]
     least = 1
     if separator == ",":
@@ -106,7 +126,7 @@ def detect(path: Path) -> Dialect:
         # than a format
         least = 3
     decimal, thousands = _detect_marks(cells, least)
-    return Dialect(encoding, separator, quote, decimal, thousands)
+    return Dialect(encoding, separator, quote, decimal, thousands, skip)
 
 
 def _detect_encoding(path: Path) -> str:

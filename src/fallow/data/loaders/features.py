@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -13,25 +14,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
 from fallow.core.suggestions import require_known
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.columns import hash_texts
 from fallow.data.loaders.images import list_files, read_images
+from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.pixels import as_features, bring_to_shape
-from fallow.data.loaders.table_files import (
-    EMPTY,
-    ColumnCells,
-    Numbers,
-    ReadTable,
-    cells_of_frame,
-    number_in,
-    read_file,
-)
+from fallow.data.loaders.text_rules import check_names
 from fallow.storage.files import find_existing
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame
+
+
+NO_UNITS: Mapping[str, str] = MappingProxyType({})
 
 
 @final
@@ -56,6 +51,8 @@ def read_rows(
     shape: Sequence[int],
     marks: Sequence[Sequence[str]] | None = None,
     ids: str = "id",
+    offsets: Sequence[float] = (),
+    units: Mapping[str, str] = NO_UNITS,
 ) -> NewRows:
     """Read the examples of a table, a .npz file, or all images below a folder.
 
@@ -63,13 +60,14 @@ def read_rows(
     of the file (labels, names) are ignored. An empty cell or NaN is a missing feature.
     marks: indicator features of empty cells, with their columns, if the model was trained
     with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
-    .npz file has them in the array ``ids``. Raises ValueError for a missing column, a cell
+    .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of the columns
+    whose cells had one. Raises ValueError for a missing column, a cell
     that is not a finite number or a known text, a different shape, and if every example has
     a missing feature.
     """
     find_existing(path)
     marked = {mark[0]: mark[1] for mark in marks or ()}
-    named_by, names, x = _read(path, columns, shape, marked, ids)
+    named_by, names, x = _read(path, columns, shape, marked, ids, offsets, units)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
             f"{path.name} has rows of shape {tuple(x.shape[1:])}, and the model needs "
@@ -93,12 +91,14 @@ def _read(
     shape: Sequence[int],
     marked: Mapping[str, str],
     ids: str,
+    offsets: Sequence[float],
+    units: Mapping[str, str],
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Return the kind of names of examples, the names (None: numbers), and the examples."""
     if path.is_dir():
         return _read_images(path, shape)
     if path.suffix.lower() == ".npz":
-        rows = read_array_rows(path, shape, "ids")
+        rows = read_array_rows(path, shape, "ids", offsets=offsets)
         if "ids" not in rows.texts:
             return "row", None, rows.x
         return ids, rows.texts["ids"], rows.x
@@ -107,7 +107,7 @@ def _read(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a "
             "folder of images"
         )
-    return _read_table(path, columns, marked, ids)
+    return _read_table(path, columns, marked, ids, offsets, units)
 
 
 def _read_images(
@@ -136,15 +136,18 @@ class ArrayRows(NamedTuple):
     arrays: dict[str, npt.NDArray[Any]]
 
 
-def read_array_rows(path: Path, shape: Sequence[int], *names: str) -> ArrayRows:
+def read_array_rows(
+    path: Path, shape: Sequence[int], *names: str, offsets: Sequence[float] = ()
+) -> ArrayRows:
     """Read the array ``x`` of a .npz file, and those of ``names`` that it has.
 
-    shape: of an example as the model takes it. Raises ValueError for a file without x, and
-    for arrays of another length.
+    shape: of an example as the model takes it. offsets: see `Dataset.offsets`. Raises ValueError
+    for a file without x, and for arrays of another length.
     """
     arrays = read_arrays(path)
     require_known("x", arrays, f"{path.name} has no array 'x'")
-    numbers, note = as_features(bring_to_shape(arrays["x"], shape), path.name)
+    shaped = bring_to_shape(arrays["x"], shape)
+    numbers, note = as_features(subtract_offsets(shaped, offsets), path.name)
     texts: dict[str, list[str]] = {}
     for name in names:
         if name not in arrays:
@@ -166,16 +169,23 @@ def text_of(value: object) -> str:
 
 
 def _read_table(
-    path: Path, columns: Sequence[str], marked: Mapping[str, str], ids: str
+    path: Path,
+    columns: Sequence[str],
+    marked: Mapping[str, str],
+    ids: str,
+    offsets: Sequence[float],
+    units: Mapping[str, str],
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Read the features of a table, (n, len(columns)), named by its column of IDs if there
     is one.
     """
-    read = read_file(path, lambda name: name == ids or name not in columns)
-    features = _encode_features(read, path.name, columns, marked)
-    x = torch.from_numpy(features)
-    if ids in read.columns:
-        return ids, read.columns[ids].texts, x
+    from fallow.data.loaders.encoding import encode_features
+    from fallow.data.loaders.table_files import read_file
+
+    table = read_file(path)
+    x = torch.from_numpy(encode_features(table, columns, marked, offsets, units))
+    if ids in table.columns:
+        return ids, table.texts(ids), x
     return "row", None, x
 
 
@@ -184,117 +194,35 @@ def read_features(
     columns: Sequence[str],
     name: str = "frame",
     marks: Sequence[Sequence[str]] = (),
-) -> Numbers:
+    offsets: Sequence[float] = (),
+    units: Mapping[str, str] = NO_UNITS,
+) -> npt.NDArray[np.float32]:
     """Return the features on which a model was trained: (n, d); NaN for missing values.
 
     columns: names of features, ``column=level`` for one level of a text column.  Other columns are
-    ignored.  marks: indicator features of empty cells, with their columns.  Raises ValueError for a
+    ignored.  marks: indicator features of empty cells, with their columns.  offsets: see
+    `Dataset.offsets`.  units: those of the columns whose cells had one.  Raises ValueError for a
     missing column and for text that the model does not know.
     """
-    read = cells_of_frame(df, name, lambda column: column not in columns)
-    return _encode_features(read, name, columns, {mark[0]: mark[1] for mark in marks})
+    from fallow.data.loaders.encoding import encode_features
+    from fallow.data.loaders.table_files import table_of_frame
+
+    marked = {mark[0]: mark[1] for mark in marks}
+    return encode_features(table_of_frame(df, name), columns, marked, offsets, units)
 
 
-def _encode_features(
-    read: ReadTable, name: str, columns: Sequence[str], marked: Mapping[str, str]
-) -> Numbers:
-    """Return the features (n, len(columns)) of a table, NaN for empty cells."""
-    cells = read.columns
-    written = find_text_columns(columns)
-    hashed = {feature for column in written for feature in name_buckets(column)}
-    levels_of: dict[str, dict[str, int]] = {}  # column -> level -> index of the feature
-    features = np.empty((read.rows, len(columns)), dtype=np.float32)
-    for index, feature in enumerate(columns):
-        if feature in hashed:
-            continue
-        if feature in marked:
-            cells_marked = _find_column(cells, marked[feature], name)
-            features[:, index] = _find_empty(cells_marked)
-        elif feature in cells or "=" not in feature:
-            cells_of_feature = _find_column(cells, feature, name)
-            features[:, index] = _encode_numbers(cells_of_feature, feature, name)
-        else:
-            column, level = _split_level(feature, cells)
-            levels_of.setdefault(column, {})[level] = index
-    for column, levels in levels_of.items():
-        texts = _find_column(cells, column, name).texts or ()
-        indices = list(levels.values())
-        features[:, indices] = _encode_texts(texts, column, list(levels), name)
-    for number, column in enumerate(written):  # whose features are the last
-        texts = _find_column(cells, column, name).texts or ()
-        plain = ["" if text.lower() in EMPTY else text for text in texts]
-        first = len(columns) - (len(written) - number) * BUCKETS
-        hash_texts(plain, features[:, first : first + BUCKETS])
-    return features
+def is_frame(value: object) -> bool:
+    """Return whether a value is a table in memory: of pandas, polars or Arrow, among others.
 
-
-def _split_level(feature: str, cells: Mapping[str, ColumnCells]) -> tuple[str, str]:
-    """Return the column and the level of a feature ``column=level``.
-
-    Both may contain "=", as in ``age=>=65``. The longest column of the table decides.
+    Raises ValueError for a table in which two columns have the same name.
     """
-    ends = [at for at, letter in enumerate(feature) if letter == "="]
-    known = [at for at in ends if feature[:at] in cells]
-    at = known[-1] if known else ends[0]
-    return feature[:at], feature[at + 1 :]
+    if not hasattr(value, "columns"):  # before narwhals is imported
+        return False
+    import narwhals.stable.v2 as nw
 
-
-def _find_column(cells: Mapping[str, ColumnCells], column: str, name: str) -> ColumnCells:
-    require_known(column, cells, f"{name} has no column {column!r}")
-    return cells[column]
-
-
-def _find_empty(cells: ColumnCells) -> npt.NDArray[np.bool_]:
-    """Return which cells are empty: (n,)."""
-    if cells.numbers is not None:
-        return np.isnan(cells.numbers)
-    return np.array([text.lower() in EMPTY for text in cells.texts or ()], dtype=np.bool_)
-
-
-def _encode_numbers(cells: ColumnCells, column: str, name: str) -> Numbers:
-    """Return the numbers in a column (n,), NaN for an empty cell."""
-    if cells.numbers is not None:
-        return cells.numbers
-    numbers = np.full(len(cells), np.nan)
-    for row, text in enumerate(cells.texts or ()):
-        number = number_in(text)
-        if number is not None:
-            numbers[row] = number
-        elif text.lower() not in EMPTY:
-            raise ValueError(
-                f"{name}: column {column!r}, row {row + 1}: {text!r} is a text, and the model "
-                "was trained on numbers"
-            )
-    with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
-        return numbers.astype(np.float32)
-
-
-def _encode_texts(
-    texts: Sequence[str], column: str, levels: Sequence[str], name: str
-) -> Numbers:
-    def explain(row: int) -> str:
-        return (
-            f"{name}: column {column!r}, row {row + 1}: {texts[row]!r} is not one of the texts "
-            f"that the model was trained with: {', '.join(map(repr, levels))}"
-        )
-
-    return encode_levels(texts, levels, explain)
-
-
-def encode_levels(
-    texts: Sequence[str], levels: Sequence[str], explain: Callable[[int], str]
-) -> Numbers:
-    """Return (n, levels) 1 for cells with a text, else 0; NaN for empty cells.
-
-    Raises ValueError with the sentence of ``explain`` for the first row with another text.
-    """
-    code_of = {level: code for code, level in enumerate(levels)}
-    block = np.zeros((len(texts), len(levels)), dtype=np.float32)
-    for row, text in enumerate(texts):
-        if text in code_of:
-            block[row, code_of[text]] = 1
-        elif text.lower() in EMPTY:
-            block[row] = np.nan
-        else:
-            raise ValueError(explain(row))
-    return block
+    try:
+        native = nw.from_native(value, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        check_names(list(map(str, value.columns)), "the DataFrame")
+        raise
+    return isinstance(native, nw.DataFrame)

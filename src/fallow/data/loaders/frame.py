@@ -6,15 +6,13 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from fallow.core.suggestions import OF_FEDERATION, explain_function
-from fallow.data.dataset import Dataset
-from fallow.data.loaders.labels import TaskChoice, warn_of_nan
+from fallow.data.dataset import Dataset, warn_of_findings
+from fallow.data.loaders.features import is_frame
+from fallow.data.loaders.labels import TaskChoice
 from fallow.data.loaders.open import from_assembled
-from fallow.data.loaders.table import Source, Wanted, read_table
-from fallow.data.loaders.table_files import cells_of_frame, cells_of_series, is_frame
+from fallow.data.loaders.table import Wanted, read_table
+from fallow.data.loaders.table_files import table_of_frame
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
@@ -105,22 +103,17 @@ def from_frame(
         frames[test_name] = _check_frame(test, test_name)
     known = set(map(str, frames[name].columns))
     sources = [
-        Source(what, partial(cells_of_frame, frame, what, known=known))
-        for what, frame in frames.items()
+        partial(table_of_frame, frame, what, known=known) for what, frame in frames.items()
     ]
-    table, _, sites = read_table(sources, wanted)
-    labels = [_read_labels(frame, wanted.label) for frame in frames.values()]
-    y = np.concatenate(labels)
-    warn_of_nan(y, name, stacklevel=4)
-    return from_assembled(
-        table,
-        y[table.kept],
-        sites,
+    dataset = from_assembled(
+        read_table(sources, wanted),
         has_test=test is not None,
         name=name,
         task=task,
         classes=tuple(classes),
     )
+    warn_of_findings(dataset, stacklevel=4)
+    return dataset
 
 
 def _check_frame(df: object, name: str) -> nw.DataFrame[Any]:
@@ -137,20 +130,3 @@ def _check_frame(df: object, name: str) -> nw.DataFrame[Any]:
     if not n_rows or not n_columns:
         raise ValueError(f"{name} has {n_rows} rows and {n_columns} columns; give some")
     return frame
-
-
-def _read_labels(frame: nw.DataFrame[Any], label: str) -> npt.NDArray[Any]:
-    """Return labels for `from_arrays`: text ("" for unlabeled) or numbers (NaN)."""
-    import narwhals.stable.v2 as nw
-
-    names = list(map(str, frame.columns))
-    values = frame[:, names.index(label)]
-    if not values.dtype.is_numeric():
-        texts = cells_of_series(values, as_texts=True).texts
-        return np.array(texts, dtype=np.str_)
-    if values.dtype.is_integer() and not values.is_null().any():
-        kind = nw.UInt64 if values.dtype.is_unsigned_integer() else nw.Int64
-        whole: npt.NDArray[np.int64] = values.cast(kind).to_numpy()
-        return whole
-    numbers: npt.NDArray[np.float64] = values.cast(nw.Float64).to_numpy()
-    return numbers

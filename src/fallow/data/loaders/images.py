@@ -26,8 +26,7 @@ from fallow.data.loaders.dicom import (
     read_scan,
 )
 from fallow.data.loaders.pixels import DEEP, GRAY, ImageError, open_image, show_image
-from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
-from fallow.data.reading import Finding, note, warning
+from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warning
 from fallow.storage.received import check_fits
 
 UNLABELED_FOLDER = "unlabeled"
@@ -317,9 +316,11 @@ def label_of(file: Path) -> str:
 
 def _find_list(folder: Path) -> Path | None:
     """Return the table in the folder with files and targets, or None."""
+    from fallow.data.loaders.table_files import read_file
+
     listed = []
     for file in list_files(folder, "*.csv"):
-        if {"file", "target"} <= read_file(file, _is_text).columns.keys():
+        if {"file", "target"} <= read_file(file).columns.keys():
             listed.append(file)
     if len(listed) > 1:
         raise ValueError(
@@ -329,20 +330,18 @@ def _find_list(folder: Path) -> Path | None:
     return next(iter(listed), None)
 
 
-def _is_text(column: str) -> bool:
-    return column in ("file", "site")
-
-
 def _read_listed(
     folder: Path, table: Path, notify: ReportBytes, pixel_range: PixelRange | None
 ) -> Images:
     """Read the images in a table, with their targets."""
-    columns = read_file(table, _is_text).columns
-    names = tuple(name.strip() for name in columns["file"].texts or ())
+    from fallow.data.loaders.table_files import read_file
+
+    cells = read_file(table)
+    names = tuple(cells.texts("file"))
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"{table} lists {twice[0]!r} more than once; leave one line")
-    targets = columns["target"].numbers
+    targets = cells.numbers("target")
     if targets is None:
         raise ValueError(
             f"{table}: the column 'target' contains texts; give numbers, or for classes "
@@ -356,13 +355,13 @@ def _read_listed(
                 f"{table} lists {name!r}, and {folder} has no such file; give paths below the folder"
             )
     sites: tuple[str, ...] | None = None
-    if "site" in columns:
-        sites = tuple(columns["site"].texts or ())
+    if "site" in cells.columns:
+        sites = tuple(cells.texts("site"))
     stack = _load_files(folder, files, notify, pixel_range)
     return Images(
         x=stack.x,
         labels=(),
-        targets=targets.astype(np.float64),
+        targets=targets,
         sites=sites,
         names=names,
         findings=(note(f"regression targets were read from {table.name}"), *stack.findings),

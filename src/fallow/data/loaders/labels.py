@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
+import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from fallow.core.suggestions import nearest
-from fallow.data.loaders.columns import are_dates, names_every_row
-from fallow.data.loaders.table_files import EMPTY
+from fallow.core.wording import count_noun
+from fallow.data.loaders.numbers import choose_offset
+from fallow.data.loaders.text_rules import (
+    are_dates,
+    has_leading_zero,
+    is_empty,
+    names_every_row,
+    normal_name,
+    number_in,
+    warn_of_similar_names,
+)
+from fallow.data.reading import Finding, note, warning
 
 TaskChoice = Literal["auto", "classification", "regression"]
 TASK_CHOICES: tuple[TaskChoice, ...] = get_args(TaskChoice)
@@ -20,21 +32,45 @@ EXACT = 2.0**53
 """Whole numbers below are exact as float64. Larger ones are classes by their digits."""
 UNLABELED = "-1"
 """Number of an unlabeled example, among numbers that are classes."""
+WHOLE = re.compile(r"[+-]?\d+\.0+")
+SIGNS = frozenset({"0", "1"})
+"""Classes beside which -1 may be a class too."""
 Labels = npt.NDArray[Any]
 Numbers = npt.NDArray[np.float64]
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class EncodedLabels:
+    """Labels as a model takes them.
+
+    Attributes
+    ----------
+    y : array of shape (n,)
+        int64 class ids, -1 for unlabeled; or targets, NaN for unlabeled: float32, or float64 if
+        float32 would lose their digits.
+    classes : tuple of str
+        Class names by id; empty for regression.
+    findings : tuple of Finding
+        Guesses about the labels.
+    """
+
+    y: Labels
+    classes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
 def encode_labels(
     y: Labels, task: TaskChoice, name: str, classes: tuple[str, ...] = ()
-) -> tuple[Labels, tuple[str, ...]]:
-    """Return (class ids or float32 targets, class names; () for regression).
+) -> EncodedLabels:
+    """Return class ids or targets.
 
     The class names are ``classes`` if given, else the labels that occur, sorted (numbers as
-    numbers). Texts that are all numbers count as numbers. "" and NaN are unlabeled. Among
-    numbers, so are the texts for a missing cell and, without the task "regression", -1
-    unless it is one of ``classes``.
+    numbers). "" and NaN are unlabeled. Among numbers, so are the texts for a missing cell and,
+    without the task "regression", -1 unless it is one of ``classes``.
 
-    >>> encode_labels(np.array(["10", "9", "NA", "-1"]), "auto", "toy")
+    >>> labels = encode_labels(np.array(["10", "9", "NA", "-1"]), "auto", "toy")
+    >>> labels.y, labels.classes
     (array([ 1,  0, -1, -1]), ('9', '10'))
     """
     if task not in TASK_CHOICES:
@@ -49,29 +85,43 @@ def encode_labels(
         raise ValueError(f"{name}: regression has no classes; omit task or classes")
     numbers = _as_numbers(y)
     is_real = numbers is not None and not _are_whole(numbers)
+    findings = _find_nan(y)
     if task == "regression" or (task == "auto" and is_real and not classes):
-        targets = _read_targets(y, name)
-        if len(np.unique(targets[~np.isnan(targets)])) < 2:
-            raise ValueError(
-                f"{name}: targets are constant or all missing; give two values or more"
-            )
-        return targets, ()
-    texts = _spell_classes(y, classes)
+        targets, lost = _encode_targets(y, name)
+        return EncodedLabels(targets, (), (*findings, *lost))
+    raw = _as_texts(y)
+    classes = tuple(map(normal_name, classes))
+    texts = _spell_classes(raw, y, classes)
     known = classes or _list_classes(texts, task, name, numbers)
-    return _encode_classes(texts, known, name), known
+    findings += _find_in_classes(Counter(raw), Counter(texts), classes)
+    return EncodedLabels(_encode_classes(texts, known, name), known, tuple(findings))
 
 
-def encode_test_labels(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
-    """Return the labels of a test set with the classes of the training examples; () =
-    regression.
+def _find_nan(y: Labels) -> list[Finding]:
+    """Return a warning if some labels are NaN, which often is a mistake."""
+    if y.dtype.kind != "f":
+        return []
+    missing = int(np.isnan(y).sum())
+    if not 0 < missing < len(y):
+        return []
+    return [
+        warning(
+            f"{missing} of {len(y)} labels are NaN; these examples are treated as unlabeled"
+        )
+    ]
+
+
+def encode_test_labels(y: Labels, train: EncodedLabels, name: str) -> Labels:
+    """Return the labels of a test set in the form of the training labels.
 
     Raises ValueError for a test example without a label or with an unknown class.
     """
-    if classes:
-        coded = _encode_classes(_spell_classes(y, classes), classes, name)
+    if train.classes:
+        texts = _spell_classes(_as_texts(y), y, train.classes)
+        coded = _encode_classes(texts, train.classes, name)
         is_missing = coded == -1
     else:
-        coded = _read_targets(y, name)
+        coded = _read_targets(y, name).astype(train.y.dtype)
         is_missing = np.isnan(coded)
     missing = int(is_missing.sum())
     if missing:
@@ -79,26 +129,52 @@ def encode_test_labels(y: Labels, classes: tuple[str, ...], name: str) -> Labels
     return coded
 
 
-def _spell_classes(y: Labels, classes: tuple[str, ...]) -> list[str]:
-    """Return the class of each example by name, "" for unlabeled; 1.0 and "1.0" are "1"."""
-    is_text = y.dtype.kind == "U"
-    texts: list[str] = y.astype(np.str_).tolist()
-    if is_text:
-        texts = [text.strip() for text in texts]
-    numbers = _as_numbers(y)
-    if numbers is None or (is_text and {*classes, ""} >= set(texts)):
+# -- classes --------------------------------------------------------------------------------
+
+
+def _as_texts(y: Labels) -> list[str]:
+    """Return each label as text, "" for NaN."""
+    if y.dtype.kind == "U":
+        texts: list[str] = y.tolist()
         return texts
-    is_exact = y.dtype.kind == "f" or bool(
-        (np.abs(numbers[~np.isnan(numbers)]) < EXACT).all()
-    )
-    spelled = []
-    for text, number in zip(texts, numbers.tolist(), strict=True):
-        if is_exact or np.isnan(number):
-            text = _format_number(number)
-        if text == UNLABELED and UNLABELED not in classes:
-            text = ""
-        spelled.append(text)
-    return spelled
+    distinct, codes = np.unique(y, return_inverse=True)
+    names = ["" if value != value else str(value) for value in distinct.tolist()]
+    return [names[code] for code in codes.tolist()]
+
+
+def _spell_classes(texts: Sequence[str], y: Labels, classes: tuple[str, ...]) -> list[str]:
+    """Return the class of each example by name, "" for unlabeled.
+
+    Names stay as they are, in the composed form of Unicode.  If all labels are numbers with a
+    decimal point, as spreadsheets and pandas write them, 1.0 is "1".
+    """
+    distinct = {text: normal_name(text) for text in set(texts)}
+    names = set(distinct.values())
+    are_known = y.dtype.kind == "U" and {*classes, ""} >= names
+    number_of = {name: number_in(name) for name in names if not is_empty(name)}
+    if are_known or not _are_numbers(number_of, names):
+        return [distinct[text] for text in texts]
+    # as arrays, spreadsheets and pandas write whole numbers
+    has_points = y.dtype.kind == "f" or all(map(WHOLE.fullmatch, number_of))
+    for text, name in distinct.items():
+        number = number_of.get(name)
+        is_unlabeled = number == float(UNLABELED) and UNLABELED not in classes
+        if number is None or is_unlabeled:
+            distinct[text] = ""
+        elif has_points and abs(number) < EXACT:
+            distinct[text] = _format_number(number)
+    return [distinct[text] for text in texts]
+
+
+def _are_numbers(number_of: dict[str, float | None], names: set[str]) -> bool:
+    """Return whether labels are numbers: those that are not empty, and at least one."""
+    has_words = not number_of and bool(names - {""})
+    numbers = number_of.values()
+    return not has_words and None not in numbers and not any(map(_is_infinite, numbers))
+
+
+def _is_infinite(number: float | None) -> bool:
+    return number is not None and np.isinf(number)
 
 
 def _list_classes(
@@ -159,6 +235,62 @@ def _encode_classes(texts: Sequence[str], classes: tuple[str, ...], name: str) -
     return np.array([number[text] for text in texts], dtype=np.int64)
 
 
+def _find_in_classes(
+    raw: Counter[str], counts: Counter[str], classes: tuple[str, ...]
+) -> list[Finding]:
+    """Return what may be wrong with labels that are classes.
+
+    raw, counts: number of rows of each label as written, and of each class.
+    """
+    n = raw.total()
+    counts = Counter(counts)
+    counts.pop("", None)
+    findings: list[Finding] = []
+    if not classes:
+        findings += warn_of_similar_names("classes", counts, "classes=[...]")
+    minus_one = raw["-1"] + raw["-1.0"]
+    if minus_one and UNLABELED not in counts:
+        # -1, 0 and 1 are often three classes, such as moods
+        state = warning if set(counts) <= SIGNS else note
+        findings.append(
+            state(
+                f"{count_noun(minus_one, 'label')} {UNLABELED} beside other numbers count as "
+                "unlabeled",
+                f"classes=['{UNLABELED}', ...]",
+            )
+        )
+    words = {
+        text: times
+        for text, times in raw.items()
+        if text.strip() and is_empty(text.strip())
+    }
+    lost = {text: times for text, times in words.items() if text.strip() not in counts}
+    if lost:
+        findings.append(
+            warning(
+                f"{sum(lost.values()):,} of {n:,} labels are {' or '.join(sorted(lost))}; these "
+                "examples are treated as unlabeled",
+                "classes=[...]",
+            )
+        )
+    kept = sorted(name for name in counts if is_empty(name))
+    if kept:
+        listed = ", ".join(f"{name!r} ({count_noun(counts[name], 'row')})" for name in kept)
+        findings.append(
+            warning(
+                f"the texts {listed} are classes, although they may mean a missing label",
+                "leave the cell empty if the label is unknown",
+            )
+        )
+    codes = sorted(name for name in counts if has_leading_zero(name))
+    if codes:
+        findings.append(note(f"classes are codes with leading zeros, such as {codes[0]!r}"))
+    return findings
+
+
+# -- numbers --------------------------------------------------------------------------------
+
+
 def _as_numbers(y: Labels) -> Numbers | None:
     """Return float64, NaN for unlabeled; None if a text is not a number.
 
@@ -166,17 +298,15 @@ def _as_numbers(y: Labels) -> Numbers | None:
     """
     if y.dtype.kind != "U":
         return y.astype(np.float64)
-    stripped = np.char.strip(y)
-    is_number = ~np.isin(np.char.lower(stripped), list(EMPTY))
-    numbers = np.full(len(y), np.nan)
-    try:
-        numbers[is_number] = [float(text) for text in stripped[is_number]]
-    except ValueError:
-        return None
-    has_words = not is_number.any() and bool((stripped != "").any())
-    if has_words or not np.isfinite(numbers[is_number]).all():
+    texts: list[str] = y.tolist()
+    number_of = {text: number_in(text.strip()) for text in set(texts)}
+    for text in number_of:
+        if is_empty(text.strip()):
+            number_of[text] = np.nan
+    known = {text: number for text, number in number_of.items() if number == number}
+    if not _are_numbers(known, {text.strip() for text in number_of}):
         return None  # a text such as "nan" or "inf" is a word, not a number
-    return numbers
+    return np.array([number_of[text] for text in texts], dtype=np.float64)
 
 
 def _are_whole(numbers: Numbers) -> bool:
@@ -184,7 +314,22 @@ def _are_whole(numbers: Numbers) -> bool:
     return bool((value == np.floor(value)).all() and np.isfinite(value).all())
 
 
-def _read_targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
+def _encode_targets(y: Labels, name: str) -> tuple[Labels, list[Finding]]:
+    """Return targets, in float64 if float32 would lose their digits."""
+    targets = _read_targets(y, name)
+    known = targets[~np.isnan(targets)]
+    if len(np.unique(known)) < 2:
+        raise ValueError(
+            f"{name}: targets are constant or all missing; give two values or more"
+        )
+    if choose_offset(known, float(known.min()), float(known.max())):
+        return targets, [
+            note("targets are kept in float64, because float32 would lose digits")
+        ]
+    return targets.astype(np.float32), []
+
+
+def _read_targets(y: Labels, name: str) -> Numbers:
     """Return (n,) regression targets, NaN for missing ones."""
     numbers = _as_numbers(y)
     if numbers is None:
@@ -194,26 +339,11 @@ def _read_targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
     infinite = int(np.isinf(numbers).sum())
     if infinite:
         raise ValueError(f"{name}: {infinite} targets are infinite; correct them")
-    return numbers.astype(np.float32)
+    return numbers
 
 
 def _format_number(value: float) -> str:
-    """Return a number as the name of a class; "" for NaN."""
-    if np.isnan(value):
-        return ""
+    """Return a number as the name of a class."""
     if value == np.floor(value):
         return str(int(value))
     return str(value)
-
-
-def warn_of_nan(labels: npt.NDArray[Any], name: str, stacklevel: int) -> None:
-    """Warn that examples with the label NaN count as unlabeled."""
-    if labels.dtype.kind != "f":
-        return
-    missing = int(np.isnan(labels).sum())
-    if 0 < missing < len(labels):
-        warnings.warn(
-            f"{name}: {missing} of {len(labels)} labels are NaN; these examples are treated as "
-            "unlabeled",
-            stacklevel=stacklevel,
-        )

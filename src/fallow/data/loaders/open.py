@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,24 +15,36 @@ from torch import Tensor
 
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest, require_known
+from fallow.core.wording import count_noun
 from fallow.data.catalog.named import is_named, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.dicom import PixelRange
+from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
+from fallow.data.loaders.numbers import choose_offsets, subtract_offsets
 from fallow.data.loaders.pixels import (
     Channels,
     as_features,
     describe_move,
     has_channels_last,
 )
-from fallow.data.loaders.table import Source, TableArrays, Wanted, read_table
-from fallow.data.loaders.table_files import ReportBytes, ignore_bytes, read_file
 from fallow.data.partition.shares import hold_out
-from fallow.data.reading import Finding, Reading, count_at, list_notes, note
+from fallow.data.reading import (
+    Finding,
+    Reading,
+    ReportBytes,
+    count_at,
+    ignore_bytes,
+    list_notes,
+    note,
+)
 from fallow.storage.files import find_existing
 from fallow.storage.table_suffixes import TABLES
+
+if TYPE_CHECKING:
+    from fallow.data.loaders.table import TableArrays
 
 ARRAYS = {
     "x": "x",
@@ -92,26 +105,34 @@ def from_arrays(
         raise ValueError(
             f"{name} has the sites of test examples, and no test examples; give x_test and y_test"
         )
-    coded, known = encode_labels(_to_array(y), task, name, tuple(classes))
+    labels = encode_labels(_to_array(y), task, name, tuple(classes))
     features = _to_array(x)
+    offsets = choose_offsets(features)
+    if offsets:
+        features = subtract_offsets(features, offsets)
+        n_shifted = sum(offset != 0 for offset in offsets)
+        shifted = f"a number was subtracted from {count_noun(n_shifted, 'column')} (offsets), because"
+        findings = (*findings, note(f"{shifted} float32 would lose digits"))
     is_last = has_channels_last(features.shape, name, channels)
     if is_last and channels == "auto":
         findings = (*findings, note(describe_move(features.shape)))
-    rows = _check_rows(features, coded, sites, ids, name, is_last)
+    rows = _check_rows(features, labels.y, sites, ids, name, is_last)
     findings = (*findings, *list_notes(rows.notes))
     aside = None
     if x_test is not None and y_test is not None:
-        coded_test = encode_test_labels(_to_array(y_test), known, name)
-        aside = _check_rows(_to_array(x_test), coded_test, sites_test, None, name, is_last)
+        coded_test = encode_test_labels(_to_array(y_test), labels, name)
+        features_test = subtract_offsets(_to_array(x_test), offsets)
+        aside = _check_rows(features_test, coded_test, sites_test, None, name, is_last)
     reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
         rows, aside, reading, left_out = _keep_whole_rows(rows, aside, reading)
     details = _Details(
         name=name,
-        classes=known,
+        classes=labels.classes,
         columns=tuple(columns),
-        findings=(*findings, *list_notes(left_out)),
+        offsets=offsets,
+        findings=(*labels.findings, *findings, *list_notes(left_out)),
         reading=reading,
     )
     return _build_dataset(rows, aside, details, leaves_out_leaks=leaves_out_leaks)
@@ -230,6 +251,8 @@ def from_table(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    sheet: str | None = None,
+    header_row: int | None = None,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a table with one header line.
@@ -254,19 +277,17 @@ def from_table(
     its row), infinite features (with column and count), and labels that are all missing or
     equal.
     """
+    from fallow.data.loaders.table import Wanted, read_table
+    from fallow.data.loaders.table_files import read_file
+
     file = find_existing(path)
     wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
-    sources = [Source(file.name, lambda is_text: read_file(file, is_text, notify))]
+    read = partial(read_file, sheet=sheet, header_row=header_row)
+    sources = [partial(read, file, notify)]
     if test is not None:
-        test_file = find_existing(test)
-        sources.append(
-            Source(test_file.name, lambda is_text: read_file(test_file, is_text))
-        )
-    table, labels, sites = read_table(sources, wanted)
+        sources.append(partial(read, find_existing(test)))
     return from_assembled(
-        table,
-        np.array(labels, dtype=np.str_),
-        sites,
+        read_table(sources, wanted),
         has_test=test is not None,
         name=file.stem,
         task=task,
@@ -276,39 +297,39 @@ def from_table(
 
 def from_assembled(
     table: TableArrays,
-    y: npt.NDArray[Any],
-    sites: npt.NDArray[Any] | None,
     *,
     has_test: bool,
     name: str,
     task: TaskChoice,
     classes: tuple[str, ...],
 ) -> Dataset:
-    """Create a dataset from the recognized columns of a table, and its labels and sites.
+    """Create a dataset from a table.
 
-    y, sites: of all rows of the table. has_test: those from ``table.rows`` on are test
-    examples.
+    has_test: the rows from ``table.rows`` on are test examples.
     """
     n = table.rows
     x = torch.from_numpy(table.x)
-    coded, known = encode_labels(y[:n], task, name, classes)
+    labels = encode_labels(table.y[:n], task, name, classes)
+    giveaways = find_giveaways(table.x[:n], table.columns, table.reading.columns, labels.y)
     ids = None
     if table.ids is not None:
         ids = table.ids[:n]
     sites_train = None
     sites_test = None
-    if sites is not None:
-        sites_train = sites[:n]
-        sites_test = sites[n:]
-    rows = _Rows(x[:n], coded, sites_train, ids)
+    if table.sites is not None:
+        sites_train = table.sites[:n]
+        sites_test = table.sites[n:]
+    rows = _Rows(x[:n], labels.y, sites_train, ids)
     aside = None
     if has_test:
-        aside = _Rows(x[n:], encode_test_labels(y[n:], known, name), sites_test, None)
+        y_test = encode_test_labels(table.y[n:], labels, name)
+        aside = _Rows(x[n:], y_test, sites_test, None)
     details = _Details(
         name=name,
-        classes=known,
+        classes=labels.classes,
         columns=table.columns,
-        findings=list_notes(table.notes),
+        offsets=table.offsets,
+        findings=(*labels.findings, *giveaways, *table.findings),
         reading=table.reading,
         missing=table.missing,
     )
@@ -400,6 +421,8 @@ def open_dataset(
     drop_rows: bool = False,
     channels: Channels = "auto",
     outline: int | None = None,
+    sheet: str | None = None,
+    header_row: int | None = None,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Open a named dataset, or the user's table, .npz file or folder of images.
@@ -416,7 +439,9 @@ def open_dataset(
     if file.suffix.lower() in TABLES:
         find_existing(file)
         if label is None:
-            raise ValueError(f"{file} is a table; set its column of labels with --label")
+            raise ValueError(
+                f"{file} is a table; set its column of labels with --label (label=)"
+            )
         return from_table(
             file,
             label,
@@ -427,9 +452,19 @@ def open_dataset(
             task=task,
             classes=classes,
             drop_rows=drop_rows,
+            sheet=sheet,
+            header_row=header_row,
             notify=notify,
         )
-    roles = {"label": label, "site": site, "id": id, "drop": drop, "columns": columns}
+    roles: dict[str, Sequence[str] | None] = {
+        "label": label,
+        "site": site,
+        "id": id,
+        "drop": drop,
+        "columns": columns,
+    }
+    if sheet is not None or header_row is not None:
+        raise ValueError(f"{spec} is no spreadsheet; omit sheet and header_row")
     options = [option for option, value in roles.items() if value]
     if options:
         column = roles[options[0]]
@@ -541,6 +576,7 @@ class _Details:
     findings: tuple[Finding, ...]
     reading: Reading
     missing: Missing | None = None
+    offsets: tuple[float, ...] = ()
 
 
 def _build_dataset(
@@ -568,6 +604,7 @@ def _build_dataset(
         ids=rows.ids,
         findings=facts.findings,
         missing=facts.missing,
+        offsets=facts.offsets,
         reading=facts.reading,
     )
     if leaves_out_leaks:

@@ -4,52 +4,44 @@ conversion.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
-from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
+from fallow.data.loaders.cells import is_category, is_textual, labels_of, texts_of
 from fallow.data.loaders.columns import (
-    MOST_LEVELS,
-    RecognizedColumn,
-    describe_columns,
+    Column,
+    Setting,
     encode_columns,
-    explain,
     keep_at_least_one,
-    names_rows,
     recognize_column,
 )
 from fallow.data.loaders.dialect import Dialect
-from fallow.data.loaders.table_files import (
-    EMPTY,
-    ColumnCells,
-    IsText,
-    Numbers,
-    ReadTable,
-    number_in,
-    read_file,
+from fallow.data.loaders.table_files import Table
+from fallow.data.loaders.text_rules import warn_of_similar_names
+from fallow.data.reading import (
+    ColumnRead,
+    Finding,
+    Kind,
+    Reading,
+    Role,
+    count_at,
+    describe_columns,
+    explain_column,
+    note,
 )
-from fallow.data.reading import ColumnRead, Reading, count_at
+from fallow.storage.received import check_fits
 
-__all__ = [
-    "EMPTY",
-    "MOST_LEVELS",
-    "Columns",
-    "TableArrays",
-    "Wanted",
-    "assemble",
-    "read_all_cells",
-    "read_cells",
-    "read_table",
-]
-
-Columns = dict[str, list[str]]
+Cells = dict[str, pa.ChunkedArray]
 LACKING = "rows with missing or infinite features left out"
 
 
@@ -71,9 +63,23 @@ class Wanted:
     only: tuple[str, ...] = ()
     drop_rows: bool = False
 
-    def is_text(self, name: str) -> bool:
-        """Return whether a column is read unchanged: labels, sites and example names."""
-        return name in (self.label, self.site, self.id) or names_rows(name)
+    @property
+    def roles(self) -> dict[str, str]:
+        """Names of the columns that are no features, and their roles."""
+        roles: dict[str, str] = {}
+        for role, column in (("label", self.label), ("site", self.site), ("id", self.id)):
+            if column is None:
+                continue
+            if column in roles:
+                raise ValueError(
+                    f"column {column!r} is both {roles[column]} and {role}; give two columns"
+                )
+            if column in self.drop:
+                raise ValueError(
+                    f"column {column!r} is the {role} and is also dropped; choose one"
+                )
+            roles[column] = role
+        return roles
 
 
 @final
@@ -82,204 +88,65 @@ class TableArrays:
     """A table as arrays. ``rows`` of the first file come first, then those of the test
     file.
 
-    missing: imputation of empty cells; None if x has none.
+    missing: imputation of empty cells; None if x has none. offsets: see `Dataset.offsets`.
     """
 
-    x: Numbers  # (rows + test rows, features), NaN for an empty cell
+    x: npt.NDArray[np.float32]  # (rows + test rows, features), NaN for an empty cell
+    y: npt.NDArray[Any]  # labels: texts ("" for unlabeled), integers, or numbers (NaN)
+    sites: npt.NDArray[np.str_] | None
     columns: tuple[str, ...]
-    kept: npt.NDArray[np.bool_]  # (all rows read,) whether they are in x
+    offsets: tuple[float, ...]
     ids: tuple[str, ...] | None
     rows: int
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     reading: Reading
     missing: Missing | None = None
 
 
-@final
-@dataclass(frozen=True)
-class Source:
-    """A table that can be read, from a file or a frame.
+Source = Callable[[], Table]
+"""Function that reads a file or a frame."""
 
-    read: function that reads it; its argument returns the columns to keep as text.
+
+def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
+    """Return the table, and the test table if any, as one.
+
+    Texts become the same columns in both tables. Raises ValueError with the file, the column, and
+    the row of an error.
     """
-
-    name: str
-    read: Callable[[IsText], ReadTable]
-
-
-def read_table(
-    sources: Sequence[Source], wanted: Wanted
-) -> tuple[TableArrays, Sequence[str], npt.NDArray[np.str_] | None]:
-    """Return the table, and the test table if any, as one, with labels and sites as texts.
-
-    Labels are "" for unlabeled examples. Texts become the same columns in both tables. Raises
-    ValueError with the file, the column, and the row of an error.
-    """
-    parts = _read_all(sources, wanted)
-    name = sources[0].name
-    rows = parts[0].rows
-    dialect = parts[0].dialect
-    notes: list[str] = []
-    for part in parts:
-        notes += part.notes
-    cells = _join_tables(parts)
-    parts.clear()  # columns are dropped as soon as they are features
-
-    labels = cells[wanted.label].texts
-    assert labels is not None  # noqa: S101 - it was asked for as texts
+    roles = wanted.roles
+    tables = [_read_checked(source, wanted) for source in sources]
+    name = tables[0].name
+    rows = tables[0].n_rows
+    dialect = tables[0].dialect
+    findings: list[Finding] = []
+    for table in tables:
+        findings += table.findings
+    cells = _join_tables(tables)
+    tables.clear()  # columns are dropped as soon as they are features
+    y = labels_of(cells[wanted.label])
     sites = None
     if wanted.site is not None:
-        site_texts = cells[wanted.site].texts
-        assert site_texts is not None  # noqa: S101 - it was asked for as texts
-        empty = sum(not site for site in site_texts)
-        if empty:
-            raise ValueError(
-                f"{name}: {empty} rows have no site in column {wanted.site!r}; fill them in"
-            )
-        sites = np.array(site_texts, dtype=np.str_)
-
-    table = assemble(cells, wanted, name, rows, sites, dialect)
-    table = replace(table, notes=(*notes, *table.notes))
-    if sites is not None:
-        sites = sites[table.kept]
-    return table, list(compress(labels, table.kept)), sites
-
-
-def _read_all(sources: Sequence[Source], wanted: Wanted) -> list[ReadTable]:
-    """Read the table, and the test table if any; a column that is text in one is text in
-    both.
-    """
-    parts = [_read_checked(source, wanted, wanted.is_text) for source in sources]
-    if len(parts) == 1:
-        return parts
-    first, second = parts
-    _check_same_columns(first, second, *sources)
-    mixed = _find_mixed_columns(first, second)
-    if not mixed:
-        return parts
-
-    def is_text(name: str) -> bool:
-        return name in mixed or wanted.is_text(name)
-
-    parts.clear()
-    del first, second  # a large table must not be in memory twice
-    return [_read_checked(source, wanted, is_text) for source in sources]
-
-
-def read_cells(path: Path) -> Columns:
-    """Return every column of a table as texts, numbers in Python's format."""
-    return read_all_cells(path)[0]
-
-
-def read_all_cells(path: Path) -> tuple[Columns, tuple[str, ...]]:
-    """Return `read_cells`, and notes on an unusual format of the file."""
-    read = read_file(path, lambda name: True)
-    cells = {
-        name: _plain_texts(column_cells, read.dialect)
-        for name, column_cells in read.columns.items()
-    }
-    return cells, read.notes
-
-
-def _plain_texts(cells: ColumnCells, dialect: Dialect) -> list[str]:
-    """Return the cells as texts; those of a column of numbers in Python's format."""
-    texts = list(cells.texts or ())
-    if dialect.is_plain:
-        return texts
-    plain = [dialect.number(text) for text in texts]
-    value = [text for text in plain if text.lower() not in EMPTY]
-    if all(number_in(text) is not None for text in value):
-        return plain
-    return texts
-
-
-def _read_checked(source: Source, wanted: Wanted, is_text: IsText) -> ReadTable:
-    read = source.read(is_text)
-    names = list(read.columns)
-    for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
-        if column is not None and column not in read.columns:
-            raise ValueError(
-                f"{source.name} has no column {column!r}{nearest_column(column, names)}"
-            )
-    used = [c for c in (wanted.label, wanted.site, wanted.id) if c is not None]
-    words = {wanted.label: "label", wanted.site: "site", wanted.id: "id"}
-    for column in used:
-        if used.count(column) > 1:
-            raise ValueError(
-                f"column {column!r} is both label and {words[column]}; give two columns"
-            )
-        if column in wanted.drop:
-            raise ValueError(
-                f"column {column!r} is the {words[column]} and is also dropped; choose one"
-            )
-    return read
-
-
-def _check_same_columns(
-    first: ReadTable, second: ReadTable, source: Source, test: Source
-) -> None:
-    for column in first.columns:
-        require_known(
-            column, second.columns, f"{test.name} has no column {column!r} of {source.name}"
+        sites = _read_sites(cells[wanted.site], wanted.site, name)
+        findings += warn_of_similar_names(
+            "sites", Counter(sites.tolist()), "write them alike in the file"
         )
-    for column in second.columns:
-        if column not in first.columns:
-            raise ValueError(
-                f"{test.name} has a column {column!r} that is not in {source.name}; remove it"
-            )
-
-
-def _find_mixed_columns(first: ReadTable, second: ReadTable) -> set[str]:
-    """Return columns that are numbers in one file and text in the other."""
-    return {
-        name
-        for name, cells in first.columns.items()
-        if (cells.numbers is None) != (second.columns[name].numbers is None)
-    }
-
-
-def _join_tables(parts: list[ReadTable]) -> dict[str, ColumnCells]:
-    if len(parts) == 1:
-        return dict(parts[0].columns)
-    first, second = parts
-    joined: dict[str, ColumnCells] = {}
-    for name, cells in first.columns.items():
-        more = second.columns[name]
-        if cells.numbers is not None and more.numbers is not None:
-            joined[name] = ColumnCells(np.concatenate([cells.numbers, more.numbers]))
-        else:
-            texts = [*(cells.texts or ()), *(more.texts or ())]
-            joined[name] = replace(cells, texts=texts)
-    return joined
-
-
-def assemble(
-    cells: dict[str, ColumnCells],
-    wanted: Wanted,
-    name: str,
-    rows: int,
-    sites: npt.NDArray[np.str_] | None,
-    dialect: Dialect | None = None,
-) -> TableArrays:
-    """Return the features among the recognized columns; ``cells`` is emptied in the
-    process.
-
-    rows: of the first file. sites: (n,) of all rows. Raises ValueError if no column is
-    left, a number is infinite, or a requested column cannot be used.
-    """
-    n = len(next(iter(cells.values())))
     row_names, id_column = _find_row_names(cells, wanted)
-    used = [c for c in (wanted.label, wanted.site, id_column) if c is not None]
-    columns, dropped = _recognize_columns(cells, used, wanted, name, dialect)
-    reads = [*(column.read for column in columns), *dropped]
-    columns = [column for column in columns if column.is_used]
+    if id_column is not None:
+        roles[id_column] = "id"
+    declared = [_declare(named, roles[named], cells[named]) for named in roles]
+    for named in roles:
+        del cells[named]
+    columns, omitted = _recognize_columns(cells, wanted, name, dialect)
+    reads = [*(column.read for column in columns), *omitted]
+    for column in columns:
+        findings += column.findings
+    columns = [column for column in columns if column.read.is_feature]
     if not columns:
-        reasons = "; ".join(f"{read.name!r}: {explain(read)}" for read in reads)
-        because = ""
-        if reasons:
-            because = f" ({reasons})"
+        reasons = "; ".join(f"{read.name!r}: {explain_column(read)}" for read in reads)
+        because = f" ({reasons})" if reasons else ""
         raise ValueError(f"{name} has no feature column{because}; add one")
 
+    n = len(y)
     reading = Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
     keep = np.ones(n, dtype=np.bool_)
     if wanted.drop_rows:
@@ -288,82 +155,148 @@ def assemble(
             "a feature is missing or infinite", count_at(sites, ~keep)
         )
         columns = [_keep_rows(column, keep) for column in columns]
+        y = y[keep]
         if sites is not None:
             sites = sites[keep]
     else:
         _check_infinite(columns, name)
     reads = [_count_missing_at_sites(read, columns, sites) for read in reads]
     has_holes = any(column.read.missing for column in columns)
-    features = encode_columns(columns)
+    features = encode_columns(columns, partial(check_fits, name))
 
     described = reads
     if wanted.drop_rows:  # rows with an empty cell were removed
         described = [replace(read, missing=0) for read in reads]
-    notes = describe_columns(described)
+    findings += describe_columns(described)
     if id_column is not None:
-        notes.append(f"column {id_column!r} has the names of examples and is not a feature")
+        findings.append(
+            note(
+                f"column {id_column!r} has the names of examples and is not a feature",
+                f"columns=[..., {id_column!r}]",
+            )
+        )
     left_out = int(n - keep.sum())
     if left_out:
-        notes.append(f"{LACKING}: {left_out}")
+        findings.append(note(f"{LACKING}: {left_out}", "drop_rows=False"))
     if row_names is not None:
         row_names = tuple(compress(row_names, keep))
     missing = None
     if has_holes:
         missing = Missing(features.levels, features.marks)
-        notes.append(
-            "the sites impute empty cells together, by the mean of a number and the most "
-            "frequent text, from aggregates over their training examples; "
-            f"{len(features.marks)} indicator columns were added (drop_rows=true omits "
-            "such rows instead)"
+        findings.append(
+            note(
+                "the sites impute empty cells together, by the mean of a number and the most "
+                "frequent text, from aggregates over their training examples; "
+                f"{len(features.marks)} indicator columns were added (drop_rows=true omits "
+                "such rows instead)",
+                "drop_rows=True",
+            )
         )
     return TableArrays(
         x=features.x,
+        y=y,
+        sites=sites,
         columns=features.names,
-        kept=keep,
+        offsets=features.offsets,
         ids=row_names,
         rows=int(keep[:rows].sum()),
-        notes=tuple(notes),
-        reading=replace(reading, columns=tuple(reads)),
+        findings=tuple(findings),
+        reading=replace(reading, columns=(*reads, *declared)),
         missing=missing,
     )
 
 
+def _read_checked(source: Source, wanted: Wanted) -> Table:
+    table = source()
+    names = list(table.columns)
+    for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
+        if column is not None and column not in table.columns:
+            raise ValueError(
+                f"{table.name} has no column {column!r}{nearest_column(column, names)}"
+            )
+    return table
+
+
+def _join_tables(tables: Sequence[Table]) -> Cells:
+    """Return the columns of the table, and those of the test table below them."""
+    first = tables[0]
+    joined = dict(first.columns)
+    for test in tables[1:]:
+        for column in first.columns:
+            require_known(
+                column,
+                test.columns,
+                f"{test.name} has no column {column!r} of {first.name}",
+            )
+        for column, more in test.columns.items():
+            if column not in first.columns:
+                raise ValueError(
+                    f"{test.name} has a column {column!r} that is not in {first.name}; remove it"
+                )
+            joined[column] = _append(joined[column], more)
+    return joined
+
+
+def _append(cells: pa.ChunkedArray, more: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return cells of two tables as one column; texts if their types differ."""
+    parts = [cells, more]
+    if cells.type != more.type:
+        parts = [_as_texts(part) for part in parts]
+    return pa.chunked_array([*parts[0].chunks, *parts[1].chunks], type=parts[0].type)
+
+
+def _as_texts(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    if is_textual(cells):
+        return cells
+    texts = pa.array(texts_of(cells), pa.string())
+    if is_category(cells):
+        texts = texts.dictionary_encode()
+    return pa.chunked_array([texts])
+
+
+def _read_sites(cells: pa.ChunkedArray, column: str, name: str) -> npt.NDArray[np.str_]:
+    texts = texts_of(cells)
+    empty = sum(not site for site in texts)
+    if empty:
+        raise ValueError(
+            f"{name}: {empty} rows have no site in column {column!r}; fill them in"
+        )
+    return np.array(texts, dtype=np.str_)
+
+
+def _declare(name: str, role: str, cells: pa.ChunkedArray) -> ColumnRead:
+    """Declare a column that is no feature because of its role."""
+    known: dict[str, Role] = {"label": "label", "site": "site", "id": "id"}
+    kind: Kind = "identifier" if role == "id" else "category"
+    return ColumnRead(name, kind, known[role], missing=cells.null_count)
+
+
 def _recognize_columns(
-    cells: dict[str, ColumnCells],
-    used: Sequence[str],
-    wanted: Wanted,
-    file: str,
-    dialect: Dialect | None,
-) -> tuple[list[RecognizedColumn], list[ColumnRead]]:
-    """Recognize each column except those in ``used``; also return the dropped ones.
+    cells: Cells, wanted: Wanted, file: str, dialect: Dialect
+) -> tuple[list[Column], list[ColumnRead]]:
+    """Recognize each column; also return the declarations of those that the user omitted.
 
     ``cells`` is emptied in the process, so that a large table is not in memory twice.
     """
-    columns: list[RecognizedColumn] = []
-    dropped: list[ColumnRead] = []
+    columns: list[Column] = []
+    omitted: list[ColumnRead] = []
     for name in list(cells):
         column_cells = cells.pop(name)
-        if name in used:
-            continue
+        reason = ""
         if name in wanted.drop:
-            dropped.append(ColumnRead(name, "text", "left out", reason="you dropped it"))
+            reason = "you dropped it"
+        elif wanted.only and name not in wanted.only:
+            reason = "it is not among the requested columns"
+        if reason:
+            omitted.append(ColumnRead(name, "text", "left out", reason=reason))
             continue
-        if wanted.only and name not in wanted.only:
-            dropped.append(
-                ColumnRead(
-                    name, "text", "left out", reason="it is not among the requested columns"
-                )
-            )
-            continue
-        must = name in wanted.only
-        columns.append(
-            recognize_column(name, column_cells, file, must=must, dialect=dialect)
-        )
-    return keep_at_least_one(columns), dropped
+        setting = Setting(name, file, must=name in wanted.only, dialect=dialect)
+        columns.append(recognize_column(column_cells, setting))
+    return keep_at_least_one(columns), omitted
 
 
 def _find_row_names(
-    cells: Mapping[str, ColumnCells], wanted: Wanted
+    cells: Mapping[str, pa.ChunkedArray], wanted: Wanted
 ) -> tuple[tuple[str, ...] | None, str | None]:
     """Return the names of examples, and their column."""
     column = wanted.id
@@ -371,39 +304,28 @@ def _find_row_names(
         column = "id"
     if column is None or (wanted.id is None and column in (*wanted.only, *wanted.drop)):
         return None, None
-    column_cells = cells[column]
-    if column_cells.texts is not None:
-        return tuple(column_cells.texts), column
-    assert column_cells.numbers is not None  # noqa: S101 - a column is one of both
-    return tuple(f"{number:g}" for number in column_cells.numbers), column
+    return tuple(texts_of(cells[column])), column
 
 
-def _find_lacking_rows(columns: Sequence[RecognizedColumn]) -> npt.NDArray[np.bool_]:
+def _find_lacking_rows(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
     """Return the rows with a missing or infinite feature: (n,)."""
     lacks = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
-        lacks |= column.is_missing
-        if column.numbers is not None:
-            lacks |= np.isinf(column.numbers)
+        lacks |= column.is_missing | column.is_infinite
     return lacks
 
 
-def _keep_rows(column: RecognizedColumn, keep: npt.NDArray[np.bool_]) -> RecognizedColumn:
+def _keep_rows(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
     """Return the column without some of its rows, which have a missing feature."""
-    read = replace(column.read, missing=0)
-    if column.texts is not None:
-        return replace(column, read=read, texts=tuple(compress(column.texts, keep)))
-    if column.codes is not None:
-        return replace(column, read=read, codes=column.codes[keep])
-    assert column.numbers is not None  # noqa: S101 - a used column is one of both
-    return replace(column, read=read, numbers=column.numbers[keep])
+    return replace(column, read=replace(column.read, missing=0), cells=column.cells[keep])
 
 
-def _check_infinite(columns: Sequence[RecognizedColumn], name: str) -> None:
+def _check_infinite(columns: Sequence[Column], name: str) -> None:
     for column in columns:
-        infinite = column.infinite
-        if infinite and column.numbers is not None:
-            row = int(np.isinf(column.numbers).argmax()) + 1
+        is_infinite = column.is_infinite
+        infinite = int(is_infinite.sum())
+        if infinite:
+            row = int(is_infinite.argmax()) + 1
             raise ValueError(
                 f"{name}: column {column.read.name!r} has {infinite} infinite values "
                 f"(beyond 3.4e38 counts), the first in row {row}; correct them, omit the "
@@ -412,9 +334,7 @@ def _check_infinite(columns: Sequence[RecognizedColumn], name: str) -> None:
 
 
 def _count_missing_at_sites(
-    read: ColumnRead,
-    columns: Sequence[RecognizedColumn],
-    sites: npt.NDArray[np.str_] | None,
+    read: ColumnRead, columns: Sequence[Column], sites: npt.NDArray[np.str_] | None
 ) -> ColumnRead:
     """Return the column with its number of empty cells by site."""
     if sites is None or not read.missing or not read.is_feature:

@@ -1,411 +1,257 @@
-"""Cells of a table by column, from text files, Excel, Parquet, Feather and data frames."""
+"""Tables as Arrow columns: from text files, Excel, Parquet, Feather and data frames."""
 
 from __future__ import annotations
 
-import csv
-import io
-import lzma
-import math
-import warnings
-import zipfile
-import zlib
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
-from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
-from fallow.data.loaders.dialect import Dialect, detect
-from fallow.data.loaders.workbook import check_workbook_fits
+from fallow.core.suggestions import require_known
+from fallow.data.loaders.cells import (
+    Numbers,
+    cells_of_values,
+    numbers_of,
+    plain_texts,
+    simplify,
+    texts_of,
+)
+from fallow.data.loaders.delimited import read_delimited
+from fallow.data.loaders.dialect import Dialect, sniff
+from fallow.data.loaders.text_rules import check_names, name_columns
+from fallow.data.loaders.workbook import read_sheet
+from fallow.data.reading import Finding, ReportBytes, ignore_bytes, list_notes
 from fallow.storage.received import check_fits, check_no_pipe
 from fallow.storage.table_suffixes import EXCEL_FILES, PARQUET_FILES, TEXT_FILES
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
     from narwhals.stable.v2.typing import IntoDataFrame
-    from pyarrow.parquet import FileMetaData
+    from pyarrow.parquet import ParquetFile
 
-EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""Texts for a missing feature, in lower case."""
-UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
-"""Errors for a damaged or protected archive."""
-CHUNK = 20_000  # texts that are processed at once
-CELL_BYTES = 8  # bytes of a number, and at least of a reference to a text
-SNIFFED = 500  # first rows, which determine the numeric columns
-
-Numbers = npt.NDArray[np.float32]
-ReportBytes = Callable[[int, int], None]
-"""Function that receives the number of bytes read, and of all bytes."""
-
-
-IsText = Callable[[str], bool]
-"""Function that returns whether a column is text regardless of its cells, by its name."""
-
-
-def no_text(name: str) -> bool:
-    """Return False: every column whose cells are all numbers is numeric."""
-    return False
-
-
-def ignore_bytes(done: int, total: int) -> None:
-    """Ignore the progress."""
+CELL_BYTES = 20
+"""Bytes of a number from file to feature: as read, in float64, and in float32."""
+BATCH = 1 << 16  # rows that are decoded at once
+LISTS = pa.list_(pa.int8())
+"""Type of the columns of nested values, which are never read."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class ColumnCells:
-    """A column: numbers (n,) float32 with NaN for empty cells, or texts unchanged.
+class Table:
+    """Columns of a file or a frame as they were read, before any role or kind.
 
-    is_category: texts even if they look like numbers, by the type of a frame. is_date:
-    dates and times, by the type in a file or a frame.
+    columns: cells by the name of the column, in the types of `fallow.data.loaders.cells.simplify`.
+    dialect: format of a text file.
     """
 
-    numbers: Numbers | None = None
-    texts: Sequence[str] | None = None
-    is_category: bool = False
-    is_date: bool = False
-
-    def __len__(self) -> int:
-        if self.numbers is not None:
-            return len(self.numbers)
-        assert self.texts is not None  # noqa: S101 - a column is one of both
-        return len(self.texts)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ReadTable:
-    """Columns of a file in order, and notes on its format."""
-
-    columns: dict[str, ColumnCells]
-    notes: tuple[str, ...] = ()
+    name: str
+    columns: dict[str, pa.ChunkedArray]
+    findings: tuple[Finding, ...] = ()
     dialect: Dialect = field(default_factory=Dialect)
 
     @property
-    def rows(self) -> int:
-        return len(next(iter(self.columns.values())))
+    def n_rows(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def texts(self, column: str) -> list[str]:
+        """Return the cells of a column as names, "" for empty ones."""
+        require_known(column, self.columns, f"{self.name} has no column {column!r}")
+        with explain_errors(
+            f"{self.name}: column {column!r} cannot be read: ",
+            after="; omit it",
+            of=(ArithmeticError, ValueError),  # such as dates after 9999
+        ):
+            return texts_of(self.columns[column])
+
+    def plain_texts(self, texts: Sequence[str]) -> list[str]:
+        """Return texts with their numbers in Python's format."""
+        return plain_texts(texts, self.dialect)
+
+    def numbers(self, column: str) -> Numbers | None:
+        """Return the numbers in a column, NaN for empty cells; None if it has texts."""
+        require_known(column, self.columns, f"{self.name} has no column {column!r}")
+        return numbers_of(self.columns[column], self.dialect)
 
 
 def read_file(
-    path: Path, is_text: IsText = no_text, notify: ReportBytes = ignore_bytes
-) -> ReadTable:
-    """Read the columns of a table; ``is_text`` returns the columns to keep as text, such as labels.
+    path: Path,
+    notify: ReportBytes = ignore_bytes,
+    *,
+    sheet: str | None = None,
+    header_row: int | None = None,
+) -> Table:
+    """Read the columns of a table.
 
-    Other columns are numeric if all cells are numbers or empty, and text otherwise. Raises
-    ValueError with the name of the file, and the row of the error.
+    sheet, header_row: those of an Excel file, see `fallow.data.loaders.workbook.read_sheet`.
+    Raises ValueError with the name of the file, and the row of the error.
     """
     check_no_pipe(path)
     ending = path.suffix.lower()
+    is_excel = ending in EXCEL_FILES
+    for option, value in (("sheet", sheet), ("header_row", header_row)):
+        if value is not None and not is_excel:
+            raise ValueError(f"{path.name} is no spreadsheet; omit {option}={value!r}")
     if ending in TEXT_FILES:
-        read = _read_text(path, is_text, notify)
-    elif ending in EXCEL_FILES:
-        read = _read_excel(path, is_text)
+        table = _read_text(path, notify)
+    elif is_excel:
+        table = _read_excel(path, sheet, header_row)
+    elif ending in PARQUET_FILES:
+        table = _read_parquet(path)
     else:
-        read = _read_arrow(path, is_text)
-    if not read.columns or read.rows == 0:
+        table = _read_feather(path)
+    if not table.columns or table.n_rows == 0:
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
-    return read
+    return table
 
 
-# -- text files -----------------------------------------------------------------------------
+def _read_text(path: Path, notify: ReportBytes) -> Table:
+    dialect = sniff(path)
+    cells, findings = read_delimited(path, dialect, notify)
+    columns = dict(zip(cells.column_names, cells.columns, strict=True))
+    return Table(
+        name=path.name,
+        columns=columns,
+        findings=(*list_notes(dialect.notes(path.name)), *findings),
+        dialect=dialect,
+    )
 
 
-def _read_text(path: Path, is_text: IsText, notify: ReportBytes) -> ReadTable:
-    """Read the columns of a text file."""
-    dialect = detect(path)
-    names = _read_header(path, dialect)
-    numeric = _looks_numeric(path, dialect, names)
-    numeric -= {name for name in names if is_text(name)}
-    while True:
-        columns, mistaken = _read_by_lines(path, dialect, names, numeric, notify)
-        if not mistaken:
-            return ReadTable(columns, dialect.notes(path.name), dialect)
-        numeric -= mistaken  # columns with texts among numbers are read again, as text
+def _read_excel(path: Path, sheet: str | None, header_row: int | None) -> Table:
+    read = read_sheet(path, sheet, header_row)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for index, name in enumerate(name_columns(read.header, path.name)):
+        columns[name] = cells_of_values([row[index] for row in read.rows])
+    return Table(path.name, columns, read.findings)
 
 
-def _read_lines(
-    path: Path, dialect: Dialect, notify: ReportBytes = ignore_bytes
-) -> Iterator[list[str]]:
-    """Yield the rows of a file, header first, without blank lines."""
-    total = path.stat().st_size
+# -- Parquet and Feather --------------------------------------------------------------------
+
+
+def _read_parquet(path: Path) -> Table:
+    import pyarrow.parquet as pq
+
     with (
         explain_errors(
-            f"{path.name} is not a CSV file: ", of=(UnicodeDecodeError, csv.Error)
+            f"{path.name} could not be read as Parquet: ", of=(pa.ArrowException, OSError)
         ),
-        path.open("rb") as raw,
-        io.TextIOWrapper(raw, encoding=dialect.encoding, newline="") as file,
+        pq.ParquetFile(path) as opened,
     ):
-        reader = csv.reader(
-            file, strict=True, delimiter=dialect.separator, quotechar=dialect.quote
-        )
-        for row in reader:
-            if reader.line_num % CHUNK == 0:
-                notify(min(raw.tell(), total), total)
-            if row:
-                yield row
-    notify(total, total)
+        schema = opened.schema_arrow
+        check_names(schema.names, path.name)
+        check_fits(path.name, _estimate_bytes(opened, schema))
+    with (
+        explain_errors(
+            f"{path.name} could not be read as Parquet: ", of=(pa.ArrowException, OSError)
+        ),
+        # a text is in memory once, however many rows have it
+        pq.ParquetFile(path, read_dictionary=_list_texts(schema)) as opened,
+    ):
+        flat = [name for name in schema.names if not _is_nested(schema.field(name).type)]
+        batches = opened.iter_batches(BATCH, columns=flat) if flat else ()
+        n_rows = opened.metadata.num_rows
+        return _join_batches(path, schema, batches, n_rows)
 
 
-def _read_header(path: Path, dialect: Dialect) -> list[str]:
-    """Return the names of the columns; a column without a name gets its number."""
-    return _name_columns(next(_read_lines(path, dialect), []), path.name)
+def _estimate_bytes(opened: ParquetFile, schema: pa.Schema) -> int:
+    """Estimate the memory that a Parquet file takes, from its metadata.
 
-
-def _name_columns(header: Sequence[str], file: str) -> list[str]:
-    """Return the names in a header; ValueError for equal names."""
-    names = []
-    for index, name in enumerate(header, start=1):
-        names.append(name.strip() or f"column {index}")
-    _check_names(names, file)
-    return names
-
-
-def _check_names(names: Sequence[str], file: str) -> None:
-    """Raise ValueError if two columns have the same name."""
-    double = sorted(name for name, times in Counter(names).items() if times > 1)
-    if double:
-        raise ValueError(f"{file} has more than one column {double[0]!r}; rename one")
-
-
-def _looks_numeric(path: Path, dialect: Dialect, names: Sequence[str]) -> set[str]:
-    """Return the columns whose first cells are all numbers or empty."""
-    numeric = set(names)
-    rows = _read_lines(path, dialect)
-    next(rows, None)  # the header
-    for row in islice(rows, SNIFFED):
-        for name, cell in zip(names, row, strict=False):
-            if name in numeric and _parse_number(cell.strip(), dialect) is None:
-                numeric.discard(name)
-    return numeric
-
-
-def _parse_number(cell: str, dialect: Dialect) -> float | None:
-    """Return the number in a cell, NaN for an empty cell, and None for text."""
-    if cell.lower() in EMPTY:
-        return math.nan
-    return number_in(dialect.number(cell))
-
-
-def number_in(cell: str) -> float | None:
-    """Return the number in a cell, or None for text.
-
-    >>> number_in("1e3"), number_in("63,5")
-    (1000.0, None)
+    A page is in memory packed and unpacked, and a repeated value takes no space in a page, but
+    one cell per row in memory.
     """
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _join_blocks(blocks: list[Numbers]) -> Numbers:
-    """Return the numbers of a column, (n,); n is 0 in a file with only a header."""
-    if not blocks:
-        return np.zeros(0, dtype=np.float32)
-    return np.concatenate(blocks)
-
-
-def _read_by_lines(
-    path: Path,
-    dialect: Dialect,
-    names: Sequence[str],
-    numeric: set[str],
-    notify: ReportBytes,
-) -> tuple[dict[str, ColumnCells], set[str]]:
-    """Read the columns line by line, and return which of ``numeric`` contain text."""
-    blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
-    texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
-    mistaken: set[str] = set()
-    known: dict[str, str] = {}  # equal texts share memory
-    for first, rows in _read_chunks(path, dialect, notify):
-        _check_widths(path, names, rows, first)
-        for name, column in zip(names, zip(*rows, strict=True), strict=True):
-            if name not in numeric:
-                result = [cell.strip() for cell in column]
-                texts[name] += [known.setdefault(cell, cell) for cell in result]
-            elif name not in mistaken:
-                numbers = _parse_numbers(column, dialect)
-                if numbers is None:
-                    mistaken.add(name)
-                else:
-                    blocks[name].append(numbers)
-    columns: dict[str, ColumnCells] = {}
-    for name in names:
-        if name in numeric:
-            columns[name] = ColumnCells(_join_blocks(blocks.pop(name)))
-        else:
-            columns[name] = ColumnCells(texts=texts[name])
-    return columns, mistaken
-
-
-def _read_chunks(
-    path: Path, dialect: Dialect, notify: ReportBytes
-) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield blocks of rows, with the number of the first row, from 1."""
-    rows = _read_lines(path, dialect, notify)
-    next(rows, None)  # the header
-    first = 1
-    chunk: list[list[str]] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == CHUNK:
-            yield first, chunk
-            first += len(chunk)
-            chunk = []
-    if chunk:
-        yield first, chunk
-
-
-def _check_widths(
-    path: Path, names: Sequence[str], rows: Sequence[Sequence[str]], first: int
-) -> None:
-    for number, row in enumerate(rows, start=first):
-        if len(row) != len(names):
-            raise ValueError(
-                f"{path.name}: row {number} has {len(row)} cells and the header "
-                f"{len(names)}; correct this row (put a text with the separator in quotes)"
-            )
-
-
-def _parse_numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
-    """Return the numbers of cells (n,), NaN for empty ones; None if one is text."""
-    wide = None
-    if dialect.is_plain:
-        wide = _parse_at_once(column)
-    if wide is None:
-        numbers = [_parse_number(cell.strip(), dialect) for cell in column]
-        if None in numbers:
-            return None
-        wide = np.array(numbers, dtype=np.float64)
-    with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
-        return wide.astype(np.float32)
-
-
-def _parse_at_once(column: Sequence[str]) -> npt.NDArray[np.float64] | None:
-    """Return the numbers of a column without empty cells, which is fast; None otherwise."""
-    try:
-        return np.fromiter(map(float, column), np.float64, len(column))
-    except ValueError:
-        return None
-
-
-# -- files and frames whose columns have types ----------------------------------------------
-
-
-def _read_excel(path: Path, is_text: IsText) -> ReadTable:
-    openpyxl = import_optional("openpyxl", "openpyxl", "reading an Excel file")
-    with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # reported later
-        check_workbook_fits(path)
-    with (  # openpyxl raises any error for a damaged archive
-        explain_errors(f"{path.name} could not be read as Excel: ", of=Exception),
-        path.open("rb") as opened,
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")  # of parts without cells, such as styles
-        book = openpyxl.load_workbook(opened, read_only=True, data_only=True)
-        sheets = book.sheetnames
-        sheet = book[sheets[0]]
-        sheet.reset_dimensions()  # those in the file may be wrong
-        rows = [row for row in map(_read_excel_row, sheet.iter_rows()) if row]
-    if not rows:
-        return ReadTable({})
-    names = _name_columns(
-        ["" if cell is None else str(cell) for cell in rows[0]], path.name
-    )
-    for number, row in enumerate(rows[1:], start=1):
-        if len(row) > len(names):
-            raise ValueError(
-                f"{path.name}: row {number} has {len(row)} cells and the header "
-                f"{len(names)}; name every column in the header"
-            )
-        row += [None] * (len(names) - len(row))
-    columns: dict[str, ColumnCells] = {}
-    for index, name in enumerate(names):
-        cells = [row[index] for row in rows[1:]]
-        columns[name] = cells_of_values(cells, is_text(name))
-    notes: tuple[str, ...] = ()
-    if len(sheets) > 1:
-        notes = (
-            f"{path.name}: only the first of {len(sheets)} sheets, {sheets[0]!r}, was read",
-        )
-    return ReadTable(columns, notes)
-
-
-def _read_excel_row(row: Sequence[Any]) -> list[object]:  # cells of openpyxl
-    """Return the values of a row up to the last one, with None for errors and empty cells."""
-    values: list[object] = []
-    for cell in row:
-        is_empty = cell.data_type == "e" or cell.value == ""
-        values.append(None if is_empty else cell.value)
-    while values and values[-1] is None:
-        values.pop()
-    return values
-
-
-def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
-    is_parquet = path.suffix.lower() in PARQUET_FILES
-    kind = "Feather"
-    module = "pyarrow.feather"
-    if is_parquet:
-        kind = "Parquet"
-        module = "pyarrow.parquet"
-    purpose = f"reading a {kind} file"
-    arrow = import_optional("pyarrow", "pyarrow", purpose)
-    reader = import_optional(module, "pyarrow", purpose)
-    with explain_errors(
-        f"{path.name} could not be read as {kind}: ", of=(arrow.ArrowException, OSError)
-    ):
-        if is_parquet:
-            with reader.ParquetFile(path) as opened:
-                _check_names(opened.schema_arrow.names, path.name)
-                check_fits(path.name, _estimate_bytes(opened.metadata))
-        table = reader.read_table(path)
-    return cells_of_frame(table, path.name, is_text)
-
-
-def _estimate_bytes(metadata: FileMetaData) -> int:
-    """Estimate the size of a Parquet file in memory from its metadata.
-
-    A repeated value takes a few bytes in the file but one cell per row in memory.
-    """
-    unpacked = sum(
-        metadata.row_group(group).total_byte_size
-        for group in range(metadata.num_row_groups)
-    )
-    n_bytes: int = unpacked + CELL_BYTES * metadata.num_rows * metadata.num_columns
+    metadata = opened.metadata
+    unpacked = 0
+    for group in range(metadata.num_row_groups):
+        unpacked += 2 * metadata.row_group(group).total_byte_size
+    n_bytes: int = unpacked + CELL_BYTES * metadata.num_rows * len(schema.names)
     return n_bytes
 
 
-def is_frame(value: object) -> bool:
-    """Return whether a value is a table in memory: of pandas, polars or Arrow, among others.
-
-    Raises ValueError for a table in which two columns have the same name.
-    """
-    if not hasattr(value, "columns"):  # before narwhals is imported
-        return False
-    import narwhals.stable.v2 as nw
-
-    try:
-        native = nw.from_native(value, eager_only=True, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        _check_names(list(map(str, value.columns)), "the DataFrame")
-        raise
-    return isinstance(native, nw.DataFrame)
+def _read_feather(path: Path) -> Table:
+    with (
+        explain_errors(
+            f"{path.name} could not be read as Feather: ", of=(pa.ArrowException, OSError)
+        ),
+        pa.memory_map(str(path)) as opened,
+    ):
+        reader = pa.ipc.open_file(opened)
+        check_names(reader.schema.names, path.name)
+        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        return _join_batches(path, reader.schema, batches, None)
 
 
-def cells_of_frame(
-    df: IntoDataFrame,
-    name: str,
-    is_text: IsText = no_text,
-    known: Collection[str] | None = None,
-) -> ReadTable:
+def _join_batches(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], n_rows: int | None
+) -> Table:
+    """Return the columns of all batches, whose memory is checked one after another."""
+    read: list[pa.RecordBatch] = []
+    for batch in batches:
+        read.append(batch)
+        check_fits(path.name, CELL_BYTES * batch.num_rows * batch.num_columns)
+    n_rows = sum(batch.num_rows for batch in read) if n_rows is None or read else n_rows
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in schema.names:
+        kind = schema.field(name).type
+        if _is_nested(kind):
+            columns[name] = pa.chunked_array([pa.nulls(n_rows, LISTS)])
+            continue
+        cells = pa.chunked_array(
+            [batch.column(name) for batch in read], type=None if read else kind
+        )
+        if cells.type != kind:  # texts, read as a dictionary
+            check_fits(path.name, _count_letters(cells))
+            cells = cells.cast(kind)
+        columns[name] = _simplify(cells, name, path.name)
+    return Table(path.name, columns)
+
+
+def _list_texts(schema: pa.Schema) -> list[str]:
+    """Return the columns of texts."""
+    return [name for name in schema.names if _has_letters(schema.field(name).type)]
+
+
+def _has_letters(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _count_letters(cells: pa.ChunkedArray) -> int:
+    """Return the bytes of all texts of a dictionary, one for each row."""
+    import pyarrow.compute as pc
+
+    total = 0
+    for chunk in cells.chunks:
+        lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+        total += (pc.sum(lengths).as_py() or 0) + CELL_BYTES * len(chunk)
+    return total
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind))
+
+
+def _simplify(cells: pa.ChunkedArray, column: str, name: str) -> pa.ChunkedArray:
+    with explain_errors(
+        f"{name}: column {column!r} cannot be read: ",
+        after="; omit it",
+        of=(pa.ArrowException, ArithmeticError, ValueError),  # such as dates after 9999
+    ):
+        return simplify(cells)
+
+
+# -- data frames ----------------------------------------------------------------------------
+
+
+def table_of_frame(
+    df: IntoDataFrame, name: str, known: Collection[str] | None = None
+) -> Table:
     """Return the columns of a frame by their names as text; only those that are ``known``.
 
     Raises ValueError for equal names, and for a column that cannot be read.
@@ -414,67 +260,39 @@ def cells_of_frame(
 
     frame = nw.from_native(df, eager_only=True)
     names = list(map(str, frame.columns))
-    _check_names(names, name)
-    columns: dict[str, ColumnCells] = {}
+    check_names(names, name)
+    columns: dict[str, pa.ChunkedArray] = {}
     for index, column in enumerate(names):
-        if known is not None and column not in known:
-            continue
-        with explain_errors(
-            f"{name}: column {column!r} cannot be read: ",
-            after="; omit it",
-            of=(ArithmeticError, ValueError),  # such as dates after 9999
-        ):
-            columns[column] = cells_of_series(frame[:, index], is_text(column))
-    return ReadTable(columns)
+        if known is None or column in known:
+            columns[column] = _cells_of_series(frame[:, index], column, name)
+    return Table(name, columns)
 
 
-def cells_of_series(values: nw.Series[Any], as_texts: bool = False) -> ColumnCells:
-    """Return a column of a frame, interpreted by its type, or by its cells if it has none.
-
-    as_texts: numbers become text too, integers without a decimal point.
-    """
+def _cells_of_series(values: nw.Series[Any], column: str, name: str) -> pa.ChunkedArray:
+    """Return a column of a frame, interpreted by its type, or by its cells if it has none."""
     import narwhals.stable.v2 as nw
 
-    dtype = values.dtype
-    if not as_texts and (dtype.is_numeric() or dtype == nw.Boolean):
-        return _narrow(values.cast(nw.Float64).to_numpy())
-    absent = values.is_null().to_list()
-    cells = values.to_list()
-    filled = [None if lacks else cell for cell, lacks in zip(cells, absent, strict=True)]
-    is_typed = dtype not in (nw.Object, nw.Unknown)
-    read = cells_of_values(filled, as_texts or is_typed)
-    return replace(read, is_date=read.is_date or dtype.is_temporal())
+    with explain_errors(
+        f"{name}: column {column!r} cannot be read: ",
+        after="; omit it",
+        of=(pa.ArrowException, ArithmeticError, TypeError, ValueError),
+    ):
+        if values.dtype in (nw.Object, nw.Unknown):
+            return _cells_of_objects(values.to_list())
+        arrow: Callable[[], pa.Array] = values.to_arrow
+        cells = arrow()
+        if not isinstance(cells, pa.ChunkedArray):
+            cells = pa.chunked_array([cells])
+        return simplify(cells)
 
 
-def cells_of_values(cells: Sequence[object], as_texts: bool = False) -> ColumnCells:
-    """Return a column of values of any types, with None or NaN for empty cells."""
-    value = [cell for cell in cells if not _is_absent(cell)]
-    has_numbers = any(_is_number(cell) for cell in value)
-    is_numeric = all(_is_number(cell) for cell in value)
-    is_numeric |= all(isinstance(cell, bool) for cell in value)
-    if value and is_numeric and not as_texts:
-        numbers = [math.nan if _is_absent(cell) else cell for cell in cells]
-        return _narrow(np.array(numbers, dtype=np.float64))
-    texts = ["" if _is_absent(cell) else _format_cell(cell) for cell in cells]
-    is_date = bool(value) and all(hasattr(cell, "isoformat") for cell in value)
-    return ColumnCells(texts=texts, is_category=not has_numbers, is_date=is_date)
+def _cells_of_objects(values: Sequence[object]) -> pa.ChunkedArray:
+    """Return cells of values without a common type; lists and arrays are nested."""
+    if any(_has_parts(value) for value in values):
+        return pa.chunked_array([pa.nulls(len(values), LISTS)])
+    return cells_of_values(values)
 
 
-def _narrow(numbers: npt.NDArray[np.float64]) -> ColumnCells:
-    with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
-        return ColumnCells(numbers.astype(np.float32))
-
-
-def _is_absent(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _format_cell(value: object) -> str:
-    """Return a cell of a frame as text, an integer without a decimal point."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
+def _has_parts(value: object) -> bool:
+    """Return whether a value has several values."""
+    return isinstance(value, list | tuple | dict | set) or bool(getattr(value, "shape", ()))

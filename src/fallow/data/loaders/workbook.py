@@ -1,4 +1,4 @@
-"""Memory of the cells of an Excel file, estimated before any of them is stored.
+"""Cells of an Excel file, whose memory is estimated before any of them is stored.
 
 Such a file is a zip of XML. A row may have the number one million, and a cell may be in the
 last column. Readers make every row as wide as the widest one.
@@ -6,59 +6,87 @@ last column. Readers make every row as wide as the widest one.
 
 from __future__ import annotations
 
+import lzma
 import re
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, final
 from xml.parsers import expat
 
+from fallow.core.optional import import_optional
+from fallow.core.suggestions import nearest
+from fallow.core.wording import count_noun, join_some
+from fallow.data.loaders.text_rules import number_in
+from fallow.data.reading import Finding, note, warning
 from fallow.storage.received import check_fits, count_available_bytes
 
 CELL = 40
 """Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""
+DENSE = 40
+"""Bytes of a place in the rectangle of all cells, in calamine and as a list."""
+UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+"""Errors for a damaged or protected archive."""
+SEARCHED = 20  # first rows, in which the header is looked for
+Cells = list[object]
 ROW = 120
 ELEMENT = 60  # bytes of any other element, such as a shared text
 COLUMN_LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
 
 
-def check_workbook_fits(path: Path, limit: int | None = None) -> None:
+def check_workbook_fits(path: Path, limit: int | None = None) -> dict[str, _Counter]:
     """Raise ValueError for an Excel file whose largest sheet, with all shared parts, does
     not fit.
 
     limit: maximum number of bytes; None: the available memory. Raises BadZipFile for other
-    files. Invalid XML is ignored, because the reader of the sheets reports it.
+    files. Invalid XML is ignored, because the reader of the sheets reports it. Returns the
+    counter of each part.
     """
     room = limit
     if room is None:
         room = count_available_bytes()
     largest = 0
     others = 0
+    counters: dict[str, _Counter] = {}
     with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
         for member in archive.infolist():
             # no member is decompressed beyond its declared size
             check_fits(path.name, member.file_size, room)
             counter = _Counter()
+            counters[member.filename] = counter
             counter.read(archive, member)
             largest = max(largest, counter.cells_bytes)
             others += counter.others_bytes
             check_fits(path.name, largest + others, room)
+    return counters
 
 
 class _Counter:
-    """Counter of the rows and cells of one member of the zip."""
+    """Counter of the rows and cells of one member of the zip.
+
+    bare_formulas: formulas without a stored value. hidden: hidden rows.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
         self.cells = 0
         self.widest = 0
         self.others = 0
+        self.bare_formulas = 0
+        self.hidden = 0
         self._column = 0
+        self._has_formula = False
+        self._has_value = False
+        self._parser = expat.ParserCreate()
 
     @property
     def cells_bytes(self) -> int:
         """Return the bytes of all cells, with every row as wide as the widest."""
-        return self.rows * (self.widest * 2 * 8 + ROW) + self.cells * CELL
+        return self.rows * (self.widest * DENSE + ROW) + self.cells * CELL
 
     @property
     def others_bytes(self) -> int:
@@ -68,7 +96,9 @@ class _Counter:
     def read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         """Read a member, up to the first invalid XML."""
         parser = expat.ParserCreate(namespace_separator=" ")
+        self._parser = parser
         parser.StartElementHandler = self._begin
+        parser.EndElementHandler = self._end
         parser.StartDoctypeDeclHandler = _refuse_entities
         try:
             with archive.open(member) as stream:
@@ -83,11 +113,27 @@ class _Counter:
             self.cells += 1
             self._column = _column_of(attributes.get("r"), self._column)
             self.widest = max(self.widest, self._column)
+            self._has_formula = False
+            self._has_value = False
         elif tag == "row":
             self._column = 0
             self.rows = _row_of(attributes.get("r"), self.rows)
-        elif tag not in ("v", "f", "is"):
+            self.hidden += attributes.get("hidden") in ("1", "true")
+        elif tag == "f":
+            self._has_formula = True
+        elif tag == "v":
+            if self._has_formula:
+                self._parser.CharacterDataHandler = self._mark_value
+        elif tag != "is":
             self.others += 1
+
+    def _end(self, name: str) -> None:
+        if self._has_formula and name.rpartition(" ")[2] == "c":
+            self._parser.CharacterDataHandler = None
+            self.bare_formulas += not self._has_value
+
+    def _mark_value(self, text: str) -> None:
+        self._has_value = True
 
 
 def _refuse_entities(*details: object) -> None:
@@ -113,3 +159,166 @@ def _row_of(number: str | None, before: int) -> int:
     if len(number) > 18:
         number = "9" * 18
     return max(before, int(number))
+
+
+# -- cells ----------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Sheet:
+    """Header and rows of a sheet; a row may be shorter than the header, not longer."""
+
+    header: list[str]
+    rows: list[Cells]
+    findings: tuple[Finding, ...]
+
+
+def read_sheet(
+    path: Path, sheet: str | None = None, header_row: int | None = None
+) -> Sheet:
+    """Return the cells of a sheet of an Excel file, None for empty ones.
+
+    sheet: its name; None: the first. header_row: the row with the names of the columns, from 1;
+    None: the first that is not empty.
+    """
+    calamine = import_optional(
+        "python_calamine", "python-calamine", "reading an Excel file"
+    )
+    counters: dict[str, _Counter] = {}
+    with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # reported later
+        counters = check_workbook_fits(path)
+    with _explain_damage(path):
+        book = calamine.CalamineWorkbook.from_path(path)
+        names: list[str] = book.sheet_names
+        chosen = _choose_sheet(path, names, sheet)
+        values = book.get_sheet_by_name(chosen)
+        merged = values.merged_cell_ranges or ()
+        all_rows = [_trim(row) for row in values.to_python(skip_empty_area=False)]
+    findings: list[Finding] = []
+    if len(names) > 1 and sheet is None:
+        findings.append(
+            note(
+                f"{path.name}: only the first of {len(names)} sheets, {chosen!r}, was read",
+                f"sheet={names[1]!r}",
+            )
+        )
+    at = _find_header(path, all_rows, header_row)
+    header = (
+        [str(cell) if cell is not None else "" for cell in all_rows[at]] if all_rows else []
+    )
+    rows = [row for row in all_rows[at + 1 :] if row]
+    for number, row in enumerate(rows, start=1):
+        if len(row) > len(header):
+            raise ValueError(
+                f"{path.name}: row {number} has {len(row)} cells and the header "
+                f"{len(header)}; name every column in the header, or give its row with "
+                "header_row"
+            )
+        row += [None] * (len(header) - len(row))
+    counter = counters.get(f"xl/worksheets/sheet{names.index(chosen) + 1}.xml")
+    findings += _describe_sheet(path.name, counter, len(merged))
+    findings += _describe_texts(path.name, header, rows)
+    return Sheet(header, rows, tuple(findings))
+
+
+@contextmanager
+def _explain_damage(path: Path) -> Iterator[None]:
+    """Raise ValueError for a damaged file, for which the reader may raise anything."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        raise ValueError(f"{path.name} could not be read as Excel: {error}") from error
+
+
+def _choose_sheet(path: Path, names: Sequence[str], sheet: str | None) -> str:
+    if not names:
+        raise ValueError(f"{path.name} has no sheet; save the table as a sheet")
+    if sheet is None:
+        return names[0]
+    if sheet not in names:
+        raise ValueError(
+            f"{path.name} has no sheet {sheet!r}{nearest(sheet, list(names))}; its sheets are "
+            f"{join_some(list(names))}"
+        )
+    return sheet
+
+
+def _trim(row: Sequence[Any]) -> Cells:  # cells of calamine
+    """Return the values of a row up to the last one, with None for empty cells."""
+    values: Cells = [None if cell == "" else cell for cell in row]
+    while values and values[-1] is None:
+        values.pop()
+    return values
+
+
+def _find_header(path: Path, rows: Sequence[Cells], header_row: int | None) -> int:
+    """Return the index of the header."""
+    if header_row is not None:
+        if not 1 <= header_row <= len(rows) or not rows[header_row - 1]:
+            raise ValueError(
+                f"{path.name} has no cells in row {header_row} (header_row); its rows are 1 to "
+                f"{len(rows)}"
+            )
+        return header_row - 1
+    first = next((index for index, row in enumerate(rows) if row), 0)
+    head = rows[first : first + SEARCHED]
+    widths = [sum(cell is not None for cell in row) for row in head]
+    if widths and widths[0] == 1 and max(widths) > 1:
+        title = next(cell for cell in head[0] if cell is not None)
+        guess = first + widths.index(max(widths)) + 1
+        raise ValueError(
+            f"{path.name}: row {first + 1} has one cell, {str(title)[:60]!r}, which looks like a "
+            f"title and not a header; give the row of the header with header_row={guess}"
+        )
+    return first
+
+
+def _describe_sheet(name: str, counter: _Counter | None, n_merged: int) -> list[Finding]:
+    """Return what the cells of a sheet do not show."""
+    findings: list[Finding] = []
+    if n_merged:
+        findings.append(
+            warning(
+                f"{name} has {count_noun(n_merged, 'range')} of merged cells, of which only the "
+                "first cell has a value",
+                "unmerge the cells and fill each of them",
+            )
+        )
+    if counter is not None and counter.bare_formulas:
+        findings.append(
+            warning(
+                f"{name} has {count_noun(counter.bare_formulas, 'formula')} without a stored "
+                "value, which are empty cells",
+                "open the file in a spreadsheet program and save it",
+            )
+        )
+    if counter is not None and counter.hidden:
+        findings.append(
+            note(
+                f"{name} has {count_noun(counter.hidden, 'hidden row')}, which were read like "
+                "the others",
+                "delete the rows that do not belong to the data",
+            )
+        )
+    return findings
+
+
+def _describe_texts(
+    name: str, header: Sequence[str], rows: Sequence[Cells]
+) -> list[Finding]:
+    """Return the columns in which numbers are stored as text."""
+    columns: list[str] = []
+    for index, column in enumerate(header):
+        texts = [row[index] for row in rows if isinstance(row[index], str)]
+        if texts and all(number_in(str(text).strip()) is not None for text in texts):
+            columns.append(column)
+    if not columns:
+        return []
+    return [
+        note(f"{name}: numbers stored as text were read as numbers in {join_some(columns)}")
+    ]

@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,9 @@ from torch import Tensor
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
-from fallow.data.loaders.columns import are_dates, hash_texts, summarize_texts
-from fallow.data.loaders.features import encode_levels, read_array_rows, text_of
-from fallow.data.loaders.table import EMPTY, Columns, read_all_cells
-from fallow.data.loaders.table_files import number_in
+from fallow.data.loaders.features import read_array_rows, text_of
+from fallow.data.loaders.hashing import hash_texts
+from fallow.data.loaders.text_rules import is_empty
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
@@ -32,6 +32,10 @@ from fallow.deployment.site.pictures import (
 from fallow.storage.files import find_existing
 from fallow.storage.table_suffixes import TABLES
 
+if TYPE_CHECKING:
+    from fallow.data.loaders.table_files import Table
+
+Mask = npt.NDArray[np.bool_]
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
 """Row in readable form: (column, text, unit) for each column, with "" for empty cells, or an image
 file."""
@@ -159,59 +163,64 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
 
 
 def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    cells, written = read_all_cells(file)
-    passed_over = _check_columns(cells, schema)
-    n_lines = len(next(iter(cells.values())))
-    is_whole = [True] * n_lines  # lines without missing required cells
-    missing: dict[str, int] = {}  # empty cells of each column
+    from fallow.data.loaders.encoding import find_empty
+    from fallow.data.loaders.table_files import read_file
+
+    table = read_file(file)
+    passed_over = _check_columns(table, schema)
+    is_whole = np.ones(table.n_rows, dtype=np.bool_)  # lines without missing required cells
+    empty: dict[str, Mask] = {}  # cells of each column
     for column in schema.columns:
-        texts = ["" if cell.lower() in EMPTY else cell for cell in cells[column.name]]
-        cells[column.name] = texts
-        missing[column.name] = texts.count("")
+        empty[column.name] = find_empty(table, column.name)
         if not column.may_be_empty and not column.text:
-            for line, text in enumerate(texts):
-                is_whole[line] &= text != ""
-    notes = list(written)
-    n_missing = n_lines - sum(is_whole)
+            is_whole &= ~empty[column.name]
+    missing = {name: int(cells.sum()) for name, cells in empty.items()}
+    notes = [finding.sentence for finding in table.findings]
+    n_missing = int((~is_whole).sum())
     if n_missing:
         notes.append(_note_missing(schema, missing, n_missing, drop_rows))
 
-    rows = list(compress(range(n_lines), is_whole))  # position of each row in the file
-    kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
     parts: list[Tensor] = []  # each (n, features of a column)
-    for column in schema.columns:
-        if not column.text:
-            parts.append(_encode_column(column, kept[column.name], rows))
-    for _, name in schema.marks:
-        is_empty = [text == "" for text in kept[name]]
-        parts.append(torch.tensor(is_empty, dtype=torch.float32).unsqueeze(1))
-    for column in schema.columns:
-        if column.text:
-            parts.append(torch.from_numpy(hash_texts(kept[column.name])))
-    unlabeled = [""] * len(rows)
-    locations = [f"row {name}" for name in _number_rows(rows)]
-    labels = _parse_labels(schema, kept.get(schema.label, unlabeled), locations)
     read: list[ColumnRead] = []
     for column in schema.columns:
-        note = _note_beyond(column, list(filter(None, kept[column.name])))
-        if note is not None:
-            notes.append(note)
+        if not column.text:
+            parts.append(_encode_column(column, table, is_whole, notes))
         read.append(
             ColumnRead(
                 column.name,
                 column.kind,
+                unit=column.unit,
                 values=column.values,
                 missing=missing[column.name],
+                offset=column.offset or 0.0,
             )
         )
+    for _, name in schema.marks:
+        parts.append(torch.from_numpy(empty[name]).float().unsqueeze(1))
+    texts = {
+        column.name: _show_cells(column, table, empty[column.name])
+        for column in schema.columns
+    }
+    for column in schema.columns:
+        if column.text:
+            parts.append(torch.from_numpy(hash_texts(texts[column.name])))
+
+    rows: list[int] = np.flatnonzero(is_whole).tolist()  # position of each row in the file
+    labels = [""] * table.n_rows
+    if schema.label in table.columns:
+        labels = _list_labels(table, schema)
+    ids = _number_rows(range(table.n_rows))
+    if schema.ids in table.columns:
+        ids = table.texts(schema.ids)
+    locations = [f"row {name}" for name in _number_rows(rows)]
 
     def describe(row: int) -> ReadableRow:
-        return tuple((c.name, kept[c.name][row], c.unit) for c in schema.columns)
+        return tuple((c.name, texts[c.name][rows[row]], c.unit) for c in schema.columns)
 
     return SiteRows(
-        x=torch.cat(parts, dim=1),
-        labels=labels,
-        ids=tuple(kept.get(schema.ids) or _number_rows(rows)),
+        x=torch.cat(parts, dim=1)[torch.from_numpy(is_whole)],
+        labels=_parse_labels(schema, [labels[row] for row in rows], locations),
+        ids=tuple(ids[row] for row in rows),
         describe=describe,
         notes=tuple(notes),
         n_left_out=n_missing,
@@ -219,34 +228,62 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     )
 
 
+def _show_cells(column: Column, table: Table, empty: Mask) -> list[str]:
+    """Return the cells of a column as texts, "" for empty ones."""
+    cells = table.texts(column.name)
+    if column.kind == "number":
+        cells = table.plain_texts(cells)
+    return [
+        "" if lacks else cell for cell, lacks in zip(cells, empty.tolist(), strict=True)
+    ]
+
+
+def _list_labels(table: Table, schema: Schema) -> list[str]:
+    """Return the label of each line as text, "" for an empty cell."""
+    cells = table.texts(schema.label)
+    if not schema.classes:
+        cells = table.plain_texts(cells)
+    known = {*schema.classes}
+    return ["" if is_empty(cell) and cell not in known else cell for cell in cells]
+
+
 def _number_rows(rows: Sequence[int]) -> list[str]:
     """Return row numbers from 1 as names."""
     return [str(row + 1) for row in rows]
 
 
-def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
+def _check_columns(table: Table, schema: Schema) -> list[ColumnRead]:
     """Return the skipped columns: dates, row names and free text, which are never features.
 
     Raises ValueError for a missing agreed column and for any other additional column.
     """
+    from fallow.data.loaders.columns import Setting, recognize_column
+
     agreed = [column.name for column in schema.columns]
     for name in agreed:
-        require_known(name, cells, f"the agreed column {name!r} is missing")
+        require_known(name, table.columns, f"the agreed column {name!r} is missing")
     known = {*agreed, schema.label, schema.ids}
     passed_over: list[ColumnRead] = []
-    for name, texts in cells.items():
+    for name, cells in table.columns.items():
         if name in known:
             continue
-        levels, why = summarize_texts(texts, enough=2)
+        setting = Setting(name, table.name, dialect=table.dialect, enough=2)
+        read = recognize_column(cells, setting).read
         # if the agreed name column is missing, this may be the same under another name
-        may_name_rows = schema.ids not in cells and not are_dates(levels)
-        if why is None or may_name_rows:
+        may_name_rows = (
+            read.kind in ("identifier", "text") and schema.ids not in table.columns
+        )
+        if read.kind not in PASSED_OVER or may_name_rows:
             raise ValueError(
                 f"column {name!r} is not part of the agreement; remove it (the label "
                 f"is {schema.label!r}, row names are in {schema.ids!r})"
             )
-        passed_over.append(ColumnRead(name, "text", "left out", reason=why))
+        passed_over.append(read)
     return passed_over
+
+
+PASSED_OVER = ("date", "identifier", "text", "counter")
+"""Kinds of columns that are never features, and that a site may have."""
 
 
 def _note_missing(
@@ -271,25 +308,45 @@ def _note_missing(
     )
 
 
-def _encode_column(column: Column, cells: list[str], rows: list[int]) -> Tensor:
+def _encode_column(
+    column: Column, table: Table, is_whole: Mask, notes: list[str]
+) -> Tensor:
     """Return a column as numbers (n, 1) or binary features (n, values), NaN for empty cells.
 
-    ``rows`` are the positions in the file.
+    Only rows in ``is_whole`` are checked.  What is unusual is added to ``notes``.
     """
-    if not column.values:
-        numbers: list[float] = []
-        for row, cell in zip(rows, cells, strict=True):
-            numbers.append(_parse_number(column, cell, row) if cell else math.nan)
-        return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
+    from fallow.data.loaders.encoding import encode_levels, levels_of, read_numbers
 
-    def explain(row: int) -> str:
-        return (
-            f"column {column.name!r}, row {rows[row] + 1}: {cells[row]!r} is not one of the "
-            "agreed texts "
-            f"{', '.join(map(repr, column.values))}{_suggest(cells[row], column.values)}"
-        )
+    if column.values:
 
-    return torch.from_numpy(encode_levels(cells, column.values, explain))
+        def explain(row: int, text: str) -> str:
+            return (
+                f"column {column.name!r}, row {row + 1}: {text!r} is not one of the "
+                f"agreed texts {', '.join(map(repr, column.values))}"
+                f"{_suggest(text, column.values)}"
+            )
+
+        levels = levels_of(table, column.name)
+        return torch.from_numpy(encode_levels(levels, column.values, explain))
+
+    def explain_number(row: int, text: str) -> str:
+        way_out = "give one"
+        if column.unit:
+            way_out += f" in {column.unit}"
+        if "," in text:
+            way_out += ", with a decimal point and no comma"
+        return f"column {column.name!r}, row {row + 1}: {text!r} is not a finite number; {way_out}"
+
+    numbers = read_numbers(table, column.name, explain_number, column.unit)
+    is_beyond = is_whole & (np.abs(numbers) > LARGEST)
+    if is_beyond.any():
+        row = int(is_beyond.argmax())
+        raise ValueError(explain_number(row, table.texts(column.name)[row]))
+    note = _note_beyond(column, numbers[is_whole & ~np.isnan(numbers)])
+    if note is not None:
+        notes.append(note)
+    shifted = np.where(is_whole, numbers, 0.0) - (column.offset or 0.0)
+    return torch.from_numpy(shifted).float().unsqueeze(1)
 
 
 def _suggest(text: str, known: Sequence[str]) -> str:
@@ -300,21 +357,7 @@ def _suggest(text: str, known: Sequence[str]) -> str:
     return ""
 
 
-def _parse_number(column: Column, cell: str, row: int) -> float:
-    number = number_in(cell)
-    if number is not None and abs(number) <= LARGEST:
-        return number
-    way_out = "give one"
-    if column.unit:
-        way_out += f" in {column.unit}"
-    if "," in cell:
-        way_out += ", with a decimal point and no comma"
-    raise ValueError(
-        f"column {column.name!r}, row {row + 1}: {cell!r} is not a finite number; {way_out}"
-    )
-
-
-def _note_beyond(column: Column, cells: list[str]) -> str | None:
+def _note_beyond(column: Column, numbers: npt.NDArray[np.float64]) -> str | None:
     """Describe numbers outside the agreed range, which often indicate another unit."""
     low = -math.inf
     if column.low is not None:
@@ -322,15 +365,14 @@ def _note_beyond(column: Column, cells: list[str]) -> str | None:
     high = math.inf
     if column.high is not None:
         high = column.high
-    is_bounded = (low, high) != (-math.inf, math.inf)
-    if column.values or column.text or not is_bounded:
+    if (low, high) == (-math.inf, math.inf):
         return None
-    n_beyond = sum(not low <= float(cell) <= high for cell in cells)
+    n_beyond = int(((numbers < low) | (numbers > high)).sum())
     if not n_beyond:
         return None
     limits = f"{low:g} to {high:g} {column.unit}".rstrip()
     return (
-        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers are outside "
+        f"column {column.name!r}: {n_beyond} of {len(numbers)} numbers are outside "
         f"{limits}; check that they are in the agreed unit"
     )
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fallow.core.suggestions import require_known
 from fallow.data.catalog.files import Reader, read_arrays, table_with_test_rows, to_names
 from fallow.data.dataset import Dataset
-from fallow.data.loaders.table import EMPTY
+from fallow.data.loaders.text_rules import EMPTY
 from fallow.data.reading import list_notes, note
 from fallow_papers.datasets.formats import PublishedTable, one_hot, open_published
 from fallow_papers.datasets.sources import SOURCES, TableSource

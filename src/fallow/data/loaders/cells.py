@@ -1,0 +1,281 @@
+"""Cells of one column in Arrow: texts, numbers and distinct values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.text_rules import (
+    EMPTY,
+    is_empty,
+    normal_name,
+    number_in,
+    split_unit,
+)
+
+Numbers = npt.NDArray[np.float64]
+TRUTH = {"false": 0.0, "true": 1.0}
+"""Texts for Booleans, in lower case, and their numbers."""
+EMPTY_CELLS = pa.array(
+    sorted({*EMPTY, *map(str.upper, EMPTY), *map(str.capitalize, EMPTY), "NaN", "NaT"})
+)
+"""Spellings of empty cells that are found without a look at each distinct text."""
+LONGEST = 2**53
+"""Largest whole number up to which float64 has all digits."""
+
+
+class Levels(NamedTuple):
+    """Distinct texts of a column."""
+
+    names: list[str]  # sorted, without the empty ones
+    codes: npt.NDArray[np.int32]  # (n,) number of the name; -1 for an empty cell
+    words: dict[str, int]  # texts that count as empty, with their number of rows
+
+
+def is_textual(cells: pa.ChunkedArray) -> bool:
+    """Return whether cells are texts whose meaning their type does not tell."""
+    return bool(pa.types.is_string(cells.type))
+
+
+def is_category(cells: pa.ChunkedArray) -> bool:
+    """Return whether the type of the cells is a category."""
+    return bool(pa.types.is_dictionary(cells.type))
+
+
+def is_numeric(cells: pa.ChunkedArray) -> bool:
+    """Return whether cells are numbers or Booleans by their type."""
+    kind = cells.type
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    )
+
+
+def simplify(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return cells in one of the few types that are read.
+
+    These are string, dictionary of strings, numbers, Booleans, dates and times, and nested types.
+    The same value has the same type from every container.
+    """
+    kind = cells.type
+    if isinstance(kind, pa.BaseExtensionType):
+        cells = pa.chunked_array(
+            [chunk.storage for chunk in cells.chunks], kind.storage_type
+        )
+        return simplify(cells)
+    if pa.types.is_dictionary(kind):
+        words = _texts_of_values(cells.cast(kind.value_type))
+        return words.dictionary_encode()
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return cells.cast(pa.string())
+    if _is_binary(kind):
+        return cells.cast(pa.binary()).cast(pa.string())
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        return cells.cast(pa.float64())
+    if pa.types.is_null(kind):
+        return cells.cast(pa.string())
+    return cells
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def cells_of_values(values: Sequence[object]) -> pa.ChunkedArray:
+    """Return values of any types as cells; None, NaN, NaT and masked values are empty."""
+    known = [value for value in values if not is_absent(value)]
+    if known and all(isinstance(value, bool | np.bool_) for value in known):
+        return _to_arrow(values, bool, pa.bool_())
+    if known and all(_is_number(value) for value in known):
+        return _to_arrow(values, float, pa.float64())
+    return _to_arrow(values, format_value, pa.string())
+
+
+def _to_arrow(
+    values: Sequence[object], convert: Callable[..., object], kind: pa.DataType
+) -> pa.ChunkedArray:
+    cells = [None if is_absent(value) else convert(value) for value in values]
+    return pa.chunked_array([pa.array(cells, kind)])
+
+
+def is_absent(value: object) -> bool:
+    """Return whether a value is missing: None, NaN, a mask, or a missing value of pandas."""
+    if value is None or value is np.ma.masked:
+        return True
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and math.isnan(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number | Decimal) and not isinstance(
+        value, bool
+    )
+
+
+def format_value(value: object) -> str:
+    """Return a value as text: an integer without a decimal point, bytes as UTF-8.
+
+    >>> format_value(3.0), format_value(b"benign"), format_value(Decimal("1.10"))
+    ('3', 'benign', '1.10')
+    """
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _texts_of_values(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return cells of any type as texts, by their distinct values."""
+    distinct = cells.combine_chunks().dictionary_encode()
+    if isinstance(distinct, pa.ChunkedArray):
+        distinct = distinct.combine_chunks()
+    names = [format_value(value) for value in distinct.dictionary.to_pylist()]
+    return pa.chunked_array([pa.array(names, pa.string()).take(distinct.indices)])
+
+
+def texts_of(cells: pa.ChunkedArray) -> list[str]:
+    """Return each cell as a name, "" for an empty one."""
+    if is_category(cells):
+        cells = cells.cast(pa.string())
+    if not is_textual(cells):
+        cells = _texts_of_values(cells)
+    return [normal_name(text or "") for text in cells.to_pylist()]
+
+
+def labels_of(cells: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return labels: integers, numbers (NaN for unlabeled), or texts ("" for unlabeled)."""
+    kind = cells.type
+    if pa.types.is_integer(kind) and not cells.null_count:
+        whole: npt.NDArray[Any] = cells.to_numpy()
+        return whole.astype(np.uint64 if kind == pa.uint64() else np.int64)
+    if is_numeric(cells) and not pa.types.is_boolean(kind):
+        return _to_float64(cells)
+    return np.array(texts_of(cells), dtype=np.str_)
+
+
+def find_levels(cells: pa.ChunkedArray) -> Levels:
+    """Return the distinct texts of a column of texts or categories."""
+    distinct = cells if is_category(cells) else cells.dictionary_encode()
+    distinct = distinct.unify_dictionaries().combine_chunks()
+    if isinstance(distinct, pa.ChunkedArray):  # more than one chunk is left
+        distinct = distinct.chunk(0)
+    raw = [normal_name(text or "") for text in distinct.dictionary.to_pylist()]
+    names = sorted({text for text in raw if not is_empty(text)})
+    code_of = {name: code for code, name in enumerate(names)}
+    recode = np.array([*(code_of.get(text, -1) for text in raw), -1], dtype=np.int32)
+    indices = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    words: dict[str, int] = {}
+    if len(raw):
+        counts = np.bincount(indices[indices >= 0], minlength=len(raw)).tolist()
+        for text, count in zip(raw, counts, strict=True):
+            if text and is_empty(text):
+                words[text] = words.get(text, 0) + count
+    return Levels(names, recode[indices], words)
+
+
+def numbers_of(cells: pa.ChunkedArray, dialect: Dialect) -> Numbers | None:
+    """Return the numbers in cells, (n,) with NaN for an empty cell; None if one is text.
+
+    Numbers are those of CSV programs: ``1_0``, ``0x1F`` and full-width digits are text.
+    """
+    if is_numeric(cells):
+        return _to_float64(cells)
+    if not is_textual(cells):
+        return None
+    numbers = _cast(cells, dialect)
+    if numbers is None:
+        trimmed = pc.utf8_trim_whitespace(cells)
+        is_missing = pc.is_in(trimmed, value_set=EMPTY_CELLS)
+        numbers = _cast(pc.if_else(is_missing, None, trimmed), dialect)
+    return numbers
+
+
+def _cast(cells: pa.ChunkedArray, dialect: Dialect) -> Numbers | None:
+    plain = dialect.plain_numbers(cells)
+    try:
+        numbers = _to_float64(plain.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+    is_nan = np.isnan(numbers)
+    if int(is_nan.sum()) > cells.null_count:  # pyarrow takes "nan(1)" for NaN
+        words = cells.filter(pa.array(is_nan)).drop_null()
+        if not pc.all(pc.is_in(words, value_set=EMPTY_CELLS)).as_py():
+            return None
+    return numbers
+
+
+def _to_float64(cells: pa.ChunkedArray) -> Numbers:
+    wide = cells.cast(pa.float64(), safe=False)
+    numbers: Numbers = wide.to_numpy()
+    return numbers
+
+
+class Written(NamedTuple):
+    """Numbers that are written as texts."""
+
+    numbers: Numbers  # (n,) NaN for an empty cell
+    unit: str  # of all cells, or ""
+    is_truth: bool  # they were "true" and "false"
+
+
+def read_written(levels: Levels, dialect: Dialect) -> Written | None:
+    """Return Booleans, numbers with spaces, and numbers with one unit; None for other texts."""
+    truths = [TRUTH.get(name.lower()) for name in levels.names]
+    if None not in truths:
+        return Written(_spread(truths, levels), "", is_truth=True)
+    plain = [number_in(text) for text in plain_texts(levels.names, dialect)]
+    if None not in plain:
+        return Written(_spread(plain, levels), "", is_truth=False)
+    parts = [part for part in map(split_unit, levels.names) if part is not None]
+    if len(parts) < len(levels.names) or len({unit for _, unit in parts}) != 1:
+        return None
+    measured = [
+        number_in(text) for text in plain_texts([text for text, _ in parts], dialect)
+    ]
+    if None in measured:
+        return None
+    return Written(_spread(measured, levels), parts[0][1], is_truth=False)
+
+
+def plain_texts(texts: Sequence[str], dialect: Dialect) -> list[str]:
+    """Return texts with their numbers in Python's format."""
+    cells = pa.chunked_array([pa.array(texts, pa.string())])
+    plain: list[str] = dialect.plain_numbers(cells).to_pylist()
+    return plain
+
+
+def _spread(values: Sequence[float | None], levels: Levels) -> Numbers:
+    """Return the number of each cell from those of the levels: (n,), NaN for an empty one."""
+    table = np.array([*values, np.nan], dtype=np.float64)  # the code -1 is the last
+    return table[levels.codes]
+
+
+def has_text_among(cells: pa.ChunkedArray, part: str, *, at_start: bool = False) -> bool:
+    """Return whether some cell contains a text, or starts with it."""
+    if not is_textual(cells):
+        return False
+    contains = pc.starts_with if at_start else pc.match_substring
+    return bool(pc.any(contains(cells, pattern=part)).as_py())
+
+
+def are_large_integers(cells: pa.ChunkedArray) -> bool:
+    """Return whether a whole number has more digits than float64 keeps."""
+    if not pa.types.is_integer(cells.type):
+        return False
+    extremes = pc.min_max(cells).as_py()
+    bounds = [abs(value) for value in extremes.values() if value is not None]
+    return bool(bounds) and max(bounds) > LONGEST

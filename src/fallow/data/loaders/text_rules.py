@@ -1,0 +1,245 @@
+"""Rules on texts in cells: empty cells, dates, identifiers, and names that look alike."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from fallow.core.wording import count_noun, join_words
+from fallow.data.reading import DIFFERENT_TEXTS, Finding, warning
+
+EMPTY = frozenset(
+    {
+        "",
+        "#div/0!",
+        "#n/a",
+        "#n/a n/a",
+        "#na",
+        "#name?",
+        "#null!",
+        "#num!",
+        "#ref!",
+        "#value!",
+        "-1.#ind",
+        "-1.#qnan",
+        "-nan",
+        "1.#ind",
+        "1.#qnan",
+        "<na>",
+        "?",
+        "n/a",
+        "na",
+        "nan",
+        "nat",
+        "none",
+        "null",
+    }
+)
+"""Texts for a missing feature, in lower case: those of pandas, R, Weka and Excel."""
+MOST_LEVELS = 50  # maximum number of texts of a category; columns with more contain names or sentences
+FEW_VALUES = 12  # maximum number of values of categories that include numbers
+ENOUGH = 20  # minimum number of rows for a rule about nearly every row
+NEARLY = 0.9  # share of the non-empty rows
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+INFINITE = frozenset({"inf", "infinity"})
+"""Texts for infinity, in lower case without a sign."""
+IDS = re.compile(
+    r"(.*[\W_])?(id|ids|nr|no|number|key|uuid|guid|index|mrn|rowid)", re.IGNORECASE
+)
+"""Names of identifier columns, if no two rows are equal."""
+SAVED_INDEX = re.compile(
+    r"unnamed: 0|index|level_\d+|__index_level_\d+__|row_?(nr|num|number|names?|id|index)?"
+    r"|row\.names|_rowid_|\.\.\.1|column 1",
+    re.IGNORECASE,
+)
+"""Names under which pandas, R, polars, Arrow, Excel and SQL save the numbers of rows."""
+DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
+    r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
+    r"|-?\d+ days?,? [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?"  # durations
+)
+TIGHT = (
+    "% ‰ ° °C °F µg ug mg g kg t ng ml mL dl l L mm cm m km ms s min h d bpm Hz kHz mmHg Pa "
+    "hPa kPa bar K V mV W kW J kJ mol mmol px kB MB GB"
+)
+"""Units that may follow a number without a space; other letters there belong to a code."""
+UNIT = re.compile(
+    r"(?P<number>[+-]?[\d.,]*\d([eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_]\S{0,11}|[%‰°]\S{0,11})"
+)
+CURRENCY = re.compile(r"(?P<unit>[$€£¥₹])\s*(?P<number>[+-]?[\d.,]*\d)")
+
+
+def number_in(cell: str) -> float | None:
+    """Return the number in a cell as CSV programs read it, or None for text.
+
+    >>> number_in("1e3"), number_in("63,5"), number_in("1_000"), number_in("١")
+    (1000.0, None, None, None)
+    """
+    if NUMBER.fullmatch(cell) or cell.lstrip("+-").lower() in INFINITE:
+        return float(cell)
+    return None
+
+
+def normal_name(text: str) -> str:
+    """Return a name without surrounding spaces, in the composed form of Unicode (NFC)."""
+    text = text.strip()
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", text)
+
+
+def is_empty(text: str) -> bool:
+    """Return whether a text marks a missing feature."""
+    return text.lower() in EMPTY
+
+
+def has_leading_zero(text: str) -> bool:
+    """Return whether a number would lose zeros: ``007``, but not ``0`` or ``0.5``."""
+    digits = text.lstrip("+-")
+    return len(digits) > 1 and digits[0] == "0" and digits.isdecimal()
+
+
+def names_rows(name: str) -> bool:
+    """Return whether the name of a column is common for identifiers.
+
+    >>> names_rows("patient_id"), names_rows("Nr."), names_rows("humid")
+    (True, True, False)
+    """
+    plain = name.strip().rstrip(".")
+    return IDS.fullmatch(plain) is not None
+
+
+def names_saved_index(name: str) -> bool:
+    """Return whether a program saves the numbers of rows under this name.
+
+    >>> (
+    ...     names_saved_index("Unnamed: 0"),
+    ...     names_saved_index("row_nr"),
+    ...     names_saved_index("age"),
+    ... )
+    (True, True, False)
+    """
+    return SAVED_INDEX.fullmatch(name.strip()) is not None
+
+
+def are_dates(levels: Sequence[str]) -> bool:
+    """Return whether nearly all of these texts are dates or times.
+
+    >>> are_dates(["2024-01-31", "2024-02-01 10:30"]), are_dates(["1", "2"])
+    (True, False)
+    """
+    matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
+    return matching >= 0.95 * min(len(levels), 1000)
+
+
+def are_numbers(levels: Sequence[str]) -> bool:
+    """Return whether all of these texts are numbers."""
+    return all(number_in(level) is not None for level in levels)
+
+
+def describe_dates(levels: Sequence[str]) -> str:
+    """Explain that a column of dates is not a feature."""
+    return f"it contains dates or times ({levels[0]!r}, ...)"
+
+
+def explain_many_texts(n_levels: int, n_values: int, enough: int = ENOUGH) -> str | None:
+    """Explain that a column with too many different texts is not a feature, or return None.
+
+    n_values: number of non-empty cells. enough: minimum number of texts for the rule that
+    texts which differ in nearly every row are identifiers.
+
+    >>> explain_many_texts(30, 30)
+    'it is an identifier (30 different texts in 30 rows)'
+    >>> explain_many_texts(4, 30) is None
+    True
+    """
+    counted = f"({n_levels:,} {DIFFERENT_TEXTS} {n_values:,} rows)"
+    if names_every_row(n_levels, n_values, enough):
+        return f"it is an identifier {counted}"
+    if n_levels > MOST_LEVELS:
+        return f"it is free text {counted}"
+    return None
+
+
+def names_every_row(n_levels: int, n_values: int, enough: int = ENOUGH) -> bool:
+    """Return whether the texts differ in nearly every row, like identifiers; arguments as
+    above.
+    """
+    return n_levels >= NEARLY * n_values and n_values >= enough
+
+
+def split_unit(text: str) -> tuple[str, str] | None:
+    """Return the number and the unit of a cell, or None for a cell without a unit.
+
+    >>> split_unit("0.123 mg"), split_unit("5 %"), split_unit("$ 12"), split_unit("A12")
+    (('0.123', 'mg'), ('5', '%'), ('12', '$'), None)
+    """
+    result = UNIT.fullmatch(text) or CURRENCY.fullmatch(text)
+    if result is None:
+        return None
+    number, unit = result["number"], result["unit"]
+    is_tight = text == number + unit
+    if is_tight and unit not in TIGHT.split():
+        return None
+    return number, unit
+
+
+def _likeness(name: str) -> str:
+    """Return a key that is equal for names which differ only in their writing."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    plain = "".join(plain.split())
+    number = number_in(plain)
+    if number is not None:
+        return repr(number)
+    return plain
+
+
+def find_similar_names(counts: Mapping[str, int]) -> list[list[str]]:
+    """Return groups of names that differ only in case, spaces, zeros or form of Unicode.
+
+    counts: number of rows of each name.  The most frequent name of a group is the first.
+
+    >>> find_similar_names({"Sick": 3, "sick": 20, "well": 7})
+    [['sick', 'Sick']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in counts:
+        groups.setdefault(_likeness(name), []).append(name)
+    similar = [group for group in groups.values() if len(group) > 1]
+    return [sorted(group, key=lambda name: (-counts[name], name)) for group in similar]
+
+
+def warn_of_similar_names(what: str, counts: Mapping[str, int], fix: str) -> list[Finding]:
+    """Return a warning for each group of names that may be the same.
+
+    what: kind of names, in the plural, such as "classes".
+    """
+    findings: list[Finding] = []
+    for group in find_similar_names(counts):
+        listed = [f"{name!r} ({count_noun(counts[name], 'row')})" for name in group]
+        findings.append(
+            warning(f"{what} {join_words(listed)} differ only in their writing", fix)
+        )
+    return findings
+
+
+def name_columns(header: Sequence[str], file: str) -> list[str]:
+    """Return the names in a header; a column without a name gets its number.
+
+    Raises ValueError for equal names.
+    """
+    names = []
+    for index, name in enumerate(header, start=1):
+        names.append(name.strip() or f"column {index}")
+    check_names(names, file)
+    return names
+
+
+def check_names(names: Sequence[str], file: str) -> None:
+    """Raise ValueError if two columns have the same name."""
+    double = sorted(name for name, times in Counter(names).items() if times > 1)
+    if double:
+        raise ValueError(f"{file} has more than one column {double[0]!r}; rename one")

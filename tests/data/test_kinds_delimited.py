@@ -1,0 +1,134 @@
+"""Delimited text: what pyarrow would read otherwise than Python's csv module is read right."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from fallow.data.loaders.table_files import Table, read_file
+from tests.each import each_of
+
+
+def read(folder: Path, text: str, encoding: str = "utf-8") -> Table:
+    path = folder / "t.csv"
+    path.write_bytes(text.encode(encoding))
+    return read_file(path)
+
+
+def cells_of(table: Table) -> dict[str, list[str]]:
+    return {
+        name: [str(c) for c in cells.to_pylist()] for name, cells in table.columns.items()
+    }
+
+
+LIKE_CSV = [
+    "a,b\n1,2\n3,4\n",
+    "a,b\r\n1,2\r\n3,4\r\n",
+    "a,b\r1,2\r3,4\r",
+    "a,b\n1,2\n3,4",  # without a last newline
+    "a,b\n\n1,2\n\n\n3,4\n\n",  # blank lines
+    "\n\na,b\n1,2\n",
+    'a,b\n"1",2\n',
+    'a,b\n"x, y",2\n',
+    'a,b\n"x\ny",2\n3,4\n',
+    'a,b\n"x ""y"" z",2\n',
+    'a,b\n"",2\n,3\n',
+    'a,b\n6" tube,2\n',  # a quote inside a text
+    'a,b\nx, "y"\n',  # and behind a space
+    "a,b\n5'10\",2\n",
+    'a,b\nx"y"z,2\n',
+    "a,b\n 1 , 2 \n",
+    "a,b\n1,\n,2\n",
+    '"a","b"\n1,2\n',
+    '"a\nc",b\n1,2\n',  # a newline in the header
+    "a,b,c\n1,2,3\n4,5,6\n",
+    "a,b\nNA,2\nNaN,3\n",
+    "a,b\n1e5,0x1F\n1_0,01\n",
+    "a,b\nTrue,false\n",
+    "a,b\n'x',2\n",
+    'a,b\n"x" ,2\n',
+]
+
+
+@each_of("text", LIKE_CSV)
+def test_cells_are_those_of_pythons_csv_module(text: str, tmp_path: Path) -> None:
+    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    try:
+        table = read(tmp_path, text)
+    except ValueError as error:
+        assert "is not a CSV file" in str(
+            error
+        )  # strict reading refuses text behind quotes
+        assert '" ,' in text or '"z' in text
+        return
+    wanted = [list(column) for column in zip(*rows[1:], strict=True)]
+    assert list(cells_of(table).values()) == wanted
+    assert list(table.columns) == [name.strip() for name in rows[0]]
+
+
+@each_of("text", LIKE_CSV[:10])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "cp1252"]
+)
+def test_the_encoding_changes_no_cell(text: str, encoding: str, tmp_path: Path) -> None:
+    expected = cells_of(read(tmp_path, text))
+    assert cells_of(read(tmp_path, text, encoding)) == expected
+
+
+@each_of("separator", [";", "\t", "|", ","])
+def test_the_separator_changes_no_cell(separator: str, tmp_path: Path) -> None:
+    for text in LIKE_CSV[:9]:
+        plain = text.replace("x, y", "xy")
+        expected = cells_of(read(tmp_path, plain))
+        assert cells_of(read(tmp_path, plain.replace(",", separator))) == expected
+
+
+@each_of("line", ["sep=;", '"sep=;"', "SEP=;"])
+def test_the_line_by_which_excel_declares_the_separator_is_no_header(
+    line: str, tmp_path: Path
+) -> None:
+    table = read(tmp_path, f"{line}\na;b\n1;2\n")
+    assert cells_of(table) == {"a": ["1"], "b": ["2"]}
+
+
+def test_a_blank_line_of_a_file_with_one_column_is_an_empty_cell(tmp_path: Path) -> None:
+    assert cells_of(read(tmp_path, "a\n1\n\n3\n\n")) == {"a": ["1", "", "3"]}
+
+
+@each_of(
+    "text, output",
+    [
+        ("a,b\n1,2\n3\n", "row 2 has 1 cells and the header 2"),
+        ("a,b\n1,2,3\n", "row 1 has 3 cells and the header 2"),
+        ("a,b\n# comment\n1,2\n", "row 1 has 1 cells"),
+        ("a,a\n1,2\n", "more than one column 'a'"),
+        ("", "has no rows"),
+        ("a,b\n", "has no rows"),
+        ('a,b\n"x,2\n', "is not a CSV file"),
+    ],
+)
+def test_damaged_files_are_refused_by_row(text: str, output: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=output):
+        read(tmp_path, text)
+
+
+def test_a_difference_at_the_end_of_a_large_file_is_found(tmp_path: Path) -> None:
+    lines = ["a,b", *(f"{row},x{row}" for row in range(20_000))]
+    table = read(tmp_path, "\n".join(lines))
+    assert table.findings == () and table.n_rows == 20_000
+    assert table.texts("b")[-1] == "x19999" and table.texts("a")[12_345] == "12345"
+    table = read(tmp_path, "\n".join([*lines, '6" tube,y']))
+    assert table.texts("a")[-1] == '6" tube'
+    assert "was read row by row" in table.findings[0].sentence
+
+
+def test_empty_columns_between_separators_are_named_by_number(tmp_path: Path) -> None:
+    assert list(read(tmp_path, "a,,c\n1,2,3\n").columns) == ["a", "column 2", "c"]
+
+
+def test_a_cell_may_be_longer_than_the_limit_of_pythons_csv_module(tmp_path: Path) -> None:
+    table = read(tmp_path, 'a,b\n"' + "x" * 200_000 + '",2\n')
+    assert table.texts("b") == ["2"] and len(table.texts("a")[0]) == 200_000

@@ -1,0 +1,152 @@
+"""Missing values: empty cells, masks, words, codes such as 999, and labels of -1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fallow as fl
+from fallow.data.loaders.labels import encode_labels
+from tests.data.kinds import column_of, quietly, sentences
+from tests.each import each_of
+
+WORDS = [
+    "",
+    " ",
+    "NA",
+    "na",
+    "N/A",
+    "n/a",
+    "NaN",
+    "nan",
+    "NAN",
+    "-nan",
+    "NULL",
+    "null",
+    "None",
+    "none",
+    "?",
+    "<NA>",
+    "NaT",
+    "#N/A",
+    "#DIV/0!",
+    "#VALUE!",
+    "#REF!",
+    "#NAME?",
+    "#NUM!",
+    "#NULL!",
+    "1.#QNAN",
+    "-1.#IND",
+]
+
+
+@each_of("word", WORDS)
+def test_words_for_missing_values_are_empty_cells_of_numbers(word: str) -> None:
+    column = column_of(["1.5", word, "2.5", "3.5"])
+    np.testing.assert_array_equal(column.cells, [1.5, np.nan, 2.5, 3.5])
+    assert column.read.missing == 1 and column.is_missing.tolist() == [0, 1, 0, 0]
+
+
+@each_of("word", WORDS)
+def test_words_for_missing_values_are_empty_cells_of_categories(word: str) -> None:
+    column = column_of(["mild", word, "grave", "mild"])
+    assert column.read.values == ("grave", "mild") and column.read.missing == 1
+    assert column.cells.tolist() == [1, -1, 0, 1]
+
+
+@each_of("word", ["none", "None", "NONE", "null"])
+def test_a_word_that_may_be_a_value_is_a_warning(word: str) -> None:
+    assert f"{word!r} in 2 cells counts as empty" in sentences(
+        column_of(["light", word, "heavy", word])
+    )
+
+
+@each_of("word", ["unknown", "-", ".", "missing", "x", "n.a."])
+def test_other_words_among_numbers_are_refused_by_row(word: str) -> None:
+    with pytest.raises(ValueError, match=r"row 3: .* is not a number"):
+        column_of(["1", "2", word, "4", "5"])
+
+
+@each_of(
+    "sentinel", [999.0, -999.0, 9999.0, -9999.0, 99999.0, -99.0, 888.0, 777.0, 1e20, -200.0]
+)
+def test_codes_for_missing_numbers_far_outside_are_a_warning(sentinel: float) -> None:
+    ages = [f"{age}" for age in range(20, 60)]
+    column = column_of([*ages, *[f"{sentinel:g}"] * 3])
+    assert f"{sentinel:g} in 3 cells is far outside" in sentences(column)
+    assert column.read.kind == "number"
+
+
+@each_of(
+    "cells",
+    [
+        [str(number) for number in range(990, 1001)],  # 999 is one of many
+        ["1", "2", "999"],  # once
+        ["0.5", "0.25", "-1", "-0.75"],
+        ["99", "98", "99", "97", "90"],
+        ["-1", "0", "1", "-1"],
+    ],
+)
+def test_the_same_numbers_among_their_like_are_none(cells: list[str]) -> None:
+    assert "far outside" not in sentences(column_of(cells))
+
+
+def encode(labels: list[object]) -> tuple[list[int], str]:
+    result = encode_labels(np.array(labels), "auto", "t")
+    return result.y.tolist(), " | ".join(finding.sentence for finding in result.findings)
+
+
+@each_of(
+    "labels, y",
+    [
+        ([-1, 0, 1, 1], [-1, 0, 1, 1]),
+        (["-1", "0", "1", "1"], [-1, 0, 1, 1]),
+        (["-1.0", "0.0", "1.0", "1.0"], [-1, 0, 1, 1]),
+        ([-1.0, 0.0, 1.0, 1.0], [-1, 0, 1, 1]),
+        ([-1, 3, 7, 9], [-1, 0, 1, 2]),
+    ],
+)
+def test_minus_one_beside_other_labels_is_unlabeled_with_the_number_of_rows(
+    labels: list[object], y: list[int]
+) -> None:
+    coded, output = encode(labels)
+    assert coded == y and "1 label -1 beside other numbers count as unlabeled" in output
+
+
+@each_of("word", ["NA", "nan", "NULL", "?", "None", "#N/A"])
+def test_a_word_for_a_missing_label_among_numbers_is_said(word: str) -> None:
+    coded, output = encode(["4", "7", word, "4"])
+    assert coded == [0, 1, -1, 0] and f"1 of 4 labels are {word}" in output
+
+
+@each_of("word", ["NA", "none", "null", "?"])
+def test_such_a_word_among_texts_is_a_class_and_a_warning(word: str) -> None:
+    coded, output = encode(["mild", "grave", word, "mild"])
+    assert (
+        min(coded) == 0 and f"{word!r} (1 row)" in output and "may mean a missing" in output
+    )
+
+
+@each_of(
+    "labels", [["a", None, "b"], ["a", np.nan, "b"], ["a", pd.NA, "b"], ["a", "", "b"]]
+)
+def test_missing_labels_of_every_kind_are_unlabeled(labels: list[object]) -> None:
+    data = quietly(lambda: fl.from_arrays(np.arange(30.0)[:, None], labels * 10))
+    assert data.classes == ("a", "b") and int((~data.is_labeled).sum()) == 10
+
+
+def test_masked_values_are_missing() -> None:
+    x = np.ma.masked_array(np.arange(60.0).reshape(30, 2), mask=False)
+    x[3, 1] = np.ma.masked
+    y = np.arange(30) % 2
+    with pytest.raises(ValueError, match="column 1 of the rows has 1 values that are not"):
+        fl.from_arrays(x, y)
+    kept = fl.from_arrays(x, y, drop_rows=True)
+    assert len(kept.x) + len(kept.x_test) == 29
+    masked = np.ma.masked_array(y, mask=np.arange(30) < 5)
+    data = quietly(lambda: fl.from_arrays(x.data, masked))
+    assert int((~data.is_labeled).sum()) == 5
+    sites = np.ma.masked_array(y, mask=np.arange(30) < 5)
+    with pytest.raises(ValueError, match="sites: 5 examples have none"):
+        fl.from_arrays(x.data, y, sites=sites)

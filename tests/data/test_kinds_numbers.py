@@ -1,0 +1,157 @@
+"""Number syntax: numbers are those that CSV programs read; everything else is text or named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.data.kinds import column_of, sentences, with_decimal_comma
+from tests.each import each_of
+
+PLAIN = [
+    ("1", 1.0),
+    ("+1", 1.0),
+    ("-1.5", -1.5),
+    (".5", 0.5),
+    ("-.5", -0.5),
+    ("1.", 1.0),
+    ("1e5", 1e5),
+    ("2.5E-3", 0.0025),
+    ("+1e+2", 100.0),
+    (" 7 ", 7.0),
+    ("\u00a07", 7.0),
+    ("0.0", 0.0),
+    ("-0", 0.0),
+    ("123456789", 123456789.0),
+]
+
+
+@each_of("cell, number", PLAIN)
+def test_a_cell_that_csv_programs_read_as_a_number_is_one(cell: str, number: float) -> None:
+    column = column_of([cell, "3.25", "4.5"])
+    assert column.read.kind == "number" and column.read.role == "feature"
+    assert column.cells.tolist() == [number, 3.25, 4.5]
+
+
+NO_NUMBERS = [
+    ("10_20", "30_40"),  # ranges of ages, numbers to Python
+    ("1_000", "2_000"),
+    ("0x1F", "0x2A"),  # numbers to pyarrow
+    ("0b11", "0o17"),
+    ("１２", "３４"),  # full width
+    ("١٢", "٣٤"),  # Arabic
+    ("½", "¾"),
+    ("²", "³"),
+    ("- 3", "- 4"),
+    ("1 2", "3 4"),
+    ("--1", "++2"),
+    ("1.2.3", "4.5.6"),
+    ("<0.5", ">9"),
+    ("≤3", "≥4"),
+    ("1/2", "3/4"),
+    ("3:1", "4:1:2"),
+    ("1e", "2e"),
+    ("e5", "E6"),
+    ("1d5", "2d6"),
+    ("(1)", "(2)"),
+    ("1-2", "3-4"),
+    ("~5", "~6"),
+    ("1,5", "2,5"),  # without a decimal comma in the file
+    ("nan(1)", "inf2"),
+    ("A1", "B2"),
+    ("1+", "2+"),
+]
+
+
+@each_of("cells", NO_NUMBERS)
+def test_other_writings_stay_text(cells: tuple[str, str]) -> None:
+    column = column_of([*cells, *cells, *cells])
+    assert column.read.kind == "category"
+    assert column.read.values == tuple(sorted(cells))
+
+
+@each_of("cell", [pair[0] for pair in NO_NUMBERS])
+def test_a_text_among_numbers_is_named_with_its_row(cell: str) -> None:
+    with pytest.raises(ValueError, match="column 'c', row 4: ") as caught:
+        column_of(["1", "2", "3", cell, "5", "6"])
+    assert repr(cell) in str(caught.value)
+
+
+@each_of(
+    "cells, unit, first",
+    [
+        (("0.123 mg", "0.5 mg"), "mg", 0.123),
+        (("5 %", "7 %"), "%", 5.0),
+        (("5%", "7.5%"), "%", 5.0),
+        (("12 kg", "13kg"), "kg", 12.0),
+        (("37.5 °C", "36.6 °C"), "°C", 37.5),
+        (("$ 12", "$13.5"), "$", 12.0),
+        (("€1000", "€2000"), "€", 1000.0),
+        (("100 mmHg", "120 mmHg"), "mmHg", 100.0),
+        (("1.5 µg/ml", "2 µg/ml"), "µg/ml", 1.5),
+        (("-3 m", "+4 m"), "m", -3.0),
+    ],
+)
+def test_a_unit_that_all_cells_have_is_named_and_omitted(
+    cells: tuple[str, ...], unit: str, first: float
+) -> None:
+    column = column_of(cells)
+    assert column.read.kind == "number" and column.read.unit == unit
+    assert column.cells[0] == first
+    assert repr(unit) in sentences(column)
+
+
+@each_of(
+    "cells",
+    [("5 mg", "0.1 g"), ("1 kg", "2000 g"), ("70 kg", "154 lb"), ("5 %", "0.5 mol")],
+)
+def test_numbers_with_different_units_are_a_warning_with_each_unit(
+    cells: tuple[str, ...],
+) -> None:
+    column = column_of(cells * 3)
+    assert column.read.kind == "category"
+    (finding,) = column.findings
+    assert finding.severity == "warning" and "different units" in finding.sentence
+
+
+@each_of(
+    "cells, thousands, numbers",
+    [
+        (("1,5", "2,25"), "", [1.5, 2.25]),
+        (("1.234,5", "2,5"), ".", [1234.5, 2.5]),
+        (("1 234,5", "2,5"), " ", [1234.5, 2.5]),
+        (("-1,5", "+2,25"), "", [-1.5, 2.25]),
+        (("1,5e3", "2"), "", [1500.0, 2.0]),
+        (("1.234.567", "1"), ".", [1234567.0, 1.0]),
+    ],
+)
+def test_decimal_commas_and_thousands_are_those_of_the_file(
+    cells: tuple[str, ...], thousands: str, numbers: list[float]
+) -> None:
+    assert with_decimal_comma(cells, thousands).cells.tolist() == numbers
+
+
+@each_of(
+    "cells, numbers",
+    [
+        (("True", "False"), [1, 0]),
+        (("TRUE", "FALSE"), [1, 0]),
+        (("true", "", "false"), [1, np.nan, 0]),
+    ],
+)
+def test_true_and_false_are_one_and_zero_as_in_a_frame(
+    cells: tuple[str, ...], numbers: list[float]
+) -> None:
+    column = column_of(cells)
+    np.testing.assert_array_equal(column.cells, numbers)
+    assert "true and false" in sentences(column)
+
+
+@each_of("cell", ["inf", "-inf", "Infinity", "1e39", "-1e400"])
+def test_infinite_numbers_are_marked(cell: str) -> None:
+    assert column_of(["1.5", cell, "2"]).is_infinite.tolist() == [False, True, False]
+
+
+def test_whole_numbers_with_exponents_may_be_codes_and_are_a_warning() -> None:
+    column = column_of(["1E5", "2E3", "7E1"])
+    assert column.read.kind == "number" and "may be codes" in sentences(column)

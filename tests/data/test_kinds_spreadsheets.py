@@ -1,0 +1,158 @@
+"""Spreadsheets: titles, sheets, merged and hidden cells, formulas, numbers stored as text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fallow as fl
+from fallow.data.loaders.table_files import Table, read_file
+from tests.each import each_of
+
+openpyxl = pytest.importorskip("openpyxl")
+
+HEADER: list[object] = ["dose", "ward", "y"]
+ROWS: list[list[object]] = [
+    [row / 4, "AB"[row % 2], ("no", "yes")[row // 2 % 2]] for row in range(12)
+]
+
+
+def write(
+    folder: Path, rows: Sequence[Sequence[object]], title: str = "Sheet"
+) -> tuple[Path, Any]:
+    book = openpyxl.Workbook()
+    book.active.title = title
+    for row in rows:
+        book.active.append(list(row))
+    path = folder / "t.xlsx"
+    book.save(path)
+    return path, book
+
+
+def read(folder: Path, rows: Sequence[Sequence[object]], **options: Any) -> Table:
+    return read_file(write(folder, rows)[0], **options)
+
+
+def sentences(table: Table) -> str:
+    return " | ".join(finding.sentence for finding in table.findings)
+
+
+def test_a_sheet_is_the_same_data_as_a_csv_file(tmp_path: Path) -> None:
+    path, _ = write(tmp_path, [HEADER, *ROWS])
+    lines = [",".join(map(str, row)) for row in [HEADER, *ROWS]]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    sheet = fl.load(path, label="y")
+    table = fl.load(tmp_path / "t.csv", label="y")
+    assert sheet.columns == table.columns == ("dose", "ward=A", "ward=B")
+    assert sheet.x.tolist() == table.x.tolist() and sheet.classes == table.classes
+
+
+@each_of(
+    "cells, numbers",
+    [
+        (["1.5", "2", "3"], [1.5, 2.0, 3.0]),
+        ([1.5, "2", 3], [1.5, 2.0, 3.0]),
+        (["1.5", None, 3], [1.5, np.nan, 3.0]),
+        ([" 1.5 ", "NA", "3"], [1.5, np.nan, 3.0]),
+        ([1, 2, 3], [1.0, 2.0, 3.0]),
+        ([True, False, True], [1.0, 0.0, 1.0]),
+    ],
+)
+def test_numbers_stored_as_text_are_numbers(
+    cells: list[object], numbers: list[float], tmp_path: Path
+) -> None:
+    table = read(tmp_path, [["c", "y"], *([cell, "a"] for cell in cells)])
+    np.testing.assert_array_equal(table.numbers("c"), numbers)
+
+
+def test_numbers_stored_as_text_are_a_note(tmp_path: Path) -> None:
+    table = read(tmp_path, [["c", "y"], ["1", "a"], ["2", "b"]])
+    assert "numbers stored as text were read as numbers in c" in sentences(table)
+
+
+@each_of("error", ["#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"])
+def test_errors_are_empty_cells(error: str, tmp_path: Path) -> None:
+    table = read(tmp_path, [["c", "y"], [1, "a"], [error, "b"], [3, "a"]])
+    np.testing.assert_array_equal(table.numbers("c"), [1, np.nan, 3])
+
+
+@each_of("titles", [["Study 2024"], [None, "Study 2024"], ["Study 2024", None, None]])
+def test_a_title_above_the_header_is_refused_with_the_row_of_the_header(
+    titles: list[object], tmp_path: Path
+) -> None:
+    rows: list[list[object]] = [titles, [], HEADER, *ROWS]
+    with pytest.raises(
+        ValueError, match=r"'Study 2024', which looks like a title.*header_row=3"
+    ):
+        read(tmp_path, rows)
+    table = read(tmp_path, rows, header_row=3)
+    assert list(table.columns) == HEADER and table.n_rows == len(ROWS)
+
+
+@each_of("row", [0, 2, 99, -1])
+def test_a_header_row_without_cells_is_refused(row: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no cells in row"):
+        read(tmp_path, [HEADER, [], *ROWS], header_row=row)
+
+
+def test_another_sheet_is_read_by_its_name(tmp_path: Path) -> None:
+    path, book = write(tmp_path, [HEADER, *ROWS], "first")
+    other = book.create_sheet("other")
+    for row in (["age", "y"], [1, "a"], [2, "b"]):
+        other.append(row)
+    book.save(path)
+    first = read_file(path)
+    assert list(first.columns) == HEADER and "only the first of 2 sheets" in sentences(
+        first
+    )
+    assert first.findings[0].fix == "sheet='other'"
+    second = read_file(path, sheet="other")
+    assert list(second.columns) == ["age", "y"] and second.findings == ()
+    with pytest.raises(ValueError, match="no sheet 'othe'; did you mean 'other'"):
+        read_file(path, sheet="othe")
+
+
+def test_merged_hidden_and_bare_cells_are_said(tmp_path: Path) -> None:
+    path, book = write(tmp_path, [HEADER, *ROWS])
+    sheet = book.active
+    sheet.merge_cells("B2:B3")
+    sheet.row_dimensions[5].hidden = True
+    sheet["A4"] = "=1+1"
+    sheet["A5"] = "=1+2"
+    book.save(path)
+    output = sentences(read_file(path))
+    assert "1 range of merged cells" in output
+    assert "1 hidden row" in output
+    assert "2 formulas without a stored value" in output
+
+
+@each_of(
+    "value",
+    [datetime.date(2024, 3, 1), datetime.datetime(2024, 3, 1, 12), datetime.time(12)],
+)
+def test_dates_are_left_out_as_dates(value: object, tmp_path: Path) -> None:
+    path, _ = write(tmp_path, [["day", *HEADER], *([value, *row] for row in ROWS)])
+    data = fl.load(path, label="y")
+    assert data.columns == ("dose", "ward=A", "ward=B")
+    assert any("'day' was left out: it contains dates" in note for note in data.notes)
+
+
+@each_of("options", [{"sheet": "a"}, {"header_row": 1}])
+def test_options_of_a_spreadsheet_are_refused_for_other_files(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n1,no\n2,yes\n")
+    with pytest.raises(ValueError, match=r"t\.csv is no spreadsheet; omit"):
+        read_file(tmp_path / "t.csv", **options)
+
+
+@each_of("content", [b"", b"PK\x03\x04", b"no zip", b"\xd0\xcf\x11\xe0" * 200])
+def test_a_damaged_file_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.xlsx").write_bytes(content)
+    with pytest.raises(ValueError, match=r"t\.xlsx could not be read as Excel"):
+        read_file(tmp_path / "t.xlsx")
