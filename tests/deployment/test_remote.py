@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fallow.core.events import Event
+from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import new_signing_key
 from fallow.sites.in_process import InProcessChannel
 from fallow.strategies import AHFAL, FALE
@@ -17,7 +18,7 @@ from fallow.transport.remote import GLANCE
 from tests.deployment.loopback import Faults
 from tests.deployment.remotes import RUN, Federation, Timeouts, federation
 from tests.keys import key_of
-from tests.privacy.federation import Asker
+from tests.privacy.federation import SECURE, Asker
 from tests.simulations import simulation, tables
 
 FOUR = tables(sites=4)
@@ -208,14 +209,60 @@ def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     assert there.transport.seconds < 1.0
 
 
-def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> None:
-    there = federation(Asker(), FOUR, Timeouts(quorum=3))
+def test_refusals_that_make_a_quorum_impossible_are_waited_for_until_the_patience() -> None:
+    there = federation(Asker(), FOUR, Timeouts(quorum=3, patience=300.0))
     for site in "bc":
         one_is(there, site, n=torch.tensor(torch.inf))
     with pytest.raises(
-        RuntimeError, match=r"3 of 4 sites, but 2 replies are .* site b: n is NaN"
+        RuntimeError, match=r"2 of 4 sites replied .* 3 are necessary; .* site b: n is NaN"
     ):
         there.ask().sum(Asker().plain)
+    assert 300.0 <= there.transport.seconds < 305.0
+    assert there.event_log.read_note("place") is None  # none of it counts
+    waiting = [e["sites"] for e in there.events if e["event"] == "waiting"]
+    assert waiting and all(sites == ["b", "c"] for sites in waiting)
+    refusals = [e["site"] for e in there.events if e["event"] == "refused"]
+    assert refusals == ["b", "c"]  # each is said once
+
+
+@pytest.mark.parametrize("masks", [Privacy(), SECURE], ids=["plain", "masked"])
+def test_an_exchange_of_all_sites_ends_when_a_rejected_one_has_recovered(
+    masks: Privacy,
+) -> None:
+    """The first replies of a site are invalid, then its disk is full, then it is well."""
+    there = federation(Asker(), FOUR, Timeouts(), privacy=masks)
+    site = there.signing["b"]
+    keys: list[str] = []
+
+    def handle(blob: bytes) -> bytes:
+        instruction = open_instruction(site.public, blob)
+        keys.append(str(instruction.key))
+        if len(keys) == 3:
+            full = Reply(
+                RUN, "b", instruction.key, refused="disk full", life=instruction.life
+            )
+            return sign_message(site.secret, full)
+        return site.handle(blob)
+
+    def spoil(instruction: Any, answer: Any) -> Any:
+        return {**answer, "n": torch.tensor(torch.nan)} if len(keys) <= 2 else answer
+
+    there.transport.alive["b"] = handle
+    site.change = spoil
+    total = there.ask().sum(Asker().plain)
+    assert float(total["sites"]) == 4
+    assert len(set(keys[:4])) == 4  # a site repeats its reply under a known key
+    assert there.transport.seconds < 60.0
+    (waiting, *_) = [e for e in there.events if e["event"] == "waiting"]
+    assert (waiting["sites"], waiting["needed"]) == (["b"], 4)
+    assert there.event_log.read_note("counted/b") == keys[-1]
+
+
+def test_a_study_does_not_start_while_a_site_refuses_it() -> None:
+    there = federation(Asker(), FOUR, Timeouts())
+    one_is(there, "b", n=torch.tensor(torch.inf))
+    with pytest.raises(RuntimeError, match="4 of 4 sites, but 1 replies"):
+        there.ask("0/hello").sum(Asker().plain)
     assert there.transport.seconds < 1.0
 
 

@@ -28,6 +28,8 @@ EPSILON = "#epsilon"
 LOOK = 1.0  # seconds between two checks of the time limits
 REVOKED = "its keys were revoked"
 AGAIN = 8  # number of retries after an unreadable instruction or reply
+SOON = 5.0  # seconds until the first retry after a rejection, each later one waits twice as long
+SELDOM = 60.0  # longest time between two retries
 
 
 FindOdd = Callable[[Mapping[SiteId, Values]], Mapping[SiteId, str]]
@@ -101,19 +103,34 @@ class ReplyCollector:
     """One part of an exchange: instructions to sites and their replies.
 
     ``accept`` returns a valid reply or raises ValueError. ``need`` is the required number of
-    replies. ``find_inconsistent`` returns inconsistent replies and the reasons.
+    replies. ``key`` is the key of the exchange. ``find_inconsistent`` returns inconsistent replies
+    and the reasons. ``renew`` returns
+    an instruction under a new key, because a site repeats its reply under a known one; None repeats
+    the same instruction.
+
+    If rejections leave too few sites, these sites are asked again until ``waits.patience``: a full
+    disk or a damaged example of one site does not end the run of all.
     """
 
     remote: ReplySource
-    instructions: Mapping[SiteId, Instruction]
+    instructions: dict[SiteId, Instruction]
     accept: Callable[[SiteId, Values], Values]
     need: int
     timeout: float
     find_inconsistent: FindOdd = find_none_odd
+    renew: Callable[[SiteId], Instruction] | None = None
     accepted: dict[SiteId, Values] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
     damaged: Counter[SiteId] = field(default_factory=Counter)
+    retries: int = 0
+    retry_at: float | None = None
+    reported: dict[SiteId, str] = field(default_factory=dict)
+    announced: set[SiteId] = field(default_factory=set)
+    key: ExchangeKey = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = next(iter(self.instructions.values())).key
 
     @property
     def replies(self) -> dict[SiteId, Values]:
@@ -130,6 +147,26 @@ class ReplyCollector:
         """Return the sites without a reply or an error."""
         return set(self.instructions) - self.accepted.keys() - self.refused.keys()
 
+    @property
+    def pending(self) -> set[SiteId]:
+        """Return the sites that the exchange waits for."""
+        return self.missing | self.retriable if self.are_too_few else self.missing
+
+    @property
+    def are_too_few(self) -> bool:
+        """Return whether rejections leave fewer sites than the exchange needs."""
+        return len(self.accepted) + len(self.missing) < self.need
+
+    @property
+    def retriable(self) -> set[SiteId]:
+        """Return the rejected sites that are asked again.
+
+        A study does not start before all sites agree, and revoked keys stay revoked.
+        """
+        if self.key.phase == "hello":
+            return set()
+        return self.refused.keys() - set(self.remote.revoked)
+
     def gather(self) -> ReplyCollector:
         """Send the instructions and wait for the replies.
 
@@ -137,16 +174,20 @@ class ReplyCollector:
         """
         remote = self.remote
         begin = remote.clock()
-        is_late = False
         for site in sorted(self.instructions.keys() & set(remote.revoked)):
             self._refuse(site, REVOKED)
         self._send(self.missing)
         while not self._is_over(waited := remote.clock() - begin):
             self._check_hope(waited)
-            if waited >= self.timeout and not is_late:
-                is_late = True
+            if self.are_too_few and self.retry_at is None:
+                self.retry_at = waited + min(SOON * 2**self.retries, SELDOM)
+            is_late = waited >= self.timeout or (self.are_too_few and not self.missing)
+            if is_late and not self.pending <= self.announced:
+                self.announced |= self.pending
                 self._announce_waiting(waited)
-            if self.missing:
+            if self.retry_at is not None and waited >= self.retry_at:
+                self._retry()
+            if self.pending:
                 end = remote.waits.patience
                 if waited < self.timeout:
                     end = self.timeout
@@ -154,7 +195,7 @@ class ReplyCollector:
 
         if self.missing:
             self._notify("missing", sites=sorted(self.missing))
-        elif is_late:
+        elif self.announced:
             self._notify("gathered", sites=sorted(self.missing))
         heard = self.accepted.keys() | self.refused.keys()
         remote.absent = (remote.absent | self.missing) - heard
@@ -173,7 +214,8 @@ class ReplyCollector:
         """Raise RunHalted if too few sites can reply, or if the time limit has passed."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
         output = "; ".join(reasons)
-        if len(self.accepted) + len(self.missing) < self.need:
+        hopeful = len(self.accepted) + len(self.missing) + len(self.retriable)
+        if hopeful < self.need:
             raise RunHalted(
                 f"{self.key} needs replies from {self.need} of {len(self.instructions)} "
                 f"sites, but {len(self.refused)} replies are rejections or invalid: "
@@ -187,6 +229,17 @@ class ReplyCollector:
                 f"{output or 'none'}; start again when the sites are "
                 "connected to resume the run"
             )
+
+    def _retry(self) -> None:
+        """Ask the rejected sites again."""
+        self.retries += 1
+        self.retry_at = None
+        again = self.retriable
+        for site in again:
+            del self.refused[site]
+            if self.renew is not None:
+                self.instructions[site] = self.renew(site)
+        self._send(again)
 
     # -- messages ---------------------------------------------------------------------------
 
@@ -293,7 +346,9 @@ class ReplyCollector:
         reason = plain(reason)
         self.accepted.pop(site, None)
         self.refused[site] = reason
-        self._notify("refused", site=site, reason=reason)
+        if self.reported.get(site) != reason:  # once, however often it is asked again
+            self.reported[site] = reason
+            self._notify("refused", site=site, reason=reason)
 
     def _refuse_odd(self) -> bool:
         strange = self.find_inconsistent(self.accepted)
@@ -302,11 +357,6 @@ class ReplyCollector:
         return bool(strange)
 
     # -- messages for users ------------------------------------------------------------------
-
-    @property
-    def key(self) -> ExchangeKey:
-        """Return the key of the exchange at the sites."""
-        return next(iter(self.instructions.values())).key
 
     def _notify(self, kind: str, **details: object) -> None:
         """Report an event of this exchange."""
@@ -317,7 +367,7 @@ class ReplyCollector:
         """Report the pending sites, the elapsed and the largest time, and the required replies."""
         self._notify(
             "waiting",
-            sites=sorted(self.missing),
+            sites=sorted(self.pending),
             needed=self.need,
             asked=len(self.instructions),
             waited=waited,

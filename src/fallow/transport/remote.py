@@ -182,6 +182,7 @@ class RemoteChannel:
             accept=accept,
             needs_all=needs_all,
             find_inconsistent=find_strange,
+            is_renewed=True,
         )
         if signatures:
             counted = {site: signatures[site] for site in result.replies}
@@ -349,15 +350,22 @@ class RemoteChannel:
         accept: Callable[[SiteId, Values], Values],
         needs_all: bool = False,
         find_inconsistent: FindOdd = find_none_odd,
+        is_renewed: bool = False,
     ) -> ReplyCollector:
         """Run one part of an exchange, which the caller records in the same transaction.
 
-        ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
+        ``keys`` are the keys of the exchange at each site. ``is_renewed``: a site whose reply was
+        rejected is asked again under a new key. See `ReplyCollector` for the others.
         """
         instructions = {
             site: self._make_instruction(site, keys[site], body)
             for site, body in bodies.items()
         }
+
+        def renew(site: SiteId) -> Instruction:
+            key = replace(keys[site], retry=secrets.randbelow(LARGEST - 1) + 1)
+            return self._make_instruction(site, key, bodies[site])
+
         need = len(instructions)
         if not needs_all:
             able = len(instructions.keys() - self.revoked)
@@ -369,6 +377,7 @@ class RemoteChannel:
             need=need,
             timeout=self.waits.timeout,
             find_inconsistent=find_inconsistent,
+            renew=renew if is_renewed else None,
         )
         result = collector.gather()
         self.event_log.note("place", str(self._find_place() + 1))
@@ -376,7 +385,7 @@ class RemoteChannel:
         if is_request:
             self._note_before(result.replies)
         for site in result.replies:
-            self.event_log.note(f"counted/{site}", str(keys[site]))
+            self.event_log.note(f"counted/{site}", str(result.instructions[site].key))
         return result
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
