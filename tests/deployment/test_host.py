@@ -88,6 +88,24 @@ def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
         raise ValueError(reply.refused)
 
 
+@pytest.mark.parametrize("is_masked", [True, False], ids=["masked", "plain"])
+def test_an_older_ledger_names_the_command_after_which_no_label_is_lost(
+    is_masked: bool, tmp_path: Path
+) -> None:
+    """With secure aggregation, three sites cannot proceed without one of them."""
+    settings = ["strategy=entropy", f"privacy.secure_sum={str(is_masked).lower()}"]
+    leader = Leader(folder(tmp_path, agreement(*settings), brought=range(6)))
+    hello = leader.instruction(make_request("hello", "0/hello"))
+    why = str(leader.send(replace(hello, counted="9/train/0/0")).refused)
+    assert "'fallow coordinate start FOLDER --new-run'" in why
+    assert ("begin a new run, because secure aggregation needs 3 sites" in why) == is_masked
+    assert ("proceed without this site" in why) == (not is_masked)
+    second = Leader(leader.site, run=SECOND)
+    assert second.people("hello", "0/hello")["labeled"] == 6
+    for one in (leader, second):
+        one.ledger.close()
+
+
 @pytest.mark.parametrize(
     "request_",
     [

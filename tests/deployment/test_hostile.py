@@ -19,9 +19,11 @@ from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.weights import (
     SiteWeights,
+    clip_means,
     cut_weights,
     find_too_far,
 )
+from fallow.encoders import Fourier
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg, ServerSolve
@@ -243,6 +245,65 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     counted = {name: float(torch.as_tensor(value)) for name, value in capped["c"].items()}
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert capped["a"] is replies["a"]
+    assert words.keys() == {"c"}
+
+
+# -- means of columns ----------------------------------------------------------------------
+
+COLUMNS = torch.tensor([55.0, 240.0, 0.7, 0.0])  # means at the honest sites
+MOMENTS = declared(Fourier())["moments"]
+
+
+def send_moments(rows: int, means: torch.Tensor) -> dict[str, Any]:
+    means = means.double()
+    return {"rows": float(rows), "columns": rows * means, "squares": rows * means.square()}
+
+
+def test_a_site_with_one_far_number_does_not_set_the_units_of_all() -> None:
+    rows = {"a": 100, "b": 120, "c": 80}
+    replies: dict[str, Any] = {site: send_moments(n, COLUMNS) for site, n in rows.items()}
+    replies["c"]["columns"][2] = 1e5
+    clipped, words = clip_means(replies, MOMENTS, rows)
+    assert clipped["a"] is replies["a"] and clipped["b"] is replies["b"]
+    assert clipped["c"]["columns"].tolist() == pytest.approx([4400, 19200, 5600, 0])
+    assert clipped["c"]["squares"] is replies["c"]["squares"]
+    assert words == {
+        "c": "columns of site c is limited in 1 columns: the mean of column 2 is 1.25e+03, more "
+        "than 100 times that of the median site, 0.7; check the units of its columns"
+    }
+
+
+def test_squares_of_a_column_in_other_units_are_clipped_too() -> None:
+    rows = dict.fromkeys("abc", 10)
+    replies: dict[str, Any] = {site: send_moments(n, COLUMNS) for site, n in rows.items()}
+    replies["b"]["squares"][0] *= -1e9
+    clipped, words = clip_means(replies, MOMENTS, rows)
+    assert float(clipped["b"]["squares"][0]) == pytest.approx(-1e4 * 10 * 55**2)
+    assert words.keys() == {"b"}
+
+
+def test_columns_that_differ_or_are_rare_are_no_reason_to_clip() -> None:
+    rows = dict.fromkeys("abcd", 10)
+    own = [COLUMNS, COLUMNS * 9, COLUMNS / 9, torch.tensor([1.0, 1.0, 0.0, 1.0])]
+    replies = {
+        site: send_moments(10, means) for site, means in zip("abcd", own, strict=True)
+    }
+    assert clip_means(replies, MOMENTS, rows) == (replies, {})
+    two = {site: replies[site] for site in "ab"}
+    two["a"]["columns"][0] = 1e9  # of two sites, nobody can say which is wrong
+    assert clip_means(two, MOMENTS, rows) == (two, {})
+
+
+def test_a_clipped_mean_is_said_and_the_study_goes_on() -> None:
+    check = ResponseCheck(
+        dict.fromkeys("abc", 10), declared={"encoder": {"moments": MOMENTS}}
+    )
+    step = Step("sum", "moments", {})
+    asked = {site: Request(key_of("0/query/0"), "encoder", 0, 0, (step,)) for site in "abc"}
+    replies: dict[str, Any] = {site: send_moments(10, COLUMNS) for site in "abc"}
+    replies["c"]["columns"][0] = -1e7
+    counted, words = SiteWeights(check).limit(asked, replies)
+    assert float(counted["c"]["columns"][0]) == pytest.approx(-100 * 10 * 55)
     assert words.keys() == {"c"}
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -20,16 +21,26 @@ from fallow.cli.coordinate import _ask_for_sums
 from fallow.core.optional import OF_STUDIES
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import Control
+from fallow.deployment.coordinator.program import (
+    name_run,
+    open_event_log,
+    set_run_aside,
+)
+from fallow.deployment.model_card import CARD
 from fallow.deployment.site.agreement_text import describe_agreement
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.study_file import read_agreement
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.report.final_table import final_table
+from fallow.report.sentences import summary
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.sums import describe_choices, describe_sums
 from fallow.storage.files import only_one, write_json
+from fallow.study.reading import read_study
+from fallow.study.study_run import StudyRun
 from tests.commands import check_result
 from tests.deployment.agreed import table
 from tests.deployment.children import free_port
@@ -495,6 +506,43 @@ def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
     assert output[1] == " ".join(forecast.split())
     for line in output:
         assert line in " ".join(out.split())
+
+
+def test_the_status_begins_with_the_first_sentence_of_the_report(
+    begun: RunCommand, tmp_path: Path
+) -> None:
+    study = tmp_path / "study"
+    write_study(study, strategies=("entropy",), seeds=1, cycles=3, reference=None)
+    path = study / "cells/entropy/seed-0/records.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["per_class"] = [1.0, *(0.0 for _ in rows[-1]["per_class"][1:])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(study / "live.json", {**LIVE, "state": "finished"})
+    first = "1 run of entropy ended with a model that predicts only one class."
+    _, out, _ = begun("coordinate", "status", "study")
+    assert first in " ".join(out.split())
+    _, raw, _ = begun("coordinate", "status", "study", "--json")
+    assert json.loads(raw)["headline"].startswith(first)
+    assert first in summary(read_study(study), final_table(read_study(study)))
+
+
+def test_a_new_run_begins_beside_the_files_of_the_earlier_one(
+    begun: RunCommand, tmp_path: Path
+) -> None:
+    study = tmp_path / "study"
+    agreed = CoordinatorFolder.open(study).agreement
+    run_folder = StudyRun(str(agreed.config.strategy), agreed.seed).folder(study)
+    assert set_run_aside(study, run_folder) is None
+    names = []
+    for _ in range(2):
+        with open_event_log(run_folder, agreed) as event_log:
+            names.append(event_log.note_once("run", name_run(time.time())))
+        (study / CARD).write_text(names[-1])
+        assert set_run_aside(study, run_folder) is not None
+    assert len(set(names)) == 2
+    for number, name in enumerate(names, start=1):
+        assert (study / "earlier" / f"run-{number}" / CARD).read_text() == name
+    assert not run_folder.exists() and not (study / CARD).exists()
 
 
 def test_the_status_of_labels_that_are_being_cut_short(

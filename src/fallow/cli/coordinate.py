@@ -278,6 +278,10 @@ def revoke(
 def start(
     folder: Folder,
     track: opt.Track = None,
+    new_run: Annotated[
+        bool,
+        typer.Option("--new-run", help="Begin a new run; the labels at the sites count"),
+    ] = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsLines = False,
     log_format: opt.LogForm = None,
@@ -288,7 +292,7 @@ def start(
     from fallow.core.events import Event
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.live import Control
-    from fallow.deployment.coordinator.program import alone
+    from fallow.deployment.coordinator.program import alone, set_run_aside
     from fallow.deployment.folders import tighten
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.study_run import StudyRun
@@ -316,6 +320,10 @@ def start(
 
     notify = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.config.strategy), agreement.seed)
+    if new_run:
+        aside = set_run_aside(folder, run.folder(folder))
+        if aside is not None:
+            print_lines(console, [f"the files of the earlier run are in {aside}"])
     callback_list = CallbackList(
         trackers, agreement.config, [run], opt.warn, agreement.name
     )
@@ -448,6 +456,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
     details = collect_status(CoordinatorFolder.open(folder))
     details["forecast"] = _forecast(folder)
+    details["headline"] = _headline(folder)
     details["description"] = summarize_drift(folder)
     if as_json:
         opt.print_json(details)
@@ -467,6 +476,15 @@ def _forecast(folder: Path) -> list[str]:
     return [*list_stops(study), *describe_forecasts(study)]
 
 
+def _headline(folder: Path) -> str | None:
+    """Return the first sentence of the report, or None before the report has one."""
+    if not (folder / "study.json").exists():
+        return None
+    from fallow.report.sentences import read_headline
+
+    return read_headline(folder)
+
+
 def show(console: Console, status: Status) -> None:
     """Print the state of a run as lines and a table."""
     from fallow.cli.coordinate_messages import show_sites
@@ -480,6 +498,8 @@ def show(console: Console, status: Status) -> None:
         print_lines(console, [f"{line}."])
         return
     print_lines(console, [describe_standing(status)])
+    if status.get("headline"):
+        print_lines(console, [status["headline"]])
     print_lines(console, without(status))
     print_lines(console, status["description"])
     show_sites(console, status)

@@ -183,14 +183,16 @@ class Declaration:
     @property
     def wide_fields(self) -> frozenset[str]:
         """Fields of the reply in the units of the data, whose sums may have any size."""
-        if self.returns is None:
-            return frozenset()
-        kinds = self.returns.fields({})
         return frozenset(
             name
-            for name, kind in kinds.items()
+            for name, kind in self.kinds.items()
             if isinstance(kind, Real | NonNegative) and kind.is_wide
         )
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Kinds of the fields of the reply."""
+        return {} if self.returns is None else self.returns.fields({})
 
     @property
     def lacking(self) -> Literal["takes", "returns"] | None:

@@ -50,8 +50,8 @@ class CardFacts:
     validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
     if a value is not disclosed. ``metrics`` are those of the setting ``metrics``. ``sets`` are the
     prediction sets, if any. ``left`` are the rows of a `Disclosure`, and ``exposure`` compares their
-    numbers with the values of examples. ``is_own`` marks personalized
-    models.
+    numbers with the values of examples. ``is_own`` marks personalized models. ``headline`` is the
+    first sentence of the report.
     """
 
     owner: str
@@ -62,6 +62,7 @@ class CardFacts:
     left: Sequence[Mapping[str, Any]] = ()
     exposure: Sequence[Exposure] = ()
     is_own: bool = False
+    headline: str = ""
 
 
 def write_card(
@@ -179,6 +180,9 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     if not facts.scores:
         yield "Not known."
         return
+    if facts.headline:
+        yield facts.headline
+        yield ""
     for name, value in facts.scores.items():
         if value is None:
             yield f"- {name}: not disclosed"

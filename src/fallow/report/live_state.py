@@ -175,3 +175,6 @@ class Status(LiveState):
     forecast: Annotated[
         list[str], Field(description="sentences on early stops and on further labels")
     ]
+    headline: Annotated[
+        str | None, Field(description="first sentence of the report, if there is one")
+    ]

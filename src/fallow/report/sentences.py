@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from statistics import fmean
 
 from fallow.core.wording import count_noun, join_some
 from fallow.experiment.metrics import labels_to_reach
 from fallow.report.degenerate import describe_baseline, find_equals, find_one_class
-from fallow.report.final_table import FinalTable, Row, Spread, number, p_text
+from fallow.report.final_table import (
+    FinalTable,
+    Row,
+    Spread,
+    final_table,
+    number,
+    p_text,
+)
 from fallow.report.personal import left_out
 from fallow.study.names import training_of, usual_training
+from fallow.study.reading import read_study
 from fallow.study.records import SQUARED_ERROR, StudyRecords, read_score
 from fallow.study.statistics import LEVEL, Comparison
 
@@ -114,15 +123,31 @@ def _describe_degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
     return sentences
 
 
+def read_headline(folder: Path) -> str:
+    """Return the first sentence of the report of a study, for its status and its model card.
+
+    It says if the scores mean nothing, such as those of a model that predicts only one class.
+    """
+    study = read_study(folder)
+    return summarize(study, final_table(study))[0]
+
+
 def summary(study: StudyRecords, table: FinalTable) -> str:
     """Summarize the study in a few sentences."""
+    return " ".join(summarize(study, table))
+
+
+def summarize(study: StudyRecords, table: FinalTable) -> list[str]:
+    """Return the sentences of a summary, the most important one first."""
     # the best row comes first
     top = next((row for row in table.rows if row.score and not row.is_bound), None)
     if top is None or top.score is None:
         records = list(chain.from_iterable(cell.records for cell in study.cells))
         if records and all(read_score(one, study.measure) is None for one in records):
-            return "There is no score: no site has test examples, or there are too few of them."
-        return "No run has a final score yet."
+            return [
+                "There is no score: no site has test examples, or there are too few of them."
+            ]
+        return ["No run has a final score yet."]
     tests = [row.comparison for row in table.rows if row.comparison]
     sentences = [
         *_describe_degenerate(study, table),
@@ -142,7 +167,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         total = len(study.study.strategies) * len(study.study.seeds)
         done = total - len(study.missing)
         sentences.append(f"Preliminary: {done} of {total} runs are complete.")
-    return " ".join(filter(None, sentences))
+    return [sentence for sentence in sentences if sentence]
 
 
 def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:

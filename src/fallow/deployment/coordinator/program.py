@@ -51,6 +51,7 @@ from fallow.experiment.methods import versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import is_standardized
+from fallow.report.sentences import read_headline
 from fallow.storage import files
 from fallow.storage.errors import StorageError, sentence
 from fallow.storage.files import make_folder, sweep, write_json, write_json_lines
@@ -367,8 +368,35 @@ class Program:
             sets=last.get("prediction_sets"),
             left=last["revealed"],
             is_own=is_own,
+            headline=read_headline(self.folder),
         )
         write_card(self.folder, self.agreement, parts.methods, facts)
+
+
+EARLIER = "earlier"
+"""Folder of the files of earlier runs."""
+
+
+def set_run_aside(folder: Path, run_folder: Path) -> Path | None:
+    """Move the files of the present run into a folder of its own, so that a new run begins.
+
+    Returns that folder, or None if no run has begun. Sites keep their labels over runs.
+    Raises StorageError if a coordinator is running.
+    """
+    with alone(folder):
+        if not run_folder.exists():
+            return None
+        number = 1
+        while (aside := folder / EARLIER / f"run-{number}").exists():
+            number += 1
+        private_folder(folder / EARLIER)
+        private_folder(aside)
+        for name in (CARD, "live.json"):
+            if (folder / name).exists():
+                (folder / name).replace(aside / name)
+        # last: until then, another attempt moves the same files
+        run_folder.replace(aside / run_folder.name)
+        return aside
 
 
 def name_run(now: float) -> str:

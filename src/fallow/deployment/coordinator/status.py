@@ -30,6 +30,7 @@ def collect_status(folder: CoordinatorFolder) -> Status:
         "missing": list(folder.missing),
         "description": [],
         "forecast": [],
+        "headline": None,
     }
     if status["state"] == OPEN and not is_alive:
         status["state"] = "stopped"

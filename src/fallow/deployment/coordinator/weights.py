@@ -15,11 +15,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.aggregation import cap_weights, does_fit, lower_median, number_of
+from fallow.core.aggregation import FEW, cap_weights, does_fit, lower_median, number_of
 from fallow.core.client import Declaration
 from fallow.core.messages import Request
 from fallow.core.types import SiteId, Values
-from fallow.core.values import Kind, Model
+from fallow.core.values import Kind, Model, NonNegative
 from fallow.deployment.agreement import Bounds
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.remote import NoteStore
@@ -27,6 +27,8 @@ from fallow.transport.remote import NoteStore
 LONGEST = 2.0
 """Largest mean squared length of a row. It is 1 after standardization, except for later rows and
 rounding, and 2 before it, when candidates of an encoder are compared."""
+FARTHEST_MEAN = 100.0
+"""Largest ratio of the mean of a column at a site to that of the median site."""
 NORMS = "norms"
 """Event log: norms of the model that was sent last."""
 
@@ -110,7 +112,9 @@ class SiteWeights:
             registered = self.response_check.labels
         if not registered.keys() >= replies.keys():
             registered = {}
-        return cut_weights(replies, declaration, self.bounds, registered)
+        clipped, far = clip_means(replies, declaration, registered)
+        counted, heavy = cut_weights(clipped, declaration, self.bounds, registered)
+        return counted, far | heavy
 
     def find_far_mean(
         self, total: Mapping[str, Tensor], declaration: Declaration
@@ -311,6 +315,48 @@ def cut_weights(
             names = {str(declaration.weight)}
         result[site] = _scale(replies[site], names, limit / n)
         words[site] = _describe_cut(site, n, limit, bounds)
+    return result, words
+
+
+def clip_means(
+    replies: Mapping[SiteId, Values],
+    declaration: Declaration,
+    registered: Mapping[SiteId, int],
+) -> tuple[dict[SiteId, Values], dict[SiteId, str]]:
+    """Clip sums of columns whose mean is far beyond that of the median site, and say which.
+
+    ``registered`` is the number of rows or labels of each site. A single wrong number would set the
+    units of the column for all sites. Class columns are not clipped, because a site may have one
+    class only. With secure aggregation, nobody sees the means of a site.
+    """
+    result: dict[SiteId, Values] = dict(replies)
+    words: dict[SiteId, str] = {}
+    if declaration.operation != "sum" or len(replies) < FEW or not registered:
+        return result, words
+    sites = sorted(replies)
+    rows = torch.tensor([max(float(registered[site]), 1.0) for site in sites])  # (s,)
+    for name in sorted(declaration.wide_fields):
+        sums = [torch.as_tensor(replies[site][name]).double().reshape(-1) for site in sites]
+        means = torch.stack(sums).abs() / rows[:, None]  # (s, d)
+        factor = FARTHEST_MEAN
+        if isinstance(declaration.kinds[name], NonNegative):  # squares
+            factor = FARTHEST_MEAN**2
+        usual = torch.tensor([lower_median(column) for column in means.T.tolist()])
+        limits = torch.where(usual > 0, factor * usual, torch.inf)  # (d,)
+        for site, mean, total, n in zip(sites, means, sums, rows, strict=True):
+            is_far = mean > limits
+            if not bool(is_far.any()):
+                continue
+            most_allowed = limits * n
+            clipped = total.clamp(-most_allowed, most_allowed)
+            shape = torch.as_tensor(replies[site][name]).shape
+            result[site] = {**result[site], name: clipped.reshape(shape)}
+            at = int(is_far.nonzero()[0])
+            words[site] = (
+                f"{name} of site {site} is limited in {int(is_far.sum())} columns: the mean "
+                f"of column {at} is {float(mean[at]):.3g}, more than {factor:g} times that of "
+                f"the median site, {float(usual[at]):.3g}; check the units of its columns"
+            )
     return result, words
 
 

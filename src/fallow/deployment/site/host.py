@@ -39,6 +39,7 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.schedule import InstructionPosition, check_run
 from fallow.experiment.encoding import encoding_with
 from fallow.experiment.steps import hold_back, is_stratified
+from fallow.privacy.settings import SMALLEST
 from fallow.sites.in_process import perform
 from fallow.sites.site import LocalSite, RunComponents
 from fallow.sites.store import Label
@@ -382,10 +383,23 @@ class Host:
             raise OlderLedger(
                 f"the ledger of site {self._folder.name} does not have exchange "
                 f"{instruction.counted}, which the coordinator has counted: it is older, "
-                "perhaps from a backup; restore the newest one, or proceed without "
-                "this site until a new run, which keeps its labels"
+                f"perhaps from a backup; restore the newest one, or {self._way_out}"
             )
         return exchange
+
+    @property
+    def _way_out(self) -> str:
+        """Return how a study continues with a site whose ledger is older."""
+        again = "'fallow coordinate start FOLDER --new-run'"
+        left = len(self._agreement.sites) - 1
+        if self._agreement.config.privacy.secure_sum and left < SMALLEST:
+            return (
+                f"begin a new run, because secure aggregation needs {SMALLEST} sites: {again}; "
+                "no label is lost"
+            )
+        return (
+            f"proceed without this site until a new run ({again}), which keeps its labels"
+        )
 
     # -- performing instructions -------------------------------------------------------------
 
