@@ -37,6 +37,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = sys.path.copy()
 CORE = ("tests/", "src/")
 INSTALL = "make setup, then the same command"
+IMPORTED_LATE = (
+    *("matplotlib.pyplot", "onnx", "scipy.io", "sklearn.cluster", "sklearn.datasets"),
+    *("sympy", "torch._dynamo", "torch.onnx"),
+)
+"""Modules that many tests need, and that take seconds to import."""
 TO_RUN = {
     "'bmdal_reg": "make adapters",
     "FALLOW_DATA": "FALLOW_DATA=FOLDER and the same command",
@@ -69,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     count = config.getoption("--processes")
     if count > 1 and sys.platform == "linux":
-        config.pluginmanager.register(Forks(count))
+        config.pluginmanager.register(Forks(count, IMPORTED_LATE))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,8 +11,9 @@ import os
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -28,10 +29,14 @@ NEXT, REPORT, START = "next", "report", "start"
 
 
 class Forks:
-    """Plugin that runs the collected tests in ``count`` processes."""
+    """Plugin that runs the collected tests in ``count`` processes.
 
-    def __init__(self, count: int) -> None:
+    ``modules`` are imported before, since each process would import them by itself.
+    """
+
+    def __init__(self, count: int, modules: Sequence[str] = ()) -> None:
         self.count = count
+        self.modules = modules
 
     @pytest.hookimpl
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -39,6 +44,8 @@ class Forks:
             return None
         factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
         session.config.stash[SHARED_FOLDER] = factory.getbasetemp()
+        for name in self.modules:
+            import_module(name)
         runners: list[Runner] = []
         try:
             for _ in range(self.count):

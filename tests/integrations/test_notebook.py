@@ -70,6 +70,7 @@ def test_a_notebook_shows_the_tables_and_the_curves_of_its_study(
     }
 
 
+@pytest.mark.long
 def test_a_notebook_is_valid_and_a_kernel_runs_it(study: fl.Study) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ def assert_same(ours: dict[str, State], theirs: dict[str, State]) -> None:
         assert torch.equal(ours[name]["stats"], theirs[name]["stats"])
 
 
+@cache
+def deployed(make: Callable[[], nn.Module], method: Any) -> dict[str, State]:
+    """Return the models of the sites, trained once for all tests that compare with them."""
+    return train_and_deploy(make, method)
+
+
+@cache
 def common(make: Callable[[], nn.Module], method: Any, executor: type = Loop) -> State:
     """Return the global model after three rounds."""
     return rounds(federation(make, method, executor=executor), method, first_state(make))
@@ -59,16 +67,16 @@ def test_ditto_without_its_pull_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     assert_same(
-        train_and_deploy(make, Ditto(CONFIG, lam=0.0)),
-        train_and_deploy(make, Local(CONFIG)),
+        deployed(make, Ditto(CONFIG, lam=0.0)),
+        deployed(make, Local(CONFIG)),
     )
 
 
 @each_model
 def test_with_its_pull_it_is_not(make: Callable[[], nn.Module]) -> None:
     ours, alone = (
-        train_and_deploy(make, Ditto(CONFIG)),
-        train_and_deploy(make, Local(CONFIG)),
+        deployed(make, Ditto(CONFIG)),
+        deployed(make, Local(CONFIG)),
     )
     assert all(not torch.equal(ours[name]["w"], alone[name]["w"]) for name in alone)
 
@@ -88,7 +96,7 @@ def test_apfl_whose_mixture_is_all_private_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     fixed = APFL(CONFIG, alpha=1.0, adaptive=False)
-    assert_same(train_and_deploy(make, fixed), train_and_deploy(make, Local(CONFIG)))
+    assert_same(deployed(make, fixed), deployed(make, Local(CONFIG)))
 
 
 @pytest.mark.parametrize("make", [linear, mlp])
@@ -96,7 +104,7 @@ def test_apfl_whose_mixture_is_all_shared_is_the_copy_of_fedavg_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     fixed = APFL(CONFIG, alpha=0.0, adaptive=False)
-    assert_same(train_and_deploy(make, fixed), train_and_deploy(make, FedAvgPost(CONFIG)))
+    assert_same(deployed(make, fixed), deployed(make, FedAvgPost(CONFIG)))
 
 
 @each_model
@@ -117,7 +125,7 @@ def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
 ) -> None:
     ours, theirs = FedProxFT(CONFIG, mu=0.0), FedAvgFT(CONFIG)
     assert_agree(common(make, ours), common(make, FedAvg(CONFIG)), atol=0)
-    assert_same(train_and_deploy(make, ours), train_and_deploy(make, theirs))
+    assert_same(deployed(make, ours), deployed(make, theirs))
 
 
 @each_model
