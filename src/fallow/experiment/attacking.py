@@ -22,8 +22,12 @@ from fallow.measurements.disclosure import (
     differentiate,
     is_differentiable,
     read_aggregates,
+    units_of,
 )
 from fallow.measurements.results import AttackResult
+
+MOST_SIMILAR = 1_000
+"""Pictures that the attacker knows."""
 
 
 class LabeledRows(NamedTuple):
@@ -67,9 +71,13 @@ def measure_disclosure(
         return np.asarray(filled(rows, fill).flatten(1).double().numpy())
 
     everything = as_columns(x)
-    mean = everything.mean(0)
-    std = everything.std(0)
-    true = (as_columns(labeled.x) - mean) / np.where(std > 0, std, 1.0)
+    shape = tuple(x.shape[1:]) if fixed is None else everything.shape[1:]
+    mean, std = units_of(everything, shape)
+    divisor = np.where(std > 0, std, 1.0)
+    true = (as_columns(labeled.x) - mean) / divisor
+    similar = None
+    if len(shape) > 1:  # pictures of the same kind are often public
+        similar = (as_columns(simulation.dataset.x_test[:MOST_SIMILAR]) - mean) / divisor
     classes = simulation.dataset.n_classes
     phases = []
     for cycle, of_phase in enumerate(sums):
@@ -77,11 +85,10 @@ def measure_disclosure(
         aggregates = read_aggregates(of_phase, classes or 1)
         if aggregates is not None:
             phases.append(Phase(aggregates, true[is_in], labeled.y.numpy()[is_in]))
-    shape = tuple(x.shape[1:])
     features = differentiate(encoder, fitted, scale, shape, mean, std)
     weight = simulation.layout.views(state["w"])["head.weight"]
     head = weight.double().numpy().T
-    attempts = attack(Observed(features, phases, head))
+    attempts = attack(Observed(features, phases, head, similar))
     return [attempt.result for attempt in attempts]
 
 

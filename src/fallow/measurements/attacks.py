@@ -31,14 +31,14 @@ TOLERANCE = 0.02
 """A row is read if every column is within this many standard deviations."""
 RELATIVE_RANK = 1e-5
 """Eigenvalues of products below this share of the largest are rounding."""
-MINIMUM = 1e-4
+MINIMUM = 1e-6
 """Largest residual of an example in the span of the products, relative to its features."""
 SAME = 1e-2
 """Distance of two results of a search, in standard deviations, below which they are one row."""
 RESIDUAL = 1e-8
 """Residual of a sum, relative to it, at which its rows are found."""
 TINY = 1e-300
-STEPS = 200  # of a search from one start
+SIMILAR_NOISE = 0.1  # in standard units, around a similar example
 PATIENCE = 200  # starts without a new row
 GREEDY_STARTS = 12
 JOINT_STEPS = 150  # after each added row
@@ -140,6 +140,24 @@ class NetworkFeatures:
         features = outputs.detach().double().numpy()
         return (features - self.center) / self.scale, pull_back
 
+    def align(self, candidates: Array, rows: Array) -> Array:
+        """Return candidates (m, p) in the brightness and contrast of the nearest row of (n, p).
+
+        Features of images may not depend on these, and an image shows the same without them.
+        """
+        aligned = []
+        true = rows * self.std + self.mean
+        for image in candidates * self.std + self.mean:
+            columns = np.stack([image, np.ones_like(image)], 1)
+            fits = np.linalg.lstsq(columns, true.T, rcond=None)[0]
+            fitted = (columns @ fits).T  # (n, p)
+            nearest = ((fitted - true) ** 2).sum(1).argmin()
+            aligned.append(fitted[nearest])
+        if not aligned:
+            return candidates
+        divisor = np.where(self.std > 0, self.std, 1.0)
+        return np.asarray((np.stack(aligned) - self.mean) / divisor)
+
 
 @final
 @dataclass(frozen=True)
@@ -191,15 +209,16 @@ class WithConstant:
 class Search:
     """Limits and random numbers of a search.
 
-    starts: number of starting points for products; center and spread: their distribution, (p,) or
-    a number, in standard units.  seconds: CPU time of one attack.  notify: receives progress.
+    starts: number of starting points for products.  steps: of one descent.  similar: (m, p) examples
+    of the same kind that the attacker knows, in standard units: every other start is near one of
+    them, and the others are random.  seconds: CPU time of one attack.  notify: receives progress.
     """
 
     starts: int = 3_000
     seconds: float = 60.0
     seed: int = 0
-    center: Array | float = 0.0
-    spread: float = 1.0
+    steps: int = 200
+    similar: Array | None = None
     notify: Progress = lambda found, rows: None
 
     def __post_init__(self) -> None:
@@ -213,8 +232,11 @@ class Search:
 
     def draw(self, rows: int, columns: int) -> Array:
         """Return starting points, (rows, columns)."""
-        noise = self._random.standard_normal((rows, columns))
-        return np.asarray(self.center + self.spread * noise)
+        points = self._random.standard_normal((rows, columns))
+        if self.similar is not None and len(self.similar):
+            chosen = self._random.integers(len(self.similar), size=len(points[::2]))
+            points[::2] = self.similar[chosen] + SIMILAR_NOISE * points[::2]
+        return np.asarray(points)
 
 
 class Minimum(NamedTuple):
@@ -246,7 +268,10 @@ def read_products(
     in_vain = 0
     for start in search.draw(search.starts, features.columns):
         minimum = descend(
-            partial(measure_distance, features, rest.directions), start, STEPS, search
+            partial(measure_distance, features, rest.directions),
+            start,
+            search.steps,
+            search,
         )
         is_new = _add_distinct(found, minimum)
         if is_new and minimum.value < MINIMUM:
@@ -382,7 +407,7 @@ def _fit_one(
         return -share, -pull_back(2 * (along @ residual.T - share * phi) / length)[0]
 
     starts = search.draw(GREEDY_STARTS, features.columns)
-    ends = [descend(misfit, start, STEPS, search) for start in starts]
+    ends = [descend(misfit, start, search.steps, search) for start in starts]
     return min(ends, key=lambda end: end.value).point
 
 

@@ -43,6 +43,8 @@ from fallow.training.parts.ridge import unpack_triangle
 
 NEAR = 0.25
 """A row is recognizable if its error is below this share of the distance to other rows."""
+STEPS = 200  # of one descent
+STEPS_OF_IMAGES = 1_000
 CLASS_ROWS = 20
 """Rows of a class up to which the sum of its features is attacked."""
 TINY = 1e-300
@@ -84,14 +86,16 @@ class Phase(NamedTuple):
 class Observed:
     """Everything that an attacker holds after a run, with the true examples to compare with.
 
-    head: (D, C) weights of the final model, or None.  seconds: limit of CPU time of one attack.
-    notify: receives the name of an attack, rows found and rows searched for.
+    head: (D, C) weights of the final model, or None.  similar: (m, p) examples of the same kind that
+    the attacker knows.  seconds: limit of CPU time of one attack.  notify: receives the name of an
+    attack, rows found and rows searched for.
     """
 
     features: FeatureMap
     phases: Sequence[Phase]
     head: Array | None = None
-    seconds: float = 60.0
+    similar: Array | None = None
+    seconds: float = 30.0
     notify: Callable[[str, int, int], None] = lambda attack, found, rows: None
 
 
@@ -149,6 +153,17 @@ def _width_of_noisy(numbers: int, outputs: int) -> int:
     """Return W of W (W + 1) / 2 + W outputs numbers."""
     half = outputs + 0.5
     return round(math.sqrt(half * half + 2 * numbers) - half)
+
+
+def units_of(columns: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return mean and standard deviation of columns (n, p), (p,) each.
+
+    Pixels of an image (``shape`` of several dimensions) share one standard deviation.
+    """
+    std = columns.std(0)
+    if len(shape) > 1:
+        std = np.full_like(std, columns.std())
+    return columns.mean(0), std
 
 
 def is_differentiable(encoder: Encoder) -> bool:
@@ -259,7 +274,7 @@ def _attack_products(
     if isinstance(observed.features, LinearFeatures) and not sums.is_clipped:
         alone = read_columns(observed.features, sums.products, sums.constant)
         candidates = np.concatenate([candidates, alone])
-    return _compare(name, candidates, rows, sums.numbers, started)
+    return _compare(observed, name, candidates, rows, sums.numbers, started)
 
 
 def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
@@ -278,7 +293,7 @@ def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
         is_enough = len(total) >= SAFE_RATIO * count * rows.shape[1]
         if 0 < count <= CLASS_ROWS and is_enough and not search.is_over:
             found.append(read_sum(features, total, count, search))
-    return _compare(name, np.concatenate(found), rows, sums.classes.size, started)
+    return _compare(observed, name, np.concatenate(found), rows, sums.classes.size, started)
 
 
 def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Attempt:
@@ -291,7 +306,7 @@ def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Att
     if len(rows) <= MOST_ROWS and numbers >= SAFE_RATIO * unknowns:
         search = _search(observed, name)
         candidates = read_head(observed.features, head, len(rows), search)
-    return _compare(name, candidates, rows, numbers, started, unknowns)
+    return _compare(observed, name, candidates, rows, numbers, started, unknowns)
 
 
 def _sent_features(observed: Observed, sums: Aggregates) -> FeatureMap:
@@ -305,10 +320,14 @@ def _search(observed: Observed, name: str) -> Search:
     def notify(found: int, rows: int) -> None:
         observed.notify(name, found, rows)
 
-    return Search(seconds=observed.seconds, notify=notify)
+    steps = STEPS_OF_IMAGES if isinstance(observed.features, NetworkFeatures) else STEPS
+    return Search(
+        steps=steps, similar=observed.similar, seconds=observed.seconds, notify=notify
+    )
 
 
 def _compare(
+    observed: Observed,
     name: str,
     candidates: Array,
     rows: Array,
@@ -317,7 +336,10 @@ def _compare(
     unknowns: int | None = None,
 ) -> Attempt:
     """Return which true rows (n, p) the candidates (m, p) of an attack are."""
-    farthest, root = match_rows(candidates, rows)
+    aligned = candidates
+    if isinstance(observed.features, NetworkFeatures):
+        aligned = observed.features.align(candidates, rows)
+    farthest, root = match_rows(aligned, rows)
     is_read = farthest <= TOLERANCE
     seconds = time.process_time() - started
     result: AttackResult = {
@@ -330,7 +352,7 @@ def _compare(
         "error": float(farthest[is_read].max()) if is_read.any() else None,
         "seconds": seconds,
     }
-    return Attempt(result, candidates, rows)
+    return Attempt(result, aligned, rows)
 
 
 def match_rows(candidates: Array, rows: Array) -> tuple[Array, Array]:

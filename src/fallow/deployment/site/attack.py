@@ -36,6 +36,7 @@ from fallow.measurements.disclosure import (
     differentiate,
     is_differentiable,
     read_aggregates,
+    units_of,
 )
 from fallow.measurements.results import AttackResult
 from fallow.sites.site import ENCODE, FILL, LocalSite, RunComponents
@@ -264,7 +265,9 @@ class _Units:
         nothing = np.zeros(0)
         empty = _Units(nothing, nothing, fill, fixed, fitted)
         columns = empty.read(site.x)
-        return _Units(columns.mean(0), columns.std(0), fill, fixed, fitted)
+        shape = tuple(site.x.shape[1:]) if fixed is None else columns.shape[1:]
+        mean, std = units_of(columns, shape)
+        return _Units(mean, std, fill, fixed, fitted)
 
     def read(self, x: Tensor) -> Array:
         """Return the attacked columns of examples, (n, p)."""
