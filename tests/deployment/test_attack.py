@@ -11,11 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
+from fallow.cli.site_messages import list_examples
 from fallow.deployment.building import build_study
 from fallow.deployment.exposure import describe_planned
 from fallow.deployment.site.attack import AttackedSite, advise, attack_site, write_examples
 from fallow.deployment.site.status import collect_status
 from fallow.measurements.meter import describe_exposure
+from fallow.measurements.results import AttackResult
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
@@ -91,6 +93,22 @@ def test_a_site_reads_nothing_from_its_noisy_sums(tmp_path: Path) -> None:
     assert all(result["read"] == 0 for result in attacked.attacks)
     assert advise(attacked)[0].startswith("None of 5 labeled examples was read")
     simulation.close()
+
+
+def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
+    result: AttackResult = {
+        "attack": "first products",
+        "rows": 5,
+        "numbers": 9,
+        "unknowns": 65,
+        "read": 0,
+        "near": 0,
+        "error": None,
+        "seconds": 0.1,
+    }
+    attacked = AttackedSite([result], ("age",), [])
+    assert advise(attacked)[0].startswith("None of 5 labeled examples was read")
+    assert list_examples(attacked) == (["Column"], [["age"]])
 
 
 def test_a_site_without_a_run_has_nothing_to_attack(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def _choose_nearest(
 
 def advise(attacked: AttackedSite) -> list[str]:
     """Return what a site can conclude and change, in sentences."""
-    n = len(attacked.examples)
+    n = max(result["rows"] for result in attacked.attacks)
     read = sum(example.is_read for example in attacked.examples)
     if not read:
         return [
@@ -320,10 +320,10 @@ def advise(attacked: AttackedSite) -> list[str]:
         f"{read} of {count_noun(n, 'labeled example')} can be computed from what this site sends, "
         "by a coordinator that knows the contributions of the other sites, or by all of them.",
         "To change that, agree on a new study with one of these:",
-        "  noise: training=closed-form:delta=1e-5 with privacy.epsilon, the only protection;",
+        "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
         f"  fewer numbers: at most {width} features make fewer numbers than the {n * values:,} "
         "values of these examples, such as the columns themselves (encoder=identity);",
-        "  more labels in the first cycle: single examples of rare categories stay readable.",
+        "  more labels in each cycle, which does not help examples with a rare category.",
     ]
 
 
