@@ -311,6 +311,11 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
         ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
         ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
         ("in.csv", "id,Label,LABEL\npatient-3,ill,well", "in.csv has no 'label'"),
+        (
+            "in.csv",
+            "patient-3,ill",
+            "in.csv has no 'id', only 'patient-3', 'ill'; the first",
+        ),
         ("in.csv", "id,label\npatient-3", "line 2: 1 cells, but the header has 2"),
         ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
     ],
@@ -350,6 +355,15 @@ def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None
     (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
     with pytest.raises(ValueError, match=r"in\.csv: it is not in UTF-8"):
         import_labels(*parts_of(queue), tmp_path / "in.csv", "Ann")
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"]
+)
+def test_labels_of_every_unicode_encoding_are_read(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes("id,label\npatient-3,ill\npatient-1,ill\n".encode(encoding))
+    assert import_labels(*parts_of(make_queue(tmp_path)), path, "Ann").recorded == 2
 
 
 def test_capitals_in_a_header_do_not_matter(tmp_path: Path) -> None:

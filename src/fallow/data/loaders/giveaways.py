@@ -92,7 +92,9 @@ def _predict_number(values: Floats, y: npt.NDArray[Any]) -> bool:
     known = ~np.isnan(values)
     if known.sum() < ENOUGH:
         return False
-    pair = np.stack([values[known].astype(np.float64), y[known].astype(np.float64)])
-    if (np.ptp(pair, axis=1) == 0).any():
-        return False
-    return bool(abs(np.corrcoef(pair)[0, 1]) >= CORRELATED)
+    numbers = values[known].astype(np.float64)
+    targets = y[known].astype(np.float64)
+    away = numbers - numbers.mean()
+    wanted = targets - targets.mean()
+    scale = float(np.sqrt((away @ away) * (wanted @ wanted)))
+    return scale > 0 and abs(float(away @ wanted)) >= CORRELATED * scale

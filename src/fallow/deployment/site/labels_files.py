@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from fallow.core.refusal import explain_errors
+from fallow.data.loaders.dialect import sniff
+from fallow.data.loaders.text_rules import normal_name
 from fallow.deployment.site.labeling_tools import (
     Cells,
     JsonObject,
@@ -18,13 +20,15 @@ from fallow.deployment.site.labeling_tools import (
 )
 from fallow.storage.files import FILE, write_whole
 from fallow.storage.plain import cell, cell_text
-from fallow.storage.received import decode_text, read_named
+from fallow.storage.received import read_named
 
 Key = Literal["id", "row"]
 """Column with the examples: their names or their row numbers."""
 READ = ("id", "row", "label", "annotator")
 """Imported columns. Others are ignored."""
 MOST_BYTES = 256 << 20  # largest size of a file of labels
+EIGHT_BITS = ("cp1252", "latin-1")
+"""Encodings that are only a guess, so that a name may be read wrongly."""
 Entry = tuple[str, Cells]
 """Position in a file ("line 3") and the cells there."""
 
@@ -95,21 +99,24 @@ def read_lines(
     """
     _check_suffix(path)
     content = _read_bytes(path)
-    with explain_errors(f"{path.name}: "):
-        text = decode_text(content)
-    entries = _read_csv(path, text, names or {})
-    if not text.strip():
+    if not content.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
+    dialect = sniff(path)
+    if dialect.encoding in EIGHT_BITS:
+        raise ValueError(f"{path.name}: it is not in UTF-8; save it in that encoding")
+    with explain_errors(f"{path.name}: ", of=UnicodeError):
+        text = content.decode(dialect.encoding)
+    header, entries = _read_csv(path, text, dialect.separator, names or {})
     for needed in (by, "label"):
-        if entries and not any(needed in cells for _, cells in entries):
-            first = entries[0][1]
+        if needed not in header:
             own = {column: name for name, column in (names or {}).items()}
             also = ""
             if needed in own:
                 also = f" (or {own[needed]!r})"
             raise ValueError(
-                f"{path.name} has no {needed!r}{also}, only {', '.join(map(repr, first))}; each "
-                f"label needs {by!r} and 'label'; a file of a labeling tool needs --tool"
+                f"{path.name} has no {needed!r}{also}, only {', '.join(map(repr, header))}; the "
+                f"first line is the header, and each label needs {by!r} and 'label'; a file of a "
+                "labeling tool needs --tool"
             )
     return [(at, _select_cells(cells)) for at, cells in entries]
 
@@ -139,12 +146,15 @@ def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
         value = cells.get(name)
         selected[name] = ""
         if value is not None:
-            selected[name] = str(value).strip()
+            selected[name] = normal_name(str(value))
     return selected
 
 
-def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
-    separator = _find_separator(text)
+def _read_csv(
+    path: Path, text: str, separator: str, names: Mapping[str, str]
+) -> tuple[list[str], list[Entry]]:
+    """Return the columns in the header, and the cells of each line with its position."""
+    header: list[str] = []
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     entries: list[Entry] = []
     try:
@@ -170,15 +180,7 @@ def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
         raise ValueError(
             f"{path.name}, line {table.line_num}: {error}; correct it"
         ) from error
-    return entries
-
-
-def _find_separator(text: str) -> str:
-    """Return the column separator. In some countries spreadsheets use semicolons."""
-    header = text.split("\n", 1)[0]
-    if ";" in header and "," not in header:
-        return ";"
-    return ","
+    return header, entries
 
 
 def _name_twice(column: str, names: Mapping[str, str]) -> str:
