@@ -52,6 +52,7 @@ REQUIRED = {
         "narwhals",
         "numpy",
         "pandas",
+        "pyarrow",
         "pydantic",
         "rich",
         "safetensors",
@@ -61,7 +62,7 @@ REQUIRED = {
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "distributed", "fastapi", "httpx"),
-    *("opendp", "prometheus_client", "pyarrow"),
+    *("opendp", "prometheus_client", "python_calamine"),
     *("skactiveml", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that need an extra: imported as a whole, inside a function
@@ -251,7 +252,7 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("data/pool.py", "from ..models.linear import Linear", "data may import core"),
         ("data/pool.py", "import requests", "not a dependency"),
         ("cli/run.py", "def f():\n    import fallow_trackers", "not a dependency"),
-        ("data/table.py", "import pyarrow", "inside the function"),
+        ("data/table.py", "import python_calamine", "inside the function"),
         (
             "strategies/badge.py",
             "from fallow.engine import loop",
@@ -320,8 +321,8 @@ def test_a_forbidden_import_is_named_with_its_reason(
             "strategies/parts/kcenter.py",
             "from fallow.strategies.parts.features import factors",
         ),
-        ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
-        ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
+        ("data/table.py", "def read(path):\n    import python_calamine"),
+        ("data/table.py", "if TYPE_CHECKING:\n    import python_calamine"),
         ("engine/loop.py", "from fallow.models.lenet import LeNet"),
         ("cli/run.py", "import typer\nfrom fallow.study import study"),
     ],

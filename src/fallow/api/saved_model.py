@@ -33,7 +33,7 @@ from fallow.core.wording import count_noun
 from fallow.data.dataset import Task
 from fallow.data.loaders.features import is_frame, read_features
 from fallow.data.loaders.numbers import subtract_offsets
-from fallow.data.loaders.pixels import as_features, bring_to_shape
+from fallow.data.loaders.scaling import scale_as_trained
 from fallow.engine.conformal import (
     PredictionSets,
     check_sets,
@@ -42,7 +42,12 @@ from fallow.engine.conformal import (
     predict_sets,
 )
 from fallow.experiment.encoding import shape_seen
-from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
+from fallow.experiment.finished import (
+    ExampleSpec,
+    FittedEncoder,
+    TrainedModel,
+    scale_of,
+)
 from fallow.experiment.measuring import list_metrics
 from fallow.experiment.methods import ModelMaker, versions
 from fallow.models import networks
@@ -108,7 +113,9 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
     given = subtract_offsets(np.asarray(rows), offsets)
-    numbers, _ = as_features(bring_to_shape(given, shape), "the rows")
+    numbers, _ = scale_as_trained(
+        given, shape, "the rows", scale_of(example_spec), example_spec.get("range")
+    )
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(
@@ -650,6 +657,12 @@ def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
         details["ids"] = str(saved["ids"])
     if saved.get("offsets") is not None:
         details["offsets"] = _read_offsets(saved["offsets"], shape)
+    if saved.get("range") is not None:
+        low, high = saved["range"]
+        details["range"] = [float(low), float(high)]
+    if saved.get("pixels") is not None:
+        details["pixels"] = dict(saved["pixels"])
+        scale_of(details)
     if saved.get("units") is not None:
         details["units"] = {str(name): str(unit) for name, unit in saved["units"].items()}
     return details

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
+from fallow.data.loaders.scaling import PixelScale
 from fallow.data.reading import Finding, Reading, note
 
 Task = Literal["classification", "regression"]
@@ -65,6 +66,8 @@ class Dataset:
     offsets : tuple of float
         Number that was subtracted from each feature, so that float32 keeps its digits; empty if
         none was.
+    scale : PixelScale, optional
+        Normalization of images, which is applied to new images as well.
     reading : Reading, optional
         Summary of the import of a user's own data.
 
@@ -104,6 +107,7 @@ class Dataset:
     findings: tuple[Finding, ...] = ()  # choices and possible errors of the import
     missing: Missing | None = None  # imputation of empty cells, NaN in x and x_test
     offsets: tuple[float, ...] = ()  # what was subtracted from each feature of a table
+    scale: PixelScale | None = None  # normalization of images
     reading: Reading | None = None  # summary of the import of a user's own data
 
     def __post_init__(self) -> None:
@@ -154,6 +158,13 @@ class Dataset:
         """Sentences of the findings: warnings first."""
         ordered = sorted(self.findings, key=lambda finding: finding.severity != "warning")
         return tuple(finding.sentence for finding in ordered)
+
+    @property
+    def pixel_range(self) -> tuple[float, float] | None:
+        """Smallest and largest number in the training images; None for other data."""
+        if self.x.ndim != 4:
+            return None
+        return float(self.x.min()), float(self.x.max())
 
     @property
     def units(self) -> dict[str, str]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from fallow.core.methods import Memo
 from fallow.core.types import SiteId, State, Values
+from fallow.data.loaders.scaling import PixelScale
 from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, save_tree, sweep
+from fallow.storage.validation import adapter_of
 
 if TYPE_CHECKING:
     from fallow.engine.conformal import PredictionSets
@@ -97,7 +99,18 @@ class ExampleSpec(TypedDict):
     marks: NotRequired[Sequence[Sequence[str]]]
     ids: NotRequired[str]  # the column of IDs; without one it is "id"
     offsets: NotRequired[Sequence[float]]  # what is subtracted from each feature
+    range: NotRequired[Sequence[float]]  # smallest and largest pixel in training
+    pixels: NotRequired[Mapping[str, object]]  # fields of `PixelScale`
     units: NotRequired[Mapping[str, str]]  # of columns whose cells had one
+
+
+def scale_of(example_spec: ExampleSpec) -> PixelScale | None:
+    """Return the normalization of the training images, or None."""
+    pixels = example_spec.get("pixels")
+    if pixels is None:
+        return None
+    scale: PixelScale = adapter_of(PixelScale).validate_python(pixels)
+    return scale
 
 
 class FittedEncoder(TypedDict):

@@ -23,6 +23,7 @@ from fallow import data
 from fallow.core.missing import Missing
 from fallow.core.types import Tree
 from fallow.data.dataset import Dataset
+from fallow.data.loaders.scaling import PixelScale
 from fallow.data.reading import Finding, Reading
 from fallow.experiment.methods import versions
 from fallow.settings.config import OF_FILES, ExperimentConfig
@@ -75,6 +76,7 @@ NAMES = ("classes", "site_names", "columns", "ids")
 AS_JSON: Mapping[str, Any] = {
     "missing": Missing,
     "reading": Reading,
+    "scale": PixelScale,
     "findings": tuple[Finding, ...],
 }
 """Fields of a dataset that are stored as JSON, with their types."""

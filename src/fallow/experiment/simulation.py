@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -217,6 +217,10 @@ class SimulatedEnvironment:
             details["marks"] = [list(mark) for mark in rows.missing.marks]
         if rows.offsets:
             details["offsets"] = list(rows.offsets)
+        if rows.pixel_range is not None:
+            details["range"] = list(rows.pixel_range)
+        if rows.scale is not None:
+            details["pixels"] = asdict(rows.scale)
         units = rows.units
         if units:
             details["units"] = units

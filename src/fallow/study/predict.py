@@ -24,7 +24,7 @@ from fallow.engine.conformal import (
     predict_sets,
 )
 from fallow.experiment.encoding import encode_as_trained, shape_seen
-from fallow.experiment.finished import TrainedModel
+from fallow.experiment.finished import TrainedModel, scale_of
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
 from fallow.settings.config import ExperimentConfig
@@ -110,6 +110,8 @@ def predict_with(
         ids=example_spec.get("ids", "id"),
         offsets=example_spec.get("offsets", ()),
         units=example_spec.get("units", {}),
+        scale=scale_of(example_spec),
+        pixel_range=example_spec.get("range"),
     )
     x = rows.x[rows.whole]
     outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)

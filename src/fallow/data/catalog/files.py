@@ -18,6 +18,7 @@ from torch import Tensor
 from fallow.core.optional import import_optional
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
 from fallow.data.loaders.archive import load_arrays, read_header
+from fallow.data.loaders.scaling import PixelScale
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import list_notes
 from fallow.data.tables import fill_missing, standardize
@@ -120,6 +121,11 @@ def normalize_images(pixels: Array, scale: Scale) -> Tensor:
     return x.div_(255).sub_(mean).div_(std)  # in place: CIFAR-10 is 0.7 GB
 
 
+def pixel_scale(scale: Scale) -> PixelScale:
+    """Return the normalization of `normalize_images`."""
+    return PixelScale(255, *scale)
+
+
 def repeat_rows(x: Tensor, n: int) -> Tensor:
     """Repeat the examples: (k, ...) -> (n, ...).  A single example is not copied."""
     if len(x) == 1:
@@ -139,6 +145,7 @@ def read_mnist(folder: Path | None) -> Dataset:
     n = len(z["x_train"])
     dataset = Dataset(
         name="mnist",
+        scale=pixel_scale(MNIST_SCALE),
         x=normalize_images(z["x_train"], MNIST_SCALE),
         y=to_labels(z["y_train"]),
         x_test=normalize_images(z["x_test"], MNIST_SCALE),
@@ -185,6 +192,7 @@ def read_cifar10(folder: Path | None, first: int | None = None) -> Dataset:
         name="cifar10",
         x=x,
         y=to_labels(z["y_train"][: len(x)]),
+        scale=pixel_scale(CIFAR10_SCALE),
         x_test=_read_images(folder, ["cifar10_test.npy.xz"], CIFAR10_SCALE, first),
         y_test=to_labels(z["y_test"]),
         classes=to_names(z["class_names"]),
@@ -204,6 +212,7 @@ def read_cifar10_small(folder: Path | None) -> Dataset:
     return drop_leaks(
         Dataset(
             name="cifar10_small",
+            scale=pixel_scale(CIFAR10_SCALE),
             x=normalize_images(x, CIFAR10_SCALE),
             y=to_labels(z["y_train"][: len(x)]),
             x_test=normalize_images(x_test, CIFAR10_SCALE),
@@ -312,6 +321,7 @@ def to_names(array: Iterable[object]) -> tuple[str, ...]:
 
 DIGITS_MEAN = 0.3053  # of all pixels / 16
 DIGITS_STD = 0.3760
+DIGITS_SCALE = PixelScale(16, (DIGITS_MEAN,), (DIGITS_STD,))
 
 
 def bundled_reader(name: str) -> Reader:
@@ -342,6 +352,7 @@ def bundled_reader(name: str) -> Reader:
             y_test=torch.from_numpy(y[test]),
             classes=classes,
             columns=columns,
+            scale=DIGITS_SCALE if name == "digits" else None,
         )
         if classes and x.ndim == 2:  # not for regression
             return standardize(dataset)

@@ -18,7 +18,7 @@ from fallow.core.suggestions import require_known
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.images import list_files, read_images
 from fallow.data.loaders.numbers import subtract_offsets
-from fallow.data.loaders.pixels import as_features, bring_to_shape
+from fallow.data.loaders.scaling import PixelScale, scale_as_trained
 from fallow.data.loaders.text_rules import check_names
 from fallow.storage.files import find_existing
 
@@ -53,6 +53,8 @@ def read_rows(
     ids: str = "id",
     offsets: Sequence[float] = (),
     units: Mapping[str, str] = NO_UNITS,
+    scale: PixelScale | None = None,
+    pixel_range: Sequence[float] | None = None,
 ) -> NewRows:
     """Read the examples of a table, a .npz file, or all images below a folder.
 
@@ -60,14 +62,32 @@ def read_rows(
     of the file (labels, names) are ignored. An empty cell or NaN is a missing feature.
     marks: indicator features of empty cells, with their columns, if the model was trained
     with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
-    .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of the columns
-    whose cells had one. Raises ValueError for a missing column, a cell
-    that is not a finite number or a known text, a different shape, and if every example has
-    a missing feature.
+    .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of
+    the columns whose cells had one. scale, pixel_range: see `scale_as_trained`. Raises
+    ValueError for a missing column, a cell that is not a finite number or a known text, a
+    different shape, and if every example has a missing feature.
     """
     find_existing(path)
     marked = {mark[0]: mark[1] for mark in marks or ()}
-    named_by, names, x = _read(path, columns, shape, marked, ids, offsets, units)
+    if path.is_dir():
+        named_by, names, x = _read_images(path, shape)
+        if scale is not None:
+            x = torch.from_numpy(scale.normalize(x.numpy()))
+    elif path.suffix.lower() == ".npz":
+        rows = read_array_rows(
+            path, shape, "ids", offsets=offsets, scale=scale, pixel_range=pixel_range
+        )
+        x = rows.x
+        named_by, names = (
+            ("row", None) if "ids" not in rows.texts else (ids, rows.texts["ids"])
+        )
+    elif not columns:
+        raise ValueError(
+            f"the model was not trained on a table; give {path.stem}.npz with x, or a "
+            "folder of images"
+        )
+    else:
+        named_by, names, x = _read_table(path, columns, marked, ids, offsets, units)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
             f"{path.name} has rows of shape {tuple(x.shape[1:])}, and the model needs "
@@ -83,31 +103,6 @@ def read_rows(
     if names is None:
         names = range(len(x))
     return NewRows(x, whole, named_by, names)
-
-
-def _read(
-    path: Path,
-    columns: Sequence[str],
-    shape: Sequence[int],
-    marked: Mapping[str, str],
-    ids: str,
-    offsets: Sequence[float],
-    units: Mapping[str, str],
-) -> tuple[str, Sequence[object] | None, Tensor]:
-    """Return the kind of names of examples, the names (None: numbers), and the examples."""
-    if path.is_dir():
-        return _read_images(path, shape)
-    if path.suffix.lower() == ".npz":
-        rows = read_array_rows(path, shape, "ids", offsets=offsets)
-        if "ids" not in rows.texts:
-            return "row", None, rows.x
-        return ids, rows.texts["ids"], rows.x
-    if not columns:
-        raise ValueError(
-            f"the model was not trained on a table; give {path.stem}.npz with x, or a "
-            "folder of images"
-        )
-    return _read_table(path, columns, marked, ids, offsets, units)
 
 
 def _read_images(
@@ -137,17 +132,23 @@ class ArrayRows(NamedTuple):
 
 
 def read_array_rows(
-    path: Path, shape: Sequence[int], *names: str, offsets: Sequence[float] = ()
+    path: Path,
+    shape: Sequence[int],
+    *names: str,
+    offsets: Sequence[float] = (),
+    scale: PixelScale | None = None,
+    pixel_range: Sequence[float] | None = None,
 ) -> ArrayRows:
     """Read the array ``x`` of a .npz file, and those of ``names`` that it has.
 
-    shape: of an example as the model takes it. offsets: see `Dataset.offsets`. Raises ValueError
-    for a file without x, and for arrays of another length.
+    shape: of an example as the model takes it. offsets: see `Dataset.offsets`. scale,
+    pixel_range: see `scale_as_trained`. Raises ValueError for a file without x, and for arrays of
+    another length.
     """
     arrays = read_arrays(path)
     require_known("x", arrays, f"{path.name} has no array 'x'")
-    shaped = bring_to_shape(arrays["x"], shape)
-    numbers, note = as_features(subtract_offsets(shaped, offsets), path.name)
+    given = subtract_offsets(arrays["x"], offsets)
+    numbers, note = scale_as_trained(given, shape, path.name, scale, pixel_range)
     texts: dict[str, list[str]] = {}
     for name in names:
         if name not in arrays:
