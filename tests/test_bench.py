@@ -41,6 +41,7 @@ def result(name: str, ratio: float, is_equal: bool = True) -> Result:
     )
 
 
+@pytest.mark.long
 def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
     table = entry("linear-27").run(is_quick=True)
     assert table.outputs_equal

@@ -23,7 +23,7 @@ from tests.commands import check_command, commands_of
 REPOSITORY = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^\s*(?P<marks>`{3,}|~{3,})\s*(?P<language>[^\s`]*)[^`]*$")
 FRAGMENT = "<!-- fragment -->"
-COMPARES = "fl.compare("
+TRAINS = ("fl.compare(", "fl.run(")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ SHORTER = {
 
 def shorten(block: Block) -> Block:
     """Return a block whose comparisons of images have fewer features and rounds."""
-    if COMPARES not in block.code or "digits" not in block.code:
+    if "fl.compare(" not in block.code or "digits" not in block.code:
         return block
     code = block.code
     for long, short in SHORTER.items():
@@ -97,15 +97,26 @@ def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def list_examples() -> list[Any]:
-    """Return the Python blocks; those that compare strategies take seconds."""
+    """Return the Python blocks; those that train models take seconds."""
     return [
         pytest.param(
             block,
             id=str(block),
-            marks=pytest.mark.long if COMPARES in block.code else (),
+            marks=pytest.mark.long if is_long(block) else (),
         )
         for block in blocks_of("python")
     ]
+
+
+def is_long(block: Block) -> bool:
+    return any(call in block.code for call in TRAINS)
+
+
+def test_blocks_that_take_seconds_are_compiled() -> None:
+    long = [block for block in blocks_of("python") if is_long(block)]
+    assert len(long) > 10
+    for block in long:
+        block.compiled()
 
 
 @pytest.mark.parametrize("block", list_examples())

@@ -131,7 +131,7 @@ def test_an_own_network_trains() -> None:
     federation = fl.Federation("digits", sites=3)
     network = Network()
     before = [weight.clone() for weight in network.parameters()]
-    run = fl.run(federation, "badge", model=network, training="fedavg", cycles=1)
+    run = fl.run(federation, "badge", model=network, training="fedavg", rounds=6, cycles=1)
     assert find_accuracy(run) > 2 * MOST_FREQUENT
     assert isinstance(run.model, Network)
     for weight, unchanged in zip(network.parameters(), before, strict=True):
@@ -151,7 +151,7 @@ def test_an_own_strategy_selects() -> None:
 
 @pytest.fixture(scope="module")
 def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
-    """Compare four strategies over five skewed sites, with four seeds."""
+    """Compare four strategies over five skewed sites, with three seeds."""
     federation = fl.Federation(folder, fl.Dirichlet(alpha=0.1), sites=5)
     out = tmp_path_factory.mktemp("study") / "digits"
     strategies = ["random", "margin", "typical-unsure", prefer_dark]
@@ -160,11 +160,11 @@ def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
         return fl.compare(
             federation,
             strategies,
-            seeds=4,
+            seeds=3,
             budget=4,
             initial=4,
             cycles=1,
-            encoder="fourier:features=256",
+            encoder="fourier:features=64",
             out=out,
         )
 

@@ -116,6 +116,7 @@ def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     assert wheel.stat().st_size < LARGEST
 
 
+@pytest.mark.long
 def test_it_says_what_it_is_as_the_project_does(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]

@@ -19,13 +19,21 @@ from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import load_outcome, tiny
 
 distributed = pytest.importorskip("distributed")
+import dask  # noqa: E402
+from distributed.utils import get_mp_context  # noqa: E402
 
 STRATEGIES = ("random", "ahfal")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Start a scheduler with two workers as processes of this machine."""
+    """Start a scheduler with two workers as processes of this machine.
+
+    They are forked from a process that has imported PyTorch once.
+    """
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    context = get_mp_context()
+    context.set_forkserver_preload(["distributed", "fallow.study.study"])
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as started:
