@@ -320,8 +320,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *("event_log.sqlite", lambda b: b[:4096] + b"\xa5" * (len(b) - 4096)),
             marks=pytest.mark.long,
         ),
-        ("event_log.sqlite", lambda b: b"no database" * 100),
-        ("checkpoints/cycle-1.safetensors", lambda b: b[:-1]),
+        pytest.param(
+            *("event_log.sqlite", lambda b: b"no database" * 100), marks=pytest.mark.long
+        ),
+        pytest.param(
+            *("checkpoints/cycle-1.safetensors", lambda b: b[:-1]), marks=pytest.mark.long
+        ),
         ("checkpoints/cycle-1.safetensors", lambda b: b[:-1] + bytes([b[-1] ^ 1])),
         pytest.param(
             *("checkpoints/cycle-1.safetensors", lambda b: b""), marks=pytest.mark.long

@@ -61,7 +61,9 @@ def open_federation(file: str) -> fl.Federation:
             marks=pytest.mark.long,
         ),
         ("blobs.npz", (), "iid", "random,margin", "identity"),
-        ("grouped.npz", (), "natural", None, "identity"),
+        pytest.param(
+            *("grouped.npz", (), "natural", None, "identity"), marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_data_file_runs_what_python_runs(

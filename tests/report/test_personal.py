@@ -13,7 +13,7 @@ import pytest
 from fallow.study.reading import RunRecords
 from fallow_papers.dpfl.graphs import graphs_of
 from tests.experiment.test_personal_environment import run_config
-from tests.report.conftest import NAMES, rewrite
+from tests.report.conftest import NAMES, rewrite, write_study
 from tests.report.reading import write_report
 from tests.report.test_page import parse_page
 
@@ -40,9 +40,10 @@ def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
     return more
 
 
-@pytest.fixture
-def page(make_study: Callable[..., Path]) -> Path:
-    root = make_study(
+def write_flipped(folder: Path) -> Path:
+    """Write a study of training algorithms in which one site has flipped labels."""
+    root = write_study(
+        folder,
         strategies=STRATEGIES,
         seeds=3,
         cycles=1,
@@ -53,8 +54,14 @@ def page(make_study: Callable[..., Path]) -> Path:
     return root
 
 
-def test_a_study_of_training_algorithms_has_sections_of_its_own(page: Path) -> None:
-    text = write_report([page]).read_text()
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the report of such a study."""
+    root = write_flipped(tmp_path_factory.mktemp("personal") / "made")
+    return write_report([root]).read_text()
+
+
+def test_a_study_of_training_algorithms_has_sections_of_its_own(text: str) -> None:
     parse_page(text)
     assert re.findall(r"<h3>(.*?)</h3>", text) == [
         "Final scores",
@@ -83,31 +90,29 @@ def test_a_site_that_told_no_score_is_named_and_not_accused(
 
 
 @pytest.mark.long
-def test_strategies_are_called_by_how_they_train(page: Path) -> None:
-    text = write_report([page]).read_text()
+def test_strategies_are_called_by_how_they_train(text: str) -> None:
     assert "Algorithms: 3, seeds: 3, reference: DPFL, 2 models" in text
     assert "Minus DPFL, 2 models [95 %]" in text
     assert ">FedAvg<" in text and ">Local<" in text
 
 
-def test_no_column_of_a_study_of_training_algorithms_is_headed_query(page: Path) -> None:
-    text = write_report([page]).read_text()
+def test_no_column_of_a_study_of_training_algorithms_is_headed_query(text: str) -> None:
     assert ">Query<" not in text
     assert text.count(">Algorithm</th>") >= 7
 
 
-def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:
-    text = write_report([page]).read_text()
+def test_who_sends_wrong_labels_and_how_often_by_chance(text: str) -> None:
     assert "By chance, 50 % of links would come from sites with flipped labels." in text
     assert "Links from flipped sites, %" in text
 
 
-def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
-    shutil.rmtree(page / "cells" / STRATEGIES[2])
-    text = write_report([page]).read_text()
-    parse_page(text)
-    assert "Collaboration graphs" not in text
-    assert "<h3>Sites</h3>" in text
+def test_a_study_that_has_only_begun_makes_a_page(tmp_path: Path) -> None:
+    root = write_flipped(tmp_path / "made")
+    shutil.rmtree(root / "cells" / STRATEGIES[2])
+    page = write_report([root]).read_text()
+    parse_page(page)
+    assert "Collaboration graphs" not in page
+    assert "<h3>Sites</h3>" in page
 
 
 def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
