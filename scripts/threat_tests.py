@@ -74,7 +74,7 @@ def appendix(page: str, tests: Mapping[str, Sequence[str]]) -> str:
     ]
     limits = (
         "",
-        'attacks that succeed, as "Attacks that are not prevented" says',
+        'attacks that succeed, as "Not protected" says',
         tests.get(LIMITS, ()),
     )
     text = HEAD

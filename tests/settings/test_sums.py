@@ -1,7 +1,8 @@
-"""What a study states about sums of labeled examples."""
+"""Statements of a study about sums of labeled examples."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from fallow.settings.sums import (
 )
 from tests.each import each_of
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXACT = Privacy()
 NOISE = Privacy(epsilon=4.0)
 
@@ -100,3 +102,10 @@ def test_a_choice_is_described_by_what_it_means_for_the_study() -> None:
     assert noisy == f"noisy: {PROMISES['noisy']} (needs privacy.epsilon)"
     assert COUNTS in describe_choices(configure("fedavg"))[1]
     assert with_sums(configure("fedavg"), "exact").privacy.sums == "exact"
+
+
+@pytest.mark.parametrize("page", ["privacy.md", "approval-sheet.md"])
+def test_pages_state_the_sentences_of_a_study(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for sentence in PROMISES.values():
+        assert f"| {sentence[0].upper()}{sentence[1:]}. |" in text

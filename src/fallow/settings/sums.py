@@ -17,7 +17,7 @@ PROMISES: Mapping[Promise, str] = {
     "the coordinator",
     "gradient": "no statement: published attacks read single rows from updates and models",
 }
-"""What holds for labeled rows, by how sums are sent, and for models trained by gradient steps."""
+"""Statements about labeled rows, by how sums are sent, and for models trained by gradient steps."""
 IS_MASKED = "secure aggregation hides at which site they are"
 IS_NOT_MASKED = (
     "without secure aggregation, the coordinator also sees at which site they are"

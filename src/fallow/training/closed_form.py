@@ -318,7 +318,7 @@ class ClosedForm:
 
     @property
     def path_shows(self) -> str:
-        """What sites receive about examples of other sites, beside the model."""
+        """Information that sites receive about examples of other sites, beside the model."""
         return PATH_SHOWS if self.reveal == "path" else ""
 
     @property
