@@ -498,8 +498,9 @@ def show(console: Console, status: Status) -> None:
         print_lines(console, [f"{line}."])
         return
     print_lines(console, [describe_standing(status)])
-    if status.get("headline"):
-        print_lines(console, [status["headline"]])
+    headline = status.get("headline")
+    if headline:
+        print_lines(console, [headline])
     print_lines(console, without(status))
     print_lines(console, status["description"])
     show_sites(console, status)

@@ -222,9 +222,10 @@ class WatchedCoordinator:
                 seen.append((whose, seconds_of(heard)))
             labels += _list_counts(whose, details.get("labels") or {})
         waiting = {site for site, now in status["sites"].items() if now.get("awaited")}
-        waiting |= set((status.get("waiting") or {}).get("sites", ()))
-        pending = [({}, len(waiting))]
-        yield _metric("fallow_waiting_sites", "Number of pending sites.", pending)
+        if pending := status.get("waiting"):
+            waiting |= set(pending["sites"])
+        count = float(len(waiting))
+        yield _metric("fallow_waiting_sites", "Number of pending sites.", [({}, count)])
         refusals = len(status.get("refusals") or [])
         yield _metric("fallow_refusals", "Recent rejected replies.", [({}, refusals)])
         yield _metric("fallow_site_online", "1 for a site that is connected.", online)

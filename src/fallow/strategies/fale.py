@@ -7,6 +7,7 @@ training algorithm: ``masked-solve`` as in the paper, or ``server-solve`` from a
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypedDict, final
 
@@ -111,7 +112,7 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
 DEVIATIONS = 12.0  # of a Poisson number from its mean, in standard deviations
 
 
-def limit_draws(total: Values, end: float) -> int:
+def limit_draws(total: Mapping[str, Tensor], end: float) -> int:
     """Return the number of draws of all sites by the time exp(``end``), within its range.
 
     The rates of all examples sum to 1, so the number is Poisson with mean exp(end).  A site that
