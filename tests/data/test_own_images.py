@@ -67,7 +67,15 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
     assert tuple(read_rows(tmp_path, (), (1, 8, 6)).x.shape) == (12, 1, 8, 6)
 
 
-def dicom(path: Path, pixels: np.ndarray, bits: int, meaning: str = "MONOCHROME2") -> None:
+def dicom(
+    path: Path,
+    pixels: np.ndarray,
+    bits: int,
+    meaning: str = "MONOCHROME2",
+    slope: float | None = None,
+    intercept: float = 0.0,
+    **elements: object,
+) -> None:
     pydicom = pytest.importorskip("pydicom")
     path.parent.mkdir(parents=True, exist_ok=True)
     header = pydicom.dataset.Dataset()
@@ -82,6 +90,12 @@ def dicom(path: Path, pixels: np.ndarray, bits: int, meaning: str = "MONOCHROME2
     header.HighBit = bits - 1
     header.PixelRepresentation = int(pixels.dtype.kind == "i")
     header.PhotometricInterpretation = meaning
+    if slope is not None:
+        header.Modality = "CT"
+        header.RescaleSlope = slope
+        header.RescaleIntercept = intercept
+    for name, value in elements.items():
+        setattr(header, name, value)
     header.PixelData = pixels.tobytes()
     header["PixelData"].VR = "OW"
     header.save_as(path, enforce_file_format=True)

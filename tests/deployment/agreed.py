@@ -23,6 +23,7 @@ ROWS = [
     "p3,41,female,204,",
     "p4,56,male,236,",
 ]
+TEST_ROWS = ["t1,64,male,231,yes", "t2,38,female,250,no"]
 
 
 def agreed(

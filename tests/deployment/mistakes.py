@@ -14,7 +14,7 @@ from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.storage.files import write_json
-from tests.deployment.agreed import HEAD, ROWS, TABLE, table
+from tests.deployment.agreed import HEAD, ROWS, TABLE, TEST_ROWS, table
 from tests.deployment.label_queues import RUN, ask
 
 RunCommand = Callable[..., tuple[int, str, str]]  # exit code, output, error
@@ -30,7 +30,7 @@ def coordinator_folders(folder: Path) -> Path:
         plan = StudyPlan(name, config, TABLE, ("north", "south"))
         CoordinatorFolder.create(folder / name, plan, "127.0.0.1:9092", ["127.0.0.1"])
     table(folder / "rows.csv")
-    table(folder / "test.csv", *ROWS[:2])
+    table(folder / "test.csv", *TEST_ROWS)
     for path, study, name in (
         ("north", "study", "north"),
         ("south", "study", "south"),

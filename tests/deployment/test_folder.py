@@ -22,7 +22,7 @@ from fallow.privacy.masks import public_half
 from fallow.privacy.settings import Privacy
 from fallow.privacy.signing import open_signed, sign
 from fallow.storage.errors import StorageError
-from tests.deployment.agreed import ROWS, agreed, table
+from tests.deployment.agreed import ROWS, TEST_ROWS, agreed, table
 
 pytest.importorskip("cryptography")
 
@@ -148,7 +148,7 @@ def test_rows_stay_as_they_were_and_labels_may_be_added(tmp_path: Path) -> None:
 def test_paths_count_from_the_folder_where_they_lie_inside(tmp_path: Path) -> None:
     (tmp_path / "SITE").mkdir()
     inside = table(tmp_path / "SITE" / "mine.csv")
-    tests = table(tmp_path / "SITE" / "test.csv", ROWS[0])
+    tests = table(tmp_path / "SITE" / "test.csv", TEST_ROWS[0])
     made = site(tmp_path, data=str(inside), test=str(tests))
     assert (made.settings.data, made.settings.test) == ("mine.csv", "test.csv")
     (tmp_path / "SITE").rename(tmp_path / "MOVED")

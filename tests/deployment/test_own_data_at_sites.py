@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Callable
@@ -69,6 +70,35 @@ def test_rows_that_were_left_out_are_counted(tmp_path: Path) -> None:
         {"reason": "a feature is missing or infinite", "rows": {"basel": 1}}
     ]
     assert facts["duplicates"] == 1 and facts["crossing"] == 0
+    simulation.close()
+
+
+def test_test_rows_that_are_also_rows_of_the_data_are_refused(tmp_path: Path) -> None:
+    simulation = federation(tmp_path, TINY, ward())
+    schema = simulation.sites["basel"].agreement.schema
+    tests = tmp_path / "basel-test.csv"
+    with (tmp_path / "basel-rows.csv").open(encoding="utf-8") as opened:
+        leaked = next(csv.DictReader(opened))
+    with tests.open(encoding="utf-8") as opened:
+        rows = list(csv.DictReader(opened))
+    rows.append({**leaked, schema.ids: "leaked", schema.label: rows[0][schema.label]})
+    with tests.open("w", encoding="utf-8") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    expected = r"1 of \d+ test rows are also rows of the data .*remove them"
+    with pytest.raises(ValueError, match=expected):
+        SiteFolder.create(
+            tmp_path / "again",
+            tmp_path / "study.toml",
+            name="basel",
+            data=str(tmp_path / "basel-rows.csv"),
+            test=str(tests),
+        )
+    assert not (tmp_path / "again").exists()
+    site = SiteFolder.open(simulation.sites["basel"].path)
+    with pytest.raises(ValueError, match=expected):
+        _ = site.tests  # the file changed after the site joined
     simulation.close()
 
 

@@ -44,7 +44,9 @@ SOLVED = replace(
 )
 
 
-def write_notes(file: Path, n: int = 40, seed: int = 0, *, labeled: bool = True) -> Path:
+def write_notes(
+    file: Path, n: int = 40, seed: int = 0, *, labeled: bool = True, when: str = "day"
+) -> Path:
     """Write notes that contain a word of their class."""
     draw = np.random.default_rng(seed)
     with file.open("w", newline="", encoding="utf-8") as opened:
@@ -52,7 +54,7 @@ def write_notes(file: Path, n: int = 40, seed: int = 0, *, labeled: bool = True)
         lines.writerow(["note", "age", "y"])
         for row in range(n):
             label = ("ill", "well")[row % 2]
-            note = f"{draw.choice(WORDS[label])}, day {row}"
+            note = f"{draw.choice(WORDS[label])}, {when} {row}"
             age = "" if row == 3 else str(draw.integers(20, 80))
             lines.writerow([note, age, label if labeled else ""])
     return file
@@ -129,7 +131,7 @@ def open_clinics(folder: Path, config: ExperimentConfig) -> Federation:
     sites = {}
     for number, name in enumerate(names):
         rows = write_notes(folder / f"{name}.csv", seed=number, labeled=False)
-        tests = write_notes(folder / f"{name}-test.csv", seed=number + 3)
+        tests = write_notes(folder / f"{name}-test.csv", seed=number + 3, when="visit")
         sites[name] = SiteFolder.create(
             folder / name, folder / "study.toml", name=name, data=str(rows), test=str(tests)
         )

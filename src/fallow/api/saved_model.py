@@ -660,6 +660,9 @@ def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
     if saved.get("range") is not None:
         low, high = saved["range"]
         details["range"] = [float(low), float(high)]
+    if saved.get("physical_range") is not None:
+        low, high = saved["physical_range"]
+        details["physical_range"] = [float(low), float(high)]
     if saved.get("pixels") is not None:
         details["pixels"] = dict(saved["pixels"])
         scale_of(details)

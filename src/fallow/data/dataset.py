@@ -70,6 +70,8 @@ class Dataset:
         Normalization of images, which is applied to new images as well.
     reading : Reading, optional
         Summary of the import of a user's own data.
+    physical_range : tuple of float, optional
+        Physical values of DICOM images that became 0 and 1; None for images without units.
 
     Raises
     ------
@@ -109,6 +111,7 @@ class Dataset:
     offsets: tuple[float, ...] = ()  # what was subtracted from each feature of a table
     scale: PixelScale | None = None  # normalization of images
     reading: Reading | None = None  # summary of the import of a user's own data
+    physical_range: tuple[float, float] | None = None  # physical values that became 0 and 1
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -316,7 +319,7 @@ def _are_equal(x: Tensor, other: npt.NDArray[np.int64]) -> bool:
 
 def check_leak(dataset: Dataset) -> None:
     """Raise ValueError if a test example has exactly the features of a training example."""
-    leaks = _leaks(dataset)
+    leaks = find_leaks(dataset.x, dataset.x_test)
     if leaks:
         test, train = next(iter(leaks.items()))
         raise ValueError(
@@ -328,7 +331,7 @@ def check_leak(dataset: Dataset) -> None:
 
 def drop_leaks(dataset: Dataset) -> Dataset:
     """Return the dataset without test examples that are also training examples, with a note."""
-    leaks = _leaks(dataset)
+    leaks = find_leaks(dataset.x, dataset.x_test)
     if not leaks:
         return dataset
     kept_rows = [row for row in range(len(dataset.x_test)) if row not in leaks]
@@ -337,14 +340,18 @@ def drop_leaks(dataset: Dataset) -> Dataset:
     return kept.with_findings(note(sentence))
 
 
-def _leaks(dataset: Dataset) -> dict[int, int]:
-    """Return test position -> position of a training example with the same features."""
-    is_possible = np.isin(row_sums(dataset.x_test), row_sums(dataset.x))
+def find_leaks(x: Tensor, x_test: Tensor) -> dict[int, int]:
+    """Return test position -> position of a training example with the same features.
+
+    >>> find_leaks(torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [1.0]]))
+    {1: 1}
+    """
+    is_possible = np.isin(row_sums(x_test), row_sums(x))
     if not is_possible.any():
         return {}
-    training_row = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
+    training_row = {digest: row for row, digest in enumerate(row_hashes(x))}
     leaks = {}
-    for row, digest in enumerate(row_hashes(dataset.x_test)):
+    for row, digest in enumerate(row_hashes(x_test)):
         if digest in training_row:
             leaks[row] = training_row[digest]
     return leaks

@@ -146,8 +146,16 @@ class Schema:
         ),
     ] = "id"
     unit: Annotated[str, Field(description="unit of the regression targets")] = ""
+    physical_range: Annotated[
+        tuple[float, ...],
+        Field(
+            description="physical values of DICOM images that are black and white, such as "
+            "[-1000.0, 400.0] in HU; empty for images without units"
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
+        self._check_physical_range()
         is_class = self.task == "classification"
         if is_class and len(set(self.classes)) < max(2, len(self.classes)):
             raise ValueError(
@@ -192,6 +200,30 @@ class Schema:
                 f"schema.shape is {list(self.shape)}, more than {MOST_NUMBERS:,} "
                 "numbers per example"
             )
+
+    def _check_physical_range(self) -> None:
+        if not self.physical_range:
+            return
+        shown = f"schema.physical_range is {list(self.physical_range)}"
+        if self.kind != "images":
+            raise ValueError(f"{shown}, and schema.kind is {self.kind!r}; leave it out")
+        is_range = (
+            len(self.physical_range) == 2
+            and self.physical_range[0] < self.physical_range[1]
+        )
+        if not is_range or not all(map(math.isfinite, self.physical_range)):
+            raise ValueError(
+                f"{shown}; give two numbers, the value that is black and the larger one that "
+                "is white"
+            )
+
+    @property
+    def black_and_white(self) -> tuple[float, float] | None:
+        """Return the agreed range of physical values, or None for images without units."""
+        if not self.physical_range:
+            return None
+        black, white = self.physical_range
+        return black, white
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -251,6 +283,10 @@ class Schema:
         }
         if self.kind == "table":
             details["columns"] = list(self.features)
+        if self.kind == "images":
+            details["range"] = [0.0, 1.0]
+        if self.physical_range:
+            details["physical_range"] = list(self.physical_range)
         if self.missing is not None:
             details["marks"] = [list(mark) for mark in self.missing.marks]
         if any(self.offsets):
@@ -378,7 +414,10 @@ def schema_of(
     file = find_existing(path)
     if file.is_dir():
         pictures = read_pictures(file)
-        values = classes or tuple(sorted(set(pictures.labels) - {""}))
+        names = {*pictures.labels, *pictures.empty_classes} - {""}
+        values = classes or tuple(sorted(names))
+        for finding in pictures.findings:
+            notify(f"{file.name}: {finding.sentence}")
         return Schema(
             kind="images",
             task="classification",
@@ -386,6 +425,7 @@ def schema_of(
             classes=values,
             shape=pictures.x.shape[1:],
             ids=ids,
+            physical_range=pictures.physical_range or (),
         )
     if file.suffix.lower() == ".npz":
         arrays = read_arrays(file)

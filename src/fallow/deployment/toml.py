@@ -146,7 +146,8 @@ def schema_section(schema: Schema) -> Table:
     for key, value in asdict(schema).items():
         is_listed_below = key in ("columns", "classes")
         is_of_arrays = key == "shape" and schema.kind == "table"
-        if not is_listed_below and not is_of_arrays and value != "":
+        is_unset = value in ("", ())
+        if not is_listed_below and not is_of_arrays and not is_unset:
             add_setting(section, key, value)
     if schema.classes:
         add_setting(section, "classes", schema.classes)

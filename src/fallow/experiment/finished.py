@@ -102,6 +102,9 @@ class ExampleSpec(TypedDict):
     range: NotRequired[Sequence[float]]  # smallest and largest pixel in training
     pixels: NotRequired[Mapping[str, object]]  # fields of `PixelScale`
     units: NotRequired[Mapping[str, str]]  # of columns whose cells had one
+    physical_range: NotRequired[
+        Sequence[float]
+    ]  # values of DICOM images that became 0 and 1
 
 
 def scale_of(example_spec: ExampleSpec) -> PixelScale | None:

@@ -224,6 +224,8 @@ class SimulatedEnvironment:
         units = rows.units
         if units:
             details["units"] = units
+        if rows.physical_range is not None:
+            details["physical_range"] = list(rows.physical_range)
         return details
 
     @cached_property

@@ -112,6 +112,7 @@ def predict_with(
         units=example_spec.get("units", {}),
         scale=scale_of(example_spec),
         pixel_range=example_spec.get("range"),
+        physical_range=example_spec.get("physical_range"),
     )
     x = rows.x[rows.whole]
     outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)

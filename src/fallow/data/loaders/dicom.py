@@ -19,6 +19,8 @@ PREAMBLE = bytes(128)
 MARK = b"DICM"
 PURPOSE = "reading a DICOM file"
 WHITE = 255.0
+DEFLATED = "1.2.840.10008.1.2.1.99"
+"""Transfer syntax of files that are compressed as a whole."""
 GRAY_IMAGES = ("MONOCHROME1", "MONOCHROME2")
 TAILS = 0.001
 """Share of the values below and above the range that is chosen from the images."""
@@ -26,7 +28,7 @@ MOST_SAMPLED = 4_000_000
 """Limit of the values from which a range is chosen."""
 FEWEST_SAMPLED = 64  # of each image
 Levels = npt.NDArray[np.float64]
-PixelRange = tuple[float, float]
+PhysicalRange = tuple[float, float]
 
 
 @final
@@ -48,7 +50,7 @@ class Scan:
     unit: str | None = None
     is_inverted: bool = False
 
-    def scale(self, values_range: PixelRange) -> Levels:
+    def scale(self, values_range: PhysicalRange) -> Levels:
         """Return levels from 0 (black) to 255, with the values outside the range clipped."""
         low, high = values_range
         share = np.clip((self.values - low) / (high - low), 0.0, 1.0)
@@ -77,6 +79,7 @@ def measure_scan(file: Path) -> tuple[int, ...]:
     """Return (channels, height, width) by the header; (1, 0, 0) if it is damaged."""
     pydicom = import_optional("pydicom", "pydicom", PURPOSE)
     try:
+        _check_not_deflated(file)
         dicom = pydicom.dcmread(file, stop_before_pixels=True)
         return (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
     except Exception:  # pydicom raises any error for a damaged file
@@ -91,6 +94,7 @@ def read_scan(file: Path) -> Scan:
     pydicom = import_optional("pydicom", "pydicom", PURPOSE)
     # pydicom raises any error for a damaged file
     with explain_errors(f"{file} could not be read as DICOM: ", of=Exception):
+        _check_not_deflated(file)
         dicom = pydicom.dcmread(file)
         frames = int(getattr(dicom, "NumberOfFrames", 1) or 1)
         if frames != 1:
@@ -105,7 +109,8 @@ def read_scan(file: Path) -> Scan:
         is_inverted = interpretation == "MONOCHROME1"
         if _has_rescale(dicom):
             operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
-            values = np.asarray(operations.apply_modality_lut(stored, dicom))
+            with np.errstate(all="ignore"):  # checked in the next line
+                values = np.asarray(operations.apply_modality_lut(stored, dicom))
             if not np.isfinite(values).all():
                 raise ValueError("its rescale slope or intercept is not finite; correct it")
             physical = values.astype(np.float64)[None]
@@ -118,7 +123,15 @@ def read_scan(file: Path) -> Scan:
         return Scan(whole.scale((lowest, lowest + 2**bits - 1)))
 
 
-def choose_range(scans: Sequence[Scan]) -> PixelRange:
+def _check_not_deflated(file: Path) -> None:
+    """Raise ValueError for a compressed file, whose content may exceed the memory."""
+    reader = import_optional("pydicom.filereader", "pydicom", PURPOSE)
+    header = reader.read_file_meta_info(file)
+    if header.get("TransferSyntaxUID") == DEFLATED:
+        raise ValueError("the whole file is compressed (deflated); export it without")
+
+
+def choose_range(scans: Sequence[Scan]) -> PhysicalRange:
     """Return a range that has all values except `TAILS` at each end.
 
     All images count alike. The range of constant images has the width 1.

@@ -55,6 +55,7 @@ def read_rows(
     units: Mapping[str, str] = NO_UNITS,
     scale: PixelScale | None = None,
     pixel_range: Sequence[float] | None = None,
+    physical_range: Sequence[float] | None = None,
 ) -> NewRows:
     """Read the examples of a table, a .npz file, or all images below a folder.
 
@@ -63,14 +64,15 @@ def read_rows(
     marks: indicator features of empty cells, with their columns, if the model was trained
     with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
     .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of
-    the columns whose cells had one. scale, pixel_range: see `scale_as_trained`. Raises
-    ValueError for a missing column, a cell that is not a finite number or a known text, a
-    different shape, and if every example has a missing feature.
+    the columns whose cells had one. scale, pixel_range: see `scale_as_trained`.
+    physical_range: see `Dataset.physical_range`. Raises ValueError for a missing column, a
+    cell that is not a finite number or a known text, a different shape, and if every
+    example has a missing feature.
     """
     find_existing(path)
     marked = {mark[0]: mark[1] for mark in marks or ()}
     if path.is_dir():
-        named_by, names, x = _read_images(path, shape)
+        named_by, names, x = _read_images(path, shape, physical_range)
         if scale is not None:
             x = torch.from_numpy(scale.normalize(x.numpy()))
     elif path.suffix.lower() == ".npz":
@@ -106,7 +108,7 @@ def read_rows(
 
 
 def _read_images(
-    folder: Path, shape: Sequence[int]
+    folder: Path, shape: Sequence[int], physical_range: Sequence[float] | None
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Read all images below a folder in the shape (channels, height, width) of the model."""
     files = list_files(folder, "**/*")
@@ -117,7 +119,17 @@ def _read_images(
     if len(shape) == 3:
         channels = shape[0]
         size = (shape[1], shape[2])
-    x = torch.from_numpy(read_images(files, channels, size).x)
+    black_and_white = None
+    if physical_range is not None:
+        low, high = physical_range
+        black_and_white = (low, high)
+    stack = read_images(files, channels, size, black_and_white)
+    if stack.physical_range is not None and physical_range is None:
+        raise ValueError(
+            f"{folder.name} has DICOM images with physical units, and the images of training "
+            "had none; export them as those of training"
+        )
+    x = torch.from_numpy(stack.x)
     names = [file.relative_to(folder).as_posix() for file in files]
     return "file", names, x
 

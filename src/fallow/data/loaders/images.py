@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
-from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +17,23 @@ from fallow.core.wording import count_noun, join_some
 from fallow.data.loaders.dicom import (
     DICOM_FILES,
     TAILS,
-    PixelRange,
+    PhysicalRange,
     Scan,
     choose_range,
     is_dicom,
     measure_scan,
     read_scan,
 )
-from fallow.data.loaders.pixels import DEEP, GRAY, ImageError, open_image, show_image
+from fallow.data.loaders.pixels import (
+    DEEP,
+    GRAY,
+    PNG_HEAD,
+    ImageError,
+    measure_png,
+    open_image,
+    show_image,
+)
+from fallow.data.loaders.text_rules import normal_name, warn_of_similar_names
 from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warning
 from fallow.storage.received import check_fits
 
@@ -52,6 +60,7 @@ TRAIN = ("train", "training")
 VALIDATION = ("val", "valid", "validation")
 TEST = ("test", "testing")
 """Names of folders that divide images into training, validation and test examples."""
+RENAME = "rename the folders"
 MOST_REPORTED = 5  # damaged files
 STORED_NUMBERS = "stored numbers without a unit"
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -80,7 +89,7 @@ class Images:
         Choices and possible errors of the import.
     targets : array of shape (n,), optional
         Regression targets, NaN for unlabeled images.
-    pixel_range : tuple of float, optional
+    physical_range : tuple of float, optional
         Physical values that are black and white; None for images without units.
     """
 
@@ -92,7 +101,7 @@ class Images:
     empty_classes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     targets: npt.NDArray[np.float64] | None = None
-    pixel_range: PixelRange | None = None
+    physical_range: PhysicalRange | None = None
 
 
 @final
@@ -101,12 +110,14 @@ class Stack:
     """Images of one size in [0, 1], with the range of physical values and the findings."""
 
     x: npt.NDArray[np.float32]
-    pixel_range: PixelRange | None
+    physical_range: PhysicalRange | None
     findings: tuple[Finding, ...]
 
 
 def read_folder(
-    folder: Path, notify: ReportBytes = ignore_bytes, pixel_range: PixelRange | None = None
+    folder: Path,
+    notify: ReportBytes = ignore_bytes,
+    physical_range: PhysicalRange | None = None,
 ) -> Images:
     """Read every image below the folder, sorted by name, without hidden files.
 
@@ -114,14 +125,14 @@ def read_folder(
     ``val/`` and ``test/``. A folder without images is a class. Images of unusual sizes
     are resized to the most frequent size, with a note. ``notify`` receives the number of bytes
     read. A table in the folder with the columns ``file`` and ``target``, and optionally
-    ``site``, has regression targets: images are then the files in it. ``pixel_range``:
+    ``site``, has regression targets: images are then the files in it. ``physical_range``:
     physical values of DICOM images that are black and white; None: chosen from the images.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
     listed = _find_list(folder)
     if listed is not None:
-        return _read_listed(folder, listed, notify, pixel_range)
+        return _read_listed(folder, listed, notify, physical_range)
     splits = _find_splits(folder)
     layout = _find_layout(folder, splits)
     files = layout.files
@@ -131,11 +142,11 @@ def read_folder(
             f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
             "targets.csv with the columns file and target"
         )
-    stack = _load_files(folder, files, notify, pixel_range)
+    stack = _load_files(folder, files, notify, physical_range)
     folders = [file.relative_to(folder).parent.parts for file in files]
     sites: tuple[str, ...] | None = None
     if layout.has_sites:
-        sites = tuple(name_of(parts[-2]) for parts in folders)
+        sites = tuple(normal_name(parts[-2]) for parts in folders)
     labels = tuple(label_of(file) for file in files)
     is_test = None
     split_findings: list[Finding] = []
@@ -144,7 +155,7 @@ def read_folder(
         in_validation = sum(parts[0] in splits.validation for parts in folders)
         split_findings = splits.describe(in_validation)
     empty = sorted(
-        {name_of(path.name) for path in layout.empty} - {*labels, UNLABELED_FOLDER}
+        {normal_name(path.name) for path in layout.empty} - {*labels, UNLABELED_FOLDER}
     )
     return Images(
         x=stack.x,
@@ -155,12 +166,14 @@ def read_folder(
         names=tuple(file.relative_to(folder).as_posix() for file in files),
         findings=(
             *_find_in_names(folders),
+            *warn_of_similar_names("classes", Counter(filter(None, labels)), RENAME),
+            *warn_of_similar_names("sites", Counter(sites or ()), RENAME),
             *split_findings,
             *_find_empty(layout, empty),
             *_find_strays(folder, layout),
             *stack.findings,
         ),
-        pixel_range=stack.pixel_range,
+        physical_range=stack.physical_range,
     )
 
 
@@ -220,6 +233,8 @@ class Layout:
         Site folders without class folders.
     others : list of Path
         Images at another depth.
+    broken : list of Path
+        Links that lead to no file.
     """
 
     files: list[Path]
@@ -227,46 +242,49 @@ class Layout:
     empty: list[Path]
     empty_sites: list[Path]
     others: list[Path]
+    broken: list[Path]
 
 
 def _find_layout(folder: Path, splits: Splits | None) -> Layout:
     """Find the images at the depth of ``site/class/*``, or of ``class/*`` if there are none."""
     top = "" if splits is None else "*/"
-    by_depth = [list_files(folder, f"{top}{'*/' * depth}*") for depth in range(4)]
-    depth = 2 if by_depth[2] else 1
-    files = by_depth[depth]
-    others = [
-        file
-        for at, at_depth in enumerate(by_depth)
-        for file in at_depth
-        if at != depth and file.suffix.lower() in IMAGE_FILES
-    ]
+    by_depth = [list_paths(folder, f"{top}{'*/' * depth}*") for depth in range(4)]
+    depth = 2 if by_depth[2].files else 1
+    files = by_depth[depth].files
+    others: list[Path] = []
+    for listing in by_depth:
+        if listing is not by_depth[depth]:
+            others += [path for path in listing.files if _is_named_image(path)]
     if splits is not None:
         unlabeled = list_files(folder, f"{UNLABELED_FOLDER}/*")
         if depth == 1:
             files = sorted([*files, *unlabeled])
-        others = [file for file in others if file not in unlabeled]
+            others = [file for file in others if file not in unlabeled]
     used = {file.parent for file in files}
-    folders = list_folders(folder, f"{top}{'*/' * (depth - 1)}*")
-    sites = {path.parent for path in folders}
-    empty_sites = []
+    class_folders = by_depth[depth - 1].folders
+    empty_sites: list[Path] = []
     if depth == 2:
-        on_top = list_folders(folder, f"{top}*")
-        empty_sites = [path for path in on_top if path not in sites]
+        occupied = {path.parent for path in (*class_folders, *others)}
+        empty_sites = [path for path in by_depth[0].folders if path not in occupied]
     return Layout(
         files=files,
         has_sites=depth == 2,
-        empty=[path for path in folders if path not in used],
+        empty=[path for path in class_folders if path not in used],
         empty_sites=empty_sites,
         others=others,
+        broken=[path for listing in by_depth for path in listing.broken],
     )
+
+
+def _is_named_image(file: Path) -> bool:
+    return file.suffix.lower() in IMAGE_FILES
 
 
 def _find_in_names(folders: Iterable[tuple[str, ...]]) -> list[Finding]:
     """Return a note for each pair of folders whose names differ in their Unicode form."""
     forms: dict[str, set[str]] = {}
     for name in {name for parts in folders for name in parts}:
-        forms.setdefault(name_of(name), set()).add(name)
+        forms.setdefault(normal_name(name), set()).add(name)
     return [
         note(f"folders {name!r} in {len(several)} Unicode forms are one name")
         for name, several in sorted(forms.items())
@@ -289,26 +307,24 @@ def _find_empty(layout: Layout, classes: Sequence[str]) -> list[Finding]:
 
 
 def _find_strays(folder: Path, layout: Layout) -> list[Finding]:
-    if not layout.others:
-        return []
-    place = "site/class/*" if layout.has_sites else "class/*"
-    first = layout.others[0].relative_to(folder).as_posix()
-    noun = count_noun(len(layout.others), "image")
-    return [warning(f"{noun} outside {place} left out, such as {first}", "move the files")]
-
-
-def name_of(text: str) -> str:
-    """Return the name of a folder in the composed form of Unicode (NFC).
-
-    >>> name_of("cafe\u0301") == "caf\u00e9"
-    True
-    """
-    return normalize("NFC", text)
+    """Return warnings of files that are no examples."""
+    findings = []
+    if layout.others:
+        place = "site/class/*" if layout.has_sites else "class/*"
+        first = layout.others[0].relative_to(folder).as_posix()
+        noun = count_noun(len(layout.others), "image")
+        sentence = f"{noun} outside {place} left out, such as {first}"
+        findings.append(warning(sentence, "move the files"))
+    if layout.broken:
+        names = [path.relative_to(folder).as_posix() for path in layout.broken]
+        noun = count_noun(len(names), "link")
+        findings.append(warning(f"{noun} to no file left out: {join_some(names)}"))
+    return findings
 
 
 def label_of(file: Path) -> str:
     """Return the name of the folder of an image, "" if it is that of unlabeled images."""
-    folder = name_of(file.parent.name)
+    folder = normal_name(file.parent.name)
     if folder == UNLABELED_FOLDER:
         return ""
     return folder
@@ -331,7 +347,7 @@ def _find_list(folder: Path) -> Path | None:
 
 
 def _read_listed(
-    folder: Path, table: Path, notify: ReportBytes, pixel_range: PixelRange | None
+    folder: Path, table: Path, notify: ReportBytes, physical_range: PhysicalRange | None
 ) -> Images:
     """Read the images in a table, with their targets."""
     from fallow.data.loaders.table_files import read_file
@@ -357,7 +373,7 @@ def _read_listed(
     sites: tuple[str, ...] | None = None
     if "site" in cells.columns:
         sites = tuple(cells.texts("site"))
-    stack = _load_files(folder, files, notify, pixel_range)
+    stack = _load_files(folder, files, notify, physical_range)
     return Images(
         x=stack.x,
         labels=(),
@@ -365,7 +381,7 @@ def _read_listed(
         sites=sites,
         names=names,
         findings=(note(f"regression targets were read from {table.name}"), *stack.findings),
-        pixel_range=stack.pixel_range,
+        physical_range=stack.physical_range,
     )
 
 
@@ -373,11 +389,11 @@ def _load_files(
     folder: Path,
     files: Sequence[Path],
     notify: ReportBytes,
-    pixel_range: PixelRange | None,
+    physical_range: PhysicalRange | None,
 ) -> Stack:
     """Load files as one array in the most frequent size, and describe the changes."""
     _check_fits(folder, files)
-    loaded = _read_each(files, pixel_range=pixel_range, notify=notify)
+    loaded = _read_each(files, physical_range=physical_range, notify=notify)
     levels = loaded.levels
     sizes = Counter(pixels.shape[1:] for pixels in levels)
     # the most frequent size; of several the smallest, so that no image is enlarged
@@ -400,7 +416,7 @@ def _load_files(
         findings.append(
             note(f"{deep} images have more than 8 bits per pixel, all of which are used")
         )
-    return Stack(x, loaded.pixel_range, (*findings, *loaded.findings))
+    return Stack(x, loaded.physical_range, (*findings, *loaded.findings))
 
 
 @final
@@ -409,7 +425,7 @@ class LoadedImages:
     """Levels of each image, from 0 to 255, with the range of physical values."""
 
     levels: list[Pixels]
-    pixel_range: PixelRange | None
+    physical_range: PhysicalRange | None
     findings: tuple[Finding, ...]
 
 
@@ -417,7 +433,7 @@ def _read_each(
     files: Sequence[Path],
     channels: int | None = None,
     size: tuple[int, int] | None = None,
-    pixel_range: PixelRange | None = None,
+    physical_range: PhysicalRange | None = None,
     notify: ReportBytes = ignore_bytes,
 ) -> LoadedImages:
     """Return the levels of each file, resized if a size is given.
@@ -443,8 +459,8 @@ def _read_each(
             units.setdefault(image.unit or STORED_NUMBERS, file)
             if image.unit is None:
                 image = image.values
-            elif pixel_range is not None:
-                image = image.scale(pixel_range)
+            elif physical_range is not None:
+                image = image.scale(physical_range)
         if size is not None and not isinstance(image, Scan):
             image = _resize(image, size)
         changes.update(changed)
@@ -456,39 +472,39 @@ def _read_each(
     findings = []
     for change, times in changes.items():
         findings.append(note(f"{count_noun(times, 'image')} {change}"))
-    _check_units(units, pixel_range)
+    _check_units(units, physical_range)
     unit = next(iter(units), STORED_NUMBERS)
     if unit == STORED_NUMBERS:
         levels = [image for image in images if not isinstance(image, Scan)]
         return LoadedImages(levels, None, tuple(findings))
     chosen = "as given"
-    if pixel_range is None:
+    if physical_range is None:
         scans = [image for image in images if isinstance(image, Scan)]
-        pixel_range = choose_range(scans)
+        physical_range = choose_range(scans)
         chosen = f"{TAILS:.1%} and {1 - TAILS:.1%} quantiles of the values of all images"
-    low, high = pixel_range
+    low, high = physical_range
     sentence = f"values from {low:g} to {high:g} ({unit}) were scaled to [0, 1]: {chosen}"
-    findings.append(note(sentence, f"pixel_range=({low:g}, {high:g})"))
+    findings.append(note(sentence, f"physical_range=({low:g}, {high:g})"))
     return LoadedImages(
-        [_finish_scan(image, pixel_range, size) for image in images],
-        pixel_range,
+        [_finish_scan(image, physical_range, size) for image in images],
+        physical_range,
         tuple(findings),
     )
 
 
 def _finish_scan(
-    image: Pixels | Scan, pixel_range: PixelRange, size: tuple[int, int] | None
+    image: Pixels | Scan, physical_range: PhysicalRange, size: tuple[int, int] | None
 ) -> Pixels:
     """Return the levels of an image, if they were not computed when it was read."""
     if not isinstance(image, Scan):
         return image
-    levels = image.scale(pixel_range)
+    levels = image.scale(physical_range)
     if size is None:
         return levels
     return _resize(levels, size)
 
 
-def _check_units(units: dict[str, Path], pixel_range: PixelRange | None) -> None:
+def _check_units(units: dict[str, Path], physical_range: PhysicalRange | None) -> None:
     """Raise ValueError for DICOM images that have no common scale."""
     if len(units) > 1:
         (unit, file), (other, other_file) = list(units.items())[:2]
@@ -496,10 +512,10 @@ def _check_units(units: dict[str, Path], pixel_range: PixelRange | None) -> None
             f"DICOM images have different units: {file} has {unit}, {other_file} has {other} "
             "(by Modality, RescaleSlope and RescaleType); import images of one kind"
         )
-    if pixel_range is not None and STORED_NUMBERS in units:
+    if physical_range is not None and STORED_NUMBERS in units:
         raise ValueError(
-            f"{units[STORED_NUMBERS]} has no RescaleSlope, and the pixel range "
-            f"{pixel_range[0]:g} to {pixel_range[1]:g} is in physical units; export it with "
+            f"{units[STORED_NUMBERS]} has no RescaleSlope, and the physical range "
+            f"{physical_range[0]:g} to {physical_range[1]:g} is in physical units; export it with "
             "its rescale slope and intercept"
         )
 
@@ -516,20 +532,55 @@ def _join_errors(errors: dict[Path, str]) -> str:
     return f"{sentences[0]}; so cannot {', '.join(others[: MOST_REPORTED - 1])}{more}"
 
 
+@final
+@dataclass(frozen=True)
+class Listing:
+    """Paths of a pattern without hidden ones, sorted by name; ``broken`` are links to nothing."""
+
+    files: list[Path]
+    folders: list[Path]
+    broken: list[Path]
+
+
+def list_paths(folder: Path, pattern: str) -> Listing:
+    """List the files and folders of a pattern. Links to a folder around them are left out."""
+    listing = Listing([], [], [])
+    is_around: dict[Path, bool] = {}  # by folder
+    for path in sorted(folder.glob(pattern)):
+        if _is_hidden(path, folder):
+            continue
+        if path.parent not in is_around:
+            is_around[path.parent] = _leads_around(path.parent, folder)
+        if is_around[path.parent]:
+            continue
+        if path.is_file():
+            if path.name.lower() not in LEFT_BY_WINDOWS:
+                listing.files.append(path)
+        elif path.is_dir():
+            if not _leads_around(path, folder):
+                listing.folders.append(path)
+        elif path.is_symlink():
+            listing.broken.append(path)
+    return listing
+
+
 def list_files(folder: Path, pattern: str) -> list[Path]:
     """List the files of a pattern, sorted by name, without hidden files."""
-    files = []
-    for file in sorted(folder.glob(pattern)):
-        is_left = file.name.lower() in LEFT_BY_WINDOWS
-        if not is_left and not _is_hidden(file, folder) and file.is_file():
-            files.append(file)
-    return files
+    return list_paths(folder, pattern).files
 
 
 def list_folders(folder: Path, pattern: str) -> list[Path]:
     """List the folders of a pattern, sorted by name, without hidden ones."""
-    paths = sorted(folder.glob(pattern))
-    return [path for path in paths if not _is_hidden(path, folder) and path.is_dir()]
+    return list_paths(folder, pattern).folders
+
+
+def _leads_around(path: Path, folder: Path) -> bool:
+    """Return whether a part of the path is a link to a folder that contains it."""
+    while path != folder:
+        if path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve()):
+            return True
+        path = path.parent
+    return False
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:
@@ -541,18 +592,18 @@ def read_images(
     files: Sequence[Path],
     channels: int | None = None,
     size: tuple[int, int] | None = None,
-    pixel_range: PixelRange | None = None,
+    physical_range: PhysicalRange | None = None,
 ) -> Stack:
     """Read images of one size.
 
     channels: 1 or 3; None: 1 if every image is gray. size: (height, width) to which images
-    are resized; None: they have the same size. pixel_range: physical values of DICOM images
+    are resized; None: they have the same size. physical_range: physical values of DICOM images
     that are black and white; None: chosen from the images. Raises ValueError with the file
     if it cannot be read, has another size, or has colors although gray is required.
     """
     if files:
         _check_fits(files[0].parent, files, size)
-    loaded = _read_each(files, channels, size, pixel_range)
+    loaded = _read_each(files, channels, size, physical_range)
     levels = loaded.levels
     for file, pixels in zip(files, levels, strict=True):
         if pixels.shape[1:] != levels[0].shape[1:]:
@@ -560,7 +611,7 @@ def read_images(
                 f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
                 f"{_format_size(levels[0].shape)}; resize all images to one size"
             )
-    return Stack(_stack(levels, channels), loaded.pixel_range, loaded.findings)
+    return Stack(_stack(levels, channels), loaded.physical_range, loaded.findings)
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
@@ -571,7 +622,7 @@ def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.flo
     stack = np.empty((len(loaded), channels, height, width), dtype=np.float32)
     # one by one: intermediate results for all images would take five times the memory
     for index, pixels in enumerate(loaded):
-        stack[index] = pixels / 255
+        np.divide(pixels, np.float32(255), out=stack[index], casting="same_kind")
     return stack
 
 
@@ -607,6 +658,11 @@ def _measure(file: Path) -> tuple[tuple[int, ...], int]:
     if is_dicom(file):
         shape = measure_scan(file)
         return shape, DOUBLE * math.prod(shape)
+    with file.open("rb") as stream:
+        png = measure_png(stream.read(PNG_HEAD))
+    if png is not None:
+        shape, is_deep = png
+        return shape, math.prod(shape) * (DOUBLE if is_deep else 1)
     try:
         with open_image(file, "reading a folder of images") as opened:
             width, height = opened.size

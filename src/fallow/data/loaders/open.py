@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from fallow.core.wording import count_noun
 from fallow.data.catalog.named import is_named, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.dicom import PixelRange
+from fallow.data.loaders.dicom import PhysicalRange
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
@@ -340,7 +340,7 @@ def from_folder(
     path: str | Path,
     *,
     classes: Sequence[str] = (),
-    pixel_range: PixelRange | None = None,
+    physical_range: PhysicalRange | None = None,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a folder of images, with or without sites.
@@ -349,7 +349,7 @@ def from_folder(
     ``unlabeled/*``; both also in ``train/``, ``val/`` and ``test/``. Formats are PNG, JPEG and
     others of pillow, and DICOM (by pydicom). Images are read as a viewer shows them.
     Pixels are divided by 255, those of 16 bits by 65,535, as in arrays. Physical values of
-    DICOM images, such as HU, are scaled from ``pixel_range`` to [0, 1]; None: their 0.1 % and
+    DICOM images, such as HU, are scaled from ``physical_range`` to [0, 1]; None: their 0.1 % and
     99.9 % quantiles over all sites. There is one
     channel if every image is gray, else three. Images of unusual sizes are resized to the
     most frequent size, with a note. Examples are named by their paths below the folder.
@@ -360,7 +360,7 @@ def from_folder(
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = find_existing(path)
-    result = read_folder(folder, notify, pixel_range)
+    result = read_folder(folder, notify, physical_range)
     sites = None
     if result.sites is not None:
         sites = np.array(result.sites)
@@ -371,32 +371,26 @@ def from_folder(
         task = "regression"
     if result.empty_classes and not classes:
         classes = sort_names({*result.labels, *result.empty_classes} - {""})
-    if result.is_test is None:
-        return from_arrays(
-            result.x,
-            labels,
-            sites,
-            ids=result.names,
-            name=folder.name,
-            task=task,
-            classes=classes,
-            findings=result.findings,
-        )
-    test = np.flatnonzero(result.is_test)
-    train = np.flatnonzero(~result.is_test)
-    return from_arrays(
-        result.x[train],
+    train = np.arange(len(result.x))
+    options: dict[str, Any] = {}
+    if result.is_test is not None:
+        train = np.flatnonzero(~result.is_test)
+        test = np.flatnonzero(result.is_test)
+        options = {"x_test": result.x[test], "y_test": labels[test]}
+        if sites is not None:
+            options["sites_test"] = sites[test]
+    dataset = from_arrays(
+        result.x if result.is_test is None else result.x[train],
         labels[train],
         None if sites is None else sites[train],
-        x_test=result.x[test],
-        y_test=labels[test],
-        sites_test=None if sites is None else sites[test],
         ids=[result.names[row] for row in train],
         name=folder.name,
         task=task,
         classes=classes,
         findings=result.findings,
+        **options,
     )
+    return replace(dataset, physical_range=result.physical_range)
 
 
 def sort_names(names: Iterable[str]) -> tuple[str, ...]:

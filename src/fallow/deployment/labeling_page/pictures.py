@@ -67,7 +67,7 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
         with open_image(BytesIO(content), "displaying images") as opened:
             media_type = SHOWN.get(opened.format)
             levels = show_image(opened)
-            if media_type is not None and not levels.changes:
+            if media_type is not None and not levels.changes and not levels.is_deep:
                 return Picture(content, media_type)
             return _png(levels.as_8_bits)
     except ImageError as error:

@@ -19,7 +19,7 @@ from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.received import read_toml
 from fallow.deployment.site.budget import ProposedLimit, propose_limit
 from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
-from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
+from fallow.deployment.site.rows import SiteRows, check_apart, read_rows, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
 from fallow.privacy.ledger import check_delta
@@ -98,7 +98,8 @@ class SiteFolder:
                 own_key=_relative_path(folder, settings.own_key),
             )
         if settings.test:
-            read_tests(settings.test, agreement.schema, drop)
+            tests = read_tests(settings.test, agreement.schema, drop)
+            check_apart(rows, tests, settings.test)
             placed = replace(placed, test=_relative_path(folder, settings.test))
         if settings.limit is None and choose_limit is not None:
             unlabeled = len(rows.x) - rows.labeled
@@ -249,7 +250,9 @@ class SiteFolder:
         if self.settings.test is None:
             return None
         file = self._file("test", self.settings.test)
-        return read_tests(file, self.agreement.schema, self.agreement.config.drop_rows)
+        tests = read_tests(file, self.agreement.schema, self.agreement.config.drop_rows)
+        check_apart(self.measured_rows, tests, file)
+        return tests
 
     @cached_property
     def keys(self) -> SiteKeys:

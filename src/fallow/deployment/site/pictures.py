@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import final
 
 from fallow.core.refusal import explain_errors
-from fallow.data.loaders.dicom import PixelRange
+from fallow.data.loaders.dicom import PhysicalRange
 from fallow.data.loaders.images import (
     UNLABELED_FOLDER,
     Images,
     label_of,
     list_files,
     list_folders,
-    name_of,
     read_images,
 )
 from fallow.data.loaders.pixels import ImageError, open_image
+from fallow.data.loaders.text_rules import normal_name
 
 
 @final
@@ -124,13 +124,13 @@ def _digest(content: bytes) -> bytes:
 
 
 def read_pictures(
-    folder: Path, channels: int | None = None, pixel_range: PixelRange | None = None
+    folder: Path, channels: int | None = None, physical_range: PhysicalRange | None = None
 ) -> Images:
     """Read every image below the folder, sorted by name regardless of the class.
 
     An image may be moved to the folder of its class. Hidden files are skipped. ``channels`` is 1 or
     3 as agreed, or None for 1 if all images are grayscale. Raises ValueError, naming the file, for
-    an image that is unreadable, has another size, or is outside the folder. ``pixel_range`` has the
+    an image that is unreadable, has another size, or is outside the folder. ``physical_range`` has the
     agreed values of DICOM images that are black and white.
     """
     files = sorted(
@@ -143,10 +143,10 @@ def read_pictures(
         )
     for file in files:
         check_inside(file, folder)
-    stack = read_images(files, channels, pixel_range=pixel_range)
+    stack = read_images(files, channels, physical_range=physical_range)
     return Images(
         x=stack.x,
-        pixel_range=stack.pixel_range,
+        physical_range=stack.physical_range,
         findings=stack.findings,
         empty_classes=_find_empty_classes(folder, files),
         labels=tuple(label_of(file) for file in files),
@@ -157,7 +157,7 @@ def read_pictures(
 def _find_empty_classes(folder: Path, files: Sequence[Path]) -> tuple[str, ...]:
     """Return the names of the folders without images."""
     used = {label_of(file) for file in files} | {UNLABELED_FOLDER}
-    names = {name_of(path.name) for path in list_folders(folder, "*")}
+    names = {normal_name(path.name) for path in list_folders(folder, "*")}
     return tuple(sorted(names - used))
 
 

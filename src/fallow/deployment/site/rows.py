@@ -18,6 +18,7 @@ from torch import Tensor
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
+from fallow.data.dataset import find_leaks
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.text_rules import is_empty
@@ -157,6 +158,22 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
             "label or remove them"
         )
     return rows
+
+
+def check_apart(rows: SiteRows, tests: SiteRows, file: str | Path) -> None:
+    """Raise ValueError if a test row has exactly the features of a row of the data.
+
+    ``file`` has the test rows. Their accuracy would be that of examples which the model has seen.
+    """
+    leaks = find_leaks(rows.x, tests.x)
+    if not leaks:
+        return
+    test, train = next(iter(leaks.items()))
+    raise ValueError(
+        f"{Path(file).name}: {len(leaks)} of {len(tests.ids)} test rows are also rows of the "
+        f"data (test row {tests.ids[test]!r} is row {rows.ids[train]!r}); remove them from one "
+        "of the two"
+    )
 
 
 # -- tables ---------------------------------------------------------------------------------
@@ -395,7 +412,13 @@ def _parse_labels(
 
 
 def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    pictures = read_pictures(folder, schema.shape[0])
+    pictures = read_pictures(folder, schema.shape[0], schema.black_and_white)
+    if pictures.physical_range is not None and not schema.physical_range:
+        low, high = pictures.physical_range
+        raise ValueError(
+            "the DICOM images have physical units, and the agreement has no range for them; "
+            f"set physical_range in [schema] of study.toml, such as [{low:g}, {high:g}]"
+        )
     files = [folder / name for name in pictures.names]
     x = torch.from_numpy(pictures.x)
     _check_shape(x, schema)
@@ -405,6 +428,7 @@ def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         labels=_parse_labels(schema, pictures.labels, folders),
         ids=_name_images(files, folder),
         describe=lambda row: files[row],
+        notes=tuple(finding.sentence for finding in pictures.findings),
         originals=Originals.of(folder, files),
     )
 

@@ -1,0 +1,149 @@
+"""Folders of images: splits, empty classes, names, places without meaning."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fallow.data import Dataset, from_folder
+from tests.each import each_of
+
+images = pytest.importorskip("PIL.Image")
+WARNING = "warning"
+
+
+def write(folder: Path, names: str, first: int = 0) -> Path:
+    """Write images under the given names, with pixels that all differ."""
+    for number, name in enumerate(names.split()):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((4, 4), 5 * (first + number), np.uint8)
+        images.fromarray(pixels).save(file, "PNG")
+    return folder
+
+
+def warnings_of(data: Dataset) -> str:
+    return " | ".join(f.sentence for f in data.findings if f.severity == WARNING)
+
+
+PAIR = "{0}/cat/1.png {0}/cat/2.png {0}/dog/3.png {0}/dog/4.png"
+SPLITS = {  # folders -> training and test examples, and the note
+    "train and test": (("train", "test"), 4, 4, "the test set is the folder test/"),
+    "other names": (("Training", "testing"), 4, 4, "the test set is the folder testing/"),
+    "validation": (("train", "val"), 4, 4, "the test set is the folder val/"),
+    "all three": (
+        ("train", "valid", "test"),
+        8,
+        4,
+        "4 validation images were added to the training images",
+    ),
+}
+
+
+@each_of("folders, train, test, sentence", SPLITS.values())
+def test_existing_splits_are_used(
+    folders: tuple[str, ...], train: int, test: int, sentence: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "-".join(folders)
+    for number, name in enumerate(folders):
+        write(root, PAIR.format(name), 4 * number)
+    data = from_folder(root)
+    assert (len(data.x), len(data.x_test)) == (train, test)
+    assert data.classes == ("cat", "dog") and data.sites is None
+    assert sentence in data.notes
+    values = (data.x_test[:, 0, 0, 0] * 255 / 5).round().tolist()
+    assert sorted(values) == list(range(4 * len(folders) - 4, 4 * len(folders)))
+
+
+def test_splits_of_sites_keep_the_sites_and_unlabeled_images(tmp_path: Path) -> None:
+    for number, site in enumerate(("north", "south")):
+        write(tmp_path, PAIR.format(f"train/{site}"), 8 * number)
+        write(tmp_path, PAIR.format(f"test/{site}"), 8 * number + 4)
+    write(tmp_path, "train/north/unlabeled/x.png", 40)
+    data = from_folder(tmp_path)
+    assert data.site_names == ("north", "south")
+    assert (len(data.x), len(data.x_test)) == (9, 8)
+    assert int((~data.is_labeled).sum()) == 1
+    assert data.sites_test is not None and data.sites_test.bincount().tolist() == [4, 4]
+
+
+def test_unlabeled_images_may_lie_beside_the_splits(tmp_path: Path) -> None:
+    write(tmp_path, PAIR.format("train"))
+    write(tmp_path, PAIR.format("test"), 4)
+    write(tmp_path, "unlabeled/x.png unlabeled/y.png", 20)
+    data = from_folder(tmp_path)
+    assert (len(data.x), int((~data.is_labeled).sum())) == (6, 2)
+    assert warnings_of(data) == ""
+
+
+def test_classes_may_be_called_train_and_test(tmp_path: Path) -> None:
+    names = " ".join(
+        f"{kind}/{n}.png" for n in range(4) for kind in ("car", "test", "train")
+    )
+    data = from_folder(write(tmp_path, names))
+    assert data.classes == ("car", "test", "train")
+
+
+def test_the_same_image_in_training_and_test_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, PAIR.format("train"))
+    write(tmp_path, PAIR.format("test"), 3)
+    with pytest.raises(ValueError, match="1 of 4 test examples are also training examples"):
+        from_folder(tmp_path)
+
+
+def test_an_empty_class_folder_is_a_class(tmp_path: Path) -> None:
+    write(
+        tmp_path, " ".join(f"{kind}/{n}.png" for n in range(5) for kind in ("cat", "dog"))
+    )
+    for name in ("bird", "unlabeled", "__MACOSX", ".cache"):
+        (tmp_path / name).mkdir()
+    data = from_folder(tmp_path)
+    assert data.classes == ("bird", "cat", "dog")
+    assert "1 class has a folder and no image: bird" in data.notes
+
+
+def test_empty_classes_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
+    write(tmp_path, " ".join(f"{kind}/{n}.png" for n in range(5) for kind in (2, 9)))
+    (tmp_path / "10").mkdir()
+    assert from_folder(tmp_path).classes == ("2", "9", "10")
+
+
+def test_two_unicode_forms_of_a_folder_are_one_class_and_one_site(tmp_path: Path) -> None:
+    site, name = "Zürich", "Fraktur-é"
+    write(
+        tmp_path,
+        " ".join(f"{site}/{kind}/{n}.png" for n in range(4) for kind in (name, "b")),
+    )
+    decomposed = unicodedata.normalize("NFD", f"{site}/{name}/x.png")
+    write(tmp_path, f"{decomposed} Chur/b/y.png Chur/b/z.png", 20)
+    data = from_folder(tmp_path)
+    assert data.classes == (name, "b") or data.classes == ("b", name)
+    assert data.site_names == ("Chur", site)
+    assert sum("in 2 Unicode forms are one name" in text for text in data.notes) == 2
+
+
+def test_images_at_another_depth_are_counted(tmp_path: Path) -> None:
+    names = " ".join(f"north/{kind}/{n}.png" for n in range(5) for kind in ("cat", "dog"))
+    write(tmp_path, f"{names} stray.png cat/lost.png north/cat/deep/x.png")
+    (tmp_path / "README.txt").write_text("about the images")
+    (tmp_path / "south").mkdir()
+    data = from_folder(tmp_path)
+    assert "3 images outside site/class/* left out, such as stray.png" in warnings_of(data)
+    assert "1 site folder without images left out: south" in warnings_of(data)
+
+
+def test_links_are_followed_and_those_that_lead_nowhere_are_no_images(
+    tmp_path: Path,
+) -> None:
+    names = " ".join(f"{kind}/{n}.png" for n in range(5) for kind in ("cat", "dog"))
+    write(tmp_path / "rows", names)
+    write(tmp_path / "other", "x.png", 40)
+    (tmp_path / "rows" / "bird").symlink_to(tmp_path / "other")
+    (tmp_path / "rows" / "cat" / "gone.png").symlink_to(tmp_path / "missing.png")
+    (tmp_path / "rows" / "loop").symlink_to(tmp_path / "rows")
+    data = from_folder(tmp_path / "rows")
+    assert "bird" in data.classes
+    assert "1 link to no file left out: cat/gone.png" in warnings_of(data)

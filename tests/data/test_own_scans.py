@@ -1,0 +1,185 @@
+"""DICOM images are read in physical units, with one range over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fallow.data import from_folder, read_rows
+from fallow.data.loaders.dicom import read_scan
+from fallow.data.loaders.images import read_images
+from tests.data.test_own_images import dicom
+from tests.each import each_of
+
+pydicom = pytest.importorskip("pydicom")
+Header = Mapping[str, Any]
+
+
+def steps(kind: str = "u2") -> np.ndarray:
+    return np.arange(4, dtype=kind).reshape(2, 2)
+
+
+VALUES = {  # stored numbers, bits, further elements -> values
+    "slope and intercept": (
+        steps(),
+        12,
+        {"slope": 2.0, "intercept": -1000.0},
+        [-1000, -994],
+    ),
+    "signed": (-steps("i2"), 12, {"slope": 1.0}, [0, -3]),
+    "signed, all bits": (steps("i2") - 3, 16, {"slope": 1.0, "intercept": 1.0}, [-2, 1]),
+    "overlay in unused bits": (steps() | 0xF000, 12, {"slope": 1.0}, [0, 3]),
+    "signed with an overlay": (
+        ((-steps("i2")).view("u2") & 0x0FFF).view("i2"),
+        12,
+        {"slope": 1.0},
+        [0, -3],
+    ),
+    "high bit": (steps() << 4, 12, {"slope": 1.0, "HighBit": 15}, [0, 3]),
+    "negative slope": (steps(), 12, {"slope": -1.0}, [0, -3]),
+}
+
+
+@each_of("stored, bits, elements, ends", VALUES.values())
+def test_values_are_physical(
+    stored: np.ndarray, bits: int, elements: Header, ends: list[float], tmp_path: Path
+) -> None:
+    dicom(tmp_path / "a.dcm", stored, bits, **elements)
+    scan = read_scan(tmp_path / "a.dcm")
+    assert scan.unit == "CT in HU"
+    assert [scan.values[0, 0, 0], scan.values[0, 1, 1]] == ends
+
+
+def test_monochrome1_is_inverted_in_the_common_range(tmp_path: Path) -> None:
+    for name, meaning in (("a", "MONOCHROME1"), ("b", "MONOCHROME2")):
+        dicom(tmp_path / f"{name}.dcm", steps(), 12, meaning, slope=10.0)
+    files = [tmp_path / "a.dcm", tmp_path / "b.dcm"]
+    stack = read_images(files, physical_range=(0.0, 30.0))
+    assert stack.x[0].ravel().tolist() == pytest.approx([1, 2 / 3, 1 / 3, 0])
+    assert (stack.x[0] + stack.x[1]).ravel().tolist() == pytest.approx([1] * 4)
+
+
+def test_a_palette_has_colors(tmp_path: Path) -> None:
+    table = np.array([0, 65_535, 0, 0], dtype="<u2").tobytes()
+    black = bytes(8)
+    colors: dict[str, Any] = {}
+    for color in ("Red", "Green", "Blue"):
+        colors[f"{color}PaletteColorLookupTableDescriptor"] = [4, 0, 16]
+        colors[f"{color}PaletteColorLookupTableData"] = table if color == "Red" else black
+    dicom(tmp_path / "a.dcm", steps(), 8, "PALETTE COLOR", **colors)
+    levels = read_scan(tmp_path / "a.dcm").values
+    assert levels.shape == (3, 2, 2)
+    assert levels[:, 0, 1].tolist() == [255, 0, 0] and levels[:, 0, 0].tolist() == [0, 0, 0]
+
+
+def write_scanners(folder: Path, other: Callable[[Path, np.ndarray], None]) -> None:
+    """Write the same values of two scanners; the second stores them in another way."""
+    for number in range(8):
+        values = np.arange(16, dtype="u2").reshape(4, 4) * 10 + number
+        kind = ("ill", "well")[number % 2]
+        dicom(folder / "a" / kind / f"{number}.dcm", values, 12, slope=1.0, intercept=-50.0)
+        other(folder / "b" / kind / f"{number}.dcm", values)
+
+
+def test_two_scanners_have_one_range_over_all_sites(tmp_path: Path) -> None:
+    def half(file: Path, values: np.ndarray) -> None:
+        dicom(file, 2 * values, 12, slope=0.5, intercept=-50.0, WindowCenter=1)
+
+    write_scanners(tmp_path, half)
+    (tmp_path / "a" / "ill" / "0.dcm").unlink()  # the same values twice are a duplicate
+    data = from_folder(tmp_path)
+    assert data.physical_range == (-50.0, 107.0)
+    assert any(
+        "values from -50 to 107 (CT in HU) were scaled" in note for note in data.notes
+    )
+    assert data.ids is not None
+    by_name = dict(zip(data.ids, data.x, strict=True))
+    pairs = [name for name in by_name if name[0] == "a" and f"b{name[1:]}" in by_name]
+    assert pairs
+    for name in pairs:
+        assert (by_name[name] == by_name[f"b{name[1:]}"]).all()
+
+
+def test_a_given_range_clips_the_values(tmp_path: Path) -> None:
+    write_scanners(tmp_path, lambda file, values: dicom(file, values, 12, slope=2.0))
+    data = from_folder(tmp_path, physical_range=(0.0, 10.0))
+    assert data.physical_range == (0.0, 10.0)
+    assert float(data.x.min()) == 0 and float(data.x.max()) == 1
+    assert any("as given" in note for note in data.notes)
+
+
+REFUSED = {
+    "no slope": (
+        {},
+        "different units: .* has CT in HU, .* has stored numbers without a unit",
+    ),
+    "another unit": ({"slope": 1.0, "RescaleType": "US"}, "different units: .* CT in US"),
+    "modality": (
+        {"slope": 1.0, "Modality": "MR"},
+        "different units: .* MR in rescaled units",
+    ),
+}
+
+
+@each_of("elements, message", REFUSED.values())
+def test_images_without_a_common_unit_are_refused(
+    elements: Header, message: str, tmp_path: Path
+) -> None:
+    write_scanners(tmp_path, lambda file, values: dicom(file, values, 12, **elements))
+    with pytest.raises(ValueError, match=message):
+        from_folder(tmp_path)
+
+
+DAMAGED = {
+    "frames": ({"NumberOfFrames": 2}, "has 2 frames; save each as a file of its own"),
+    "bits": ({"BitsStored": 17}, "could not be read as DICOM"),
+    "high bit": ({"HighBit": 3}, "could not be read as DICOM: it stores 12 of 16 bits"),
+    "slope": ({"slope": float("inf")}, "slope or intercept is not finite"),
+    "rows": ({"Rows": 40_000, "Columns": 40_000}, "could not be read as DICOM"),
+    "no pixels": ({"PhotometricInterpretation": "X"}, "could not be read as DICOM"),
+}
+
+
+@each_of("elements, message", DAMAGED.values())
+def test_odd_files_are_refused(elements: Header, message: str, tmp_path: Path) -> None:
+    dicom(tmp_path / "a.dcm", steps(), 12, **elements)
+    with pytest.raises(ValueError, match=message):
+        read_scan(tmp_path / "a.dcm")
+
+
+def test_a_compressed_file_is_not_unpacked(tmp_path: Path) -> None:
+    dicom(tmp_path / "a.dcm", steps(), 12)
+    dataset = pydicom.dcmread(tmp_path / "a.dcm")
+    dataset.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    dataset.save_as(tmp_path / "b.dcm")
+    with pytest.raises(ValueError, match=r"the whole file is compressed \(deflated\)"):
+        read_scan(tmp_path / "b.dcm")
+
+
+def test_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    file = tmp_path / "a.dcm"
+    dicom(file, steps(), 12, slope=1.0)
+    content = file.read_bytes()
+    for _ in range(100):
+        damaged = bytearray(content[: draw.integers(140, len(content) + 1)])
+        for at in draw.integers(132, len(damaged), 3):
+            damaged[at] = draw.integers(256)
+        file.write_bytes(bytes(damaged))
+        try:
+            scan = read_scan(file)
+        except ValueError:
+            continue
+        assert scan.values.ndim == 3
+
+
+def test_scans_to_predict_are_mapped_to_the_range_of_training(tmp_path: Path) -> None:
+    dicom(tmp_path / "a.dcm", np.full((2, 2), 5, "u2"), 12, slope=10.0)
+    x = read_rows(tmp_path, (), (1, 2, 2), physical_range=(0.0, 100.0)).x
+    assert float(x.mean()) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="physical units, and the images of training"):
+        read_rows(tmp_path, (), (1, 2, 2))

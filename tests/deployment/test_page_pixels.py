@@ -1,0 +1,109 @@
+"""The labeling page shows the pixels that the network reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.deployment.labeling_page.pictures import picture, sizes
+from fallow.deployment.schema import Schema, schema_of
+from fallow.deployment.site.rows import read_rows
+from tests.data.test_own_images import dicom
+from tests.data.test_shown_images import LOSSLESS, MODES, TURNS, encode
+
+images = pytest.importorskip("PIL.Image")
+
+
+def write_every_kind(folder: Path) -> None:
+    """Write images of 2 x 2 pixels of every mode, and of blocks in every orientation."""
+    folder.mkdir()
+    for number, (make, kind, _) in enumerate(MODES.values()):
+        image = make()
+        if image.size == (2, 2):
+            content = encode(image, kind).getvalue()
+            (folder / f"mode{number}.{kind.lower()}").write_bytes(content)
+    for kind, options in LOSSLESS.items():
+        for orientation, stored in TURNS.items():
+            exif = images.Exif()
+            exif[0x0112] = orientation
+            square = np.kron(stored, np.ones((8, 8)))[:16, :16].astype(np.uint8)
+            content = encode(images.fromarray(square), kind, exif=exif, **options)
+            name = f"turned{orientation}.{kind.lower()}"
+            (folder / name).write_bytes(content.getvalue())
+
+
+def assert_shown_as_read(folder: Path, schema: Schema) -> int:
+    rows = read_rows(folder, schema)
+    for row, name in enumerate(rows.ids):
+        shown = picture(rows, row)
+        assert shown is not None
+        with images.open(BytesIO(shown.content)) as opened:
+            assert opened.getexif().get(0x0112, 1) == 1, name
+            assert sizes(rows, row) == [opened.size], name
+            pixels = np.asarray(opened.convert("RGB"), dtype=np.float32) / 255
+        read = rows.x[row].expand(3, -1, -1).permute(1, 2, 0)
+        difference = (torch.from_numpy(pixels) - read).abs().max()
+        assert float(difference) <= 0.5 / 255 + 1e-6, name
+    return len(rows.ids)
+
+
+def test_every_image_is_shown_as_the_network_reads_it(tmp_path: Path) -> None:
+    write_every_kind(tmp_path / "all")
+    for size in (2, 16):
+        folder = tmp_path / str(size) / "cat"
+        folder.mkdir(parents=True)
+        prefix = "mode" if size == 2 else "turned"
+        for file in sorted((tmp_path / "all").glob(f"{prefix}*")):
+            (folder / file.name).write_bytes(file.read_bytes())
+        schema = Schema(
+            "images", "classification", classes=("cat", "dog"), shape=(3, size, size)
+        )
+        assert assert_shown_as_read(folder.parent, schema) > 10
+
+
+def test_scans_are_shown_in_the_agreed_range(tmp_path: Path) -> None:
+    for number in range(4):
+        pixels = np.arange(16, dtype=np.uint16).reshape(4, 4) + 100 * number
+        place = tmp_path / ("cat", "dog")[number % 2] / f"{number}.dcm"
+        dicom(place, pixels, 12, slope=2.0, intercept=-1000.0)
+    schema = schema_of(tmp_path)
+    assert schema.physical_range == (-1000.0, -370.0)
+    assert assert_shown_as_read(tmp_path, schema) == 4
+
+
+def test_a_site_maps_its_values_to_the_agreed_range(tmp_path: Path) -> None:
+    dicom(tmp_path / "cat" / "0.dcm", np.full((4, 4), 500, np.uint16), 12, slope=1.0)
+    dicom(tmp_path / "dog" / "1.dcm", np.full((4, 4), 9, np.uint16), 12, slope=1.0)
+    schema = replace(schema_of(tmp_path), physical_range=(0.0, 1000.0))
+    assert read_rows(tmp_path, schema).x[0].mean() == pytest.approx(0.5)
+    without = replace(schema, physical_range=())
+    with pytest.raises(
+        ValueError, match=r"no range for them; set physical_range in \[schema\]"
+    ):
+        read_rows(tmp_path, without)
+
+
+def test_a_site_without_units_is_refused_where_a_range_is_agreed(tmp_path: Path) -> None:
+    dicom(tmp_path / "cat" / "0.dcm", np.full((4, 4), 500, np.uint16), 12)
+    schema = Schema(
+        "images",
+        "classification",
+        classes=("cat", "dog"),
+        shape=(1, 4, 4),
+        physical_range=(0.0, 1.0),
+    )
+    with pytest.raises(
+        ValueError, match="has no RescaleSlope, and the physical range 0 to 1"
+    ):
+        read_rows(tmp_path, schema)
+
+
+def test_empty_folders_are_classes_of_an_agreement(tmp_path: Path) -> None:
+    dicom(tmp_path / "cat" / "0.dcm", np.full((4, 4), 500, np.uint16), 12)
+    (tmp_path / "dog").mkdir()
+    assert schema_of(tmp_path).classes == ("cat", "dog")
