@@ -121,7 +121,7 @@ def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> 
     ledger = fill_ledger(tmp_path)
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     tables = {name for (name,) in ledger._tables.read(sql)}
-    assert tables - MARKED.keys() == {"memory", "undo", "secret", "label", "contribution"}
+    assert tables - MARKED.keys() == {"memory", "undo", "secret", "label"}
     for table, columns in MARKED.items():
         there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
         # these lines are signed separately

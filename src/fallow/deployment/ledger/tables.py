@@ -28,20 +28,20 @@ VERSION = 3
 """Version of the tables. A file of another version is rejected."""
 
 TABLES = """
-CREATE TABLE metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark BLOB) STRICT;
 
 CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
-    position INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
+    position INTEGER NOT NULL DEFAULT -1, newest TEXT, mark BLOB) STRICT;
 CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     key TEXT NOT NULL, step TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL,
     position INTEGER NOT NULL, functions TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
-    reply BLOB, UNIQUE (run, key)) STRICT;
+    reply BLOB, mark BLOB, UNIQUE (run, key)) STRICT;
 
 CREATE TABLE memory (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
 CREATE TABLE undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
     PRIMARY KEY (exchange, name)) STRICT;
 CREATE TABLE privacy_spending (run TEXT NOT NULL, key TEXT NOT NULL, epsilon REAL NOT NULL,
-    line BLOB NOT NULL, PRIMARY KEY (run, key)) STRICT;
+    line BLOB NOT NULL, mark BLOB, PRIMARY KEY (run, key)) STRICT;
 CREATE TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1),
     content BLOB NOT NULL) STRICT;
 
@@ -50,14 +50,15 @@ CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
     mark BLOB NOT NULL) STRICT;
 CREATE TABLE excluded (row INTEGER PRIMARY KEY, reason TEXT NOT NULL
     CHECK (reason IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
-    at TEXT NOT NULL, applied INTEGER NOT NULL) STRICT;
+    at TEXT NOT NULL, applied INTEGER NOT NULL, mark BLOB) STRICT;
 
 CREATE TABLE label_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
-    asked INTEGER NOT NULL DEFAULT 0, CHECK (maximum IS NULL OR asked <= maximum)) STRICT;
+    asked INTEGER NOT NULL DEFAULT 0, mark BLOB,
+    CHECK (maximum IS NULL OR asked <= maximum)) STRICT;
 INSERT INTO label_budget (id) VALUES (1);
 CREATE TABLE request (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT NULL,
     cycle INTEGER NOT NULL, allowed INTEGER NOT NULL, asked INTEGER NOT NULL DEFAULT 0,
-    asked_at TEXT NOT NULL, deadline TEXT, closed INTEGER NOT NULL DEFAULT 0,
+    asked_at TEXT NOT NULL, deadline TEXT, closed INTEGER NOT NULL DEFAULT 0, mark BLOB,
     UNIQUE (run, step), CHECK (asked BETWEEN 0 AND allowed)) STRICT;
 CREATE TABLE task (id INTEGER PRIMARY KEY,
     request INTEGER NOT NULL REFERENCES request, run TEXT NOT NULL, cycle INTEGER NOT NULL,
@@ -65,7 +66,7 @@ CREATE TABLE task (id INTEGER PRIMARY KEY,
     probability REAL, answers INTEGER NOT NULL DEFAULT 1 CHECK (answers >= 1),
     state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
         ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
-    entered INTEGER NOT NULL DEFAULT 0, is_check INTEGER NOT NULL DEFAULT 0,
+    entered INTEGER NOT NULL DEFAULT 0, is_check INTEGER NOT NULL DEFAULT 0, mark BLOB,
     UNIQUE (run, cycle, row)) STRICT;
 CREATE INDEX task_row ON task (row);
 CREATE INDEX task_request ON task (request);
@@ -75,11 +76,11 @@ CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
         ('answer', 'earlier', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
-    reason TEXT NOT NULL DEFAULT '') STRICT;
+    reason TEXT NOT NULL DEFAULT '', mark BLOB) STRICT;
 CREATE INDEX annotation_task ON annotation (task);
 CREATE INDEX annotation_annotator ON annotation (annotator);
 CREATE TABLE skipped (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL) STRICT;
+    task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL, mark BLOB) STRICT;
 CREATE INDEX skipped_task ON skipped (task);
 
 CREATE TRIGGER never_asked_again BEFORE INSERT ON task
@@ -109,20 +110,22 @@ CREATE TRIGGER history_is_whole BEFORE DELETE ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 
 CREATE TABLE display_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
-    shown INTEGER NOT NULL DEFAULT 0, CHECK (maximum IS NULL OR shown <= maximum)) STRICT;
+    shown INTEGER NOT NULL DEFAULT 0, mark BLOB,
+    CHECK (maximum IS NULL OR shown <= maximum)) STRICT;
 INSERT INTO display_budget (id) VALUES (1);
 CREATE TRIGGER showing_counts AFTER INSERT ON task BEGIN
     UPDATE display_budget SET shown = shown + NEW.answers;
 END;
 
-CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
+CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL, mark BLOB,
     PRIMARY KEY (run, step, digest)) STRICT;
 CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, fields TEXT NOT NULL,
-    digest TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
-CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
+    digest TEXT NOT NULL, mark BLOB, PRIMARY KEY (run, key)) STRICT;
+CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL, mark BLOB) STRICT;
 CREATE TABLE rollback_log (run TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL,
-    at TEXT NOT NULL, PRIMARY KEY (run, number)) STRICT;
-CREATE TABLE rolled_back (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
+    at TEXT NOT NULL, mark BLOB, PRIMARY KEY (run, number)) STRICT;
+CREATE TABLE rolled_back (run TEXT NOT NULL, key TEXT NOT NULL, mark BLOB,
+    PRIMARY KEY (run, key)) STRICT;
 """
 MARKED = {
     "metadata": ("name", "value"),
@@ -206,7 +209,6 @@ def _mark_statements(table: str) -> str:
         f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names}) WHERE rowid = NEW.rowid"
     )
     return (
-        f"ALTER TABLE {table} ADD COLUMN mark BLOB;\n"
         f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names});\n"
         f"CREATE TRIGGER {table}_is_marked AFTER INSERT ON {table} BEGIN {mark}; END;\n"
         f"CREATE TRIGGER {table}_is_marked_again AFTER UPDATE OF {names} ON {table} "
