@@ -71,8 +71,7 @@ def simplify(cells: pa.ChunkedArray) -> pa.ChunkedArray:
         )
         return simplify(cells)
     if pa.types.is_dictionary(kind):
-        words = _texts_of_values(cells.cast(kind.value_type))
-        return words.dictionary_encode()
+        return _texts_of_values(cells).dictionary_encode()
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return cells.cast(pa.string())
     if _is_binary(kind):
@@ -139,21 +138,22 @@ def format_value(value: object) -> str:
 
 
 def _texts_of_values(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return cells of any type as texts, by their distinct values."""
-    distinct = cells.combine_chunks().dictionary_encode()
-    if isinstance(distinct, pa.ChunkedArray):
-        distinct = distinct.combine_chunks()
-    names = [format_value(value) for value in distinct.dictionary.to_pylist()]
-    return pa.chunked_array([pa.array(names, pa.string()).take(distinct.indices)])
+    """Return cells of any type as names, each distinct value once."""
+    distinct = cells if is_category(cells) else cells.dictionary_encode()
+    chunks = []
+    for chunk in distinct.unify_dictionaries().chunks:
+        values = chunk.dictionary.to_pylist()
+        names = [
+            "" if value is None else normal_name(format_value(value)) for value in values
+        ]
+        chunks.append(pa.array(names, pa.string()).take(chunk.indices))
+    return pa.chunked_array(chunks, pa.string())
 
 
 def texts_of(cells: pa.ChunkedArray) -> list[str]:
     """Return each cell as a name, "" for an empty one."""
-    if is_category(cells):
-        cells = cells.cast(pa.string())
-    if not is_textual(cells):
-        cells = _texts_of_values(cells)
-    return [normal_name(text or "") for text in cells.to_pylist()]
+    names: list[str] = pc.fill_null(_texts_of_values(cells), "").to_pylist()
+    return names
 
 
 def labels_of(cells: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -268,13 +268,14 @@ def _recognize_numbers(
 
 def _has_codes(cells: pa.ChunkedArray, values: Numbers) -> bool:
     """Return whether some cell is a code such as ``007``, and not a number."""
-    if not has_text_among(cells, "0", at_start=True) or not _are_whole(values):
+    if not _are_whole(values) or not has_text_among(cells, "0", at_start=True):
         return False
     return any(has_leading_zero(level) for level in find_levels(cells).names)
 
 
 def _are_whole(values: Numbers) -> bool:
-    return bool((values == np.floor(values)).all())
+    first = values[:SEARCHED]  # which tell most columns
+    return bool((first == np.floor(first)).all() and (values == np.floor(values)).all())
 
 
 def _find_technical(
@@ -323,7 +324,8 @@ def _check_numbers(
                 f"drop=[{setting.name!r}], or id={setting.name!r} for an identifier",
             )
         )
-    if has_text_among(cells, "E") and _are_whole(values) and not has_text_among(cells, "."):
+    is_code = _are_whole(values) and has_text_among(cells, "E")
+    if is_code and not has_text_among(cells, "."):
         findings.append(
             warning(
                 f"column {setting.name!r} has numbers such as 1E5, which may be codes",
