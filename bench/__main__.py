@@ -40,6 +40,8 @@ RACES: Mapping[str, str] = {
     "fourier": "encoders",
     "hashed-text": "encoders",
     "own-table": "own_table",
+    "own-table-polars": "own_table",
+    "own-table-parquet": "own_table",
     "pictures": "pictures",
     "regression-queries": "regression",
     "start-of-runs": "processes",

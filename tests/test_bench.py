@@ -26,6 +26,8 @@ from fallow.settings.config import config_from
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
 DOES_MORE = {
     "own-table",
+    "own-table-polars",
+    "own-table-parquet",
     "leverage",
     "closed-form-totals",
     "closed-form-left-out",

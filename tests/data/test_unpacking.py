@@ -126,6 +126,51 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
     assert read_file(path).n_rows == 100
 
 
+@pytest.mark.usefixtures("small_machine")
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
+def test_a_feather_file_beyond_the_memory_there_is_is_not_read(
+    compression: str, tmp_path: Path
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    feather = pytest.importorskip("pyarrow.feather")
+    path = tmp_path / "rows.feather"
+    words = pa.array(["no"] * 400_000).dictionary_encode()
+    many = pa.table({"age": np.zeros(400_000), "ill": words})
+    feather.write_feather(many, path, compression=compression)
+    if compression != "uncompressed":
+        assert path.stat().st_size < 100_000
+    with pytest.raises(
+        ValueError, match=r"rows\.feather unpacks to .*, but 4\.0 MB of memory"
+    ):
+        read_file(path)
+    feather.write_feather(many.slice(0, 100), path, compression=compression)
+    table = read_file(path)
+    assert table.n_rows == 100 and set(table.texts("ill")) == {"no"}
+
+
+def test_a_feather_file_of_a_stream_or_damaged_is_read_or_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"age": np.arange(50.0), "ill": ["no", "yes"] * 25})
+    path = tmp_path / "rows.arrow"
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    assert read_file(path).n_rows == 50
+    whole = path.read_bytes()
+    for end in (10, 100, len(whole) // 2):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=r"rows\.arrow"):
+            read_file(path)
+    for at in range(40, len(whole), 97):
+        path.write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
+        try:
+            read_file(path)
+        except ValueError as error:
+            assert "rows.arrow" in str(error)
+
+
 def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:
     """Write a folder of gray images, which compress to a few bytes."""
     images = pytest.importorskip("PIL.Image")

@@ -445,8 +445,10 @@ def _show_examples(cells: pa.ChunkedArray, read: ColumnRead) -> tuple[Example, .
     examples: list[Example] = []
     seen: set[str] = set()
     for value in _first_values(cells):
+        if len(examples) == SHOWN:
+            break
         cell = "" if value is None else format_value(value)
-        if cell in seen or len(examples) == SHOWN:
+        if cell in seen:
             continue
         seen.add(cell)
         examples.append(Example(cell[:60], _show_value(cell, read)))

@@ -256,7 +256,7 @@ def _as_texts(cells: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _read_sites(cells: pa.ChunkedArray, column: str, name: str) -> npt.NDArray[np.str_]:
     texts = texts_of(cells)
-    empty = sum(not site for site in texts)
+    empty = texts.count("")
     if empty:
         raise ValueError(
             f"{name}: {empty} rows have no site in column {column!r}; fill them in"

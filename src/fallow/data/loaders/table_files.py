@@ -22,6 +22,7 @@ from fallow.data.loaders.cells import (
 from fallow.data.loaders.delimited import read_delimited
 from fallow.data.loaders.dialect import Dialect, sniff
 from fallow.data.loaders.text_rules import check_names, name_columns
+from fallow.data.loaders.unpacked import count_unpacked_bytes
 from fallow.data.loaders.workbook import read_sheet
 from fallow.data.reading import Finding, ReportBytes, ignore_bytes, list_notes
 from fallow.storage.received import check_fits, check_no_pipe
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 CELL_BYTES = 20
 """Bytes of a number from file to feature: as read, in float64, and in float32."""
 BATCH = 1 << 16  # rows that are decoded at once
+MAGIC = b"ARROW1"
+HEAD = 8
+"""Bytes before the messages of a Feather file: the magic, padded."""
 LISTS = pa.list_(pa.int8())
 """Type of the columns of nested values, which are never read."""
 
@@ -177,10 +181,14 @@ def _read_feather(path: Path) -> Table:
         ),
         pa.memory_map(str(path)) as opened,
     ):
-        reader = pa.ipc.open_file(opened)
+        begin = HEAD if opened.read(len(MAGIC)) == MAGIC else 0  # of the stream of messages
+        opened.seek(begin)
+        unpacked = sum(map(count_unpacked_bytes, pa.ipc.MessageReader.open_stream(opened)))
+        check_fits(path.name, unpacked)
+        opened.seek(begin)
+        reader = pa.ipc.open_stream(opened)
         check_names(reader.schema.names, path.name)
-        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return _join_batches(path, reader.schema, batches, None)
+        return _join_batches(path, reader.schema, reader, None)
 
 
 def _join_batches(
