@@ -18,8 +18,10 @@ from_arrays             Create a dataset from arrays, tensors, lists or DataFram
 from_frame              Create a dataset from a data frame of pandas, polars or Arrow.
 Dataset                 Examples with labels, and a test set with the same columns.
 Federation              Federated dataset: a dataset and its partition into sites.
-describe                Describe the data of each site, from counts that a real site would send.
-DataDescription         Description of the data of all sites; the result of `describe`.
+describe                Describe your data on one page, to check that they were read as you meant.
+DataSheet               Data sheet of a dataset; the result of `describe`.
+describe_sites          Describe the data of each site, from counts that a real site would send.
+DataDescription         Description of the data of all sites; the result of `describe_sites`.
 texts_to_rows           Encode texts as character codes, zero-padded, (n, length) float32.
 
 Experiments

@@ -8,7 +8,7 @@ from fallow import training as training
 from fallow.api.datasets import from_arrays as from_arrays
 from fallow.api.datasets import load as load
 from fallow.api.description import DataDescription as DataDescription
-from fallow.api.description import describe as describe
+from fallow.api.description import describe_sites as describe_sites
 from fallow.api.federation import Federation as Federation
 from fallow.api.runs import Run as Run
 from fallow.api.runs import run as run
@@ -17,6 +17,8 @@ from fallow.api.saved_model import load_model as load_model
 from fallow.api.selection import Selection as Selection
 from fallow.api.selection import Site as Site
 from fallow.api.selection import select as select
+from fallow.api.sheet import DataSheet as DataSheet
+from fallow.api.sheet import describe as describe
 from fallow.api.strategy import Strategy as Strategy
 from fallow.api.strategy import Training as Training
 from fallow.api.studies import Study as Study

@@ -14,7 +14,8 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("fallow.data.loaders.frame", ("from_frame",)),
         ("fallow.data", ("Dataset",)),
         ("fallow.api.federation", ("Federation",)),
-        ("fallow.api.description", ("describe", "DataDescription")),
+        ("fallow.api.sheet", ("describe", "DataSheet")),
+        ("fallow.api.description", ("describe_sites", "DataDescription")),
         ("fallow.encoders.texts", ("texts_to_rows",)),
     ),
     "Experiments": (

@@ -1,4 +1,4 @@
-"""Test `fallow.describe`: figures of tables, images and regression, plain and by sums."""
+"""Test `fallow.describe_sites`: figures of tables, images and regression, plain and by sums."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dataset(frame: pd.DataFrame) -> Dataset:
 
 
 def test_single_examples_have_the_counts_of_pandas(dataset: Dataset) -> None:
-    table = fl.describe(dataset, least=1).to_frame()
+    table = fl.describe_sites(dataset, least=1).to_frame()
     pressure = dataset.x[:, dataset.columns.index("pressure")].numpy()
     sites = dataset.sites
     assert sites is not None
@@ -58,7 +58,7 @@ def test_single_examples_have_the_counts_of_pandas(dataset: Dataset) -> None:
 
 
 def test_drift_is_largest_where_a_column_differs(dataset: Dataset) -> None:
-    described = fl.describe(dataset)
+    described = fl.describe_sites(dataset)
     table = described.to_frame().dropna(subset=["drift"])
     worst = table.loc[(table["drift"] / table["drift_by_chance"]).idxmax()]
     assert (worst["column"], worst["site"]) == ("pressure", "chur")
@@ -66,8 +66,8 @@ def test_drift_is_largest_where_a_column_differs(dataset: Dataset) -> None:
 
 
 def test_sums_are_those_of_plain_counts_and_have_no_sites(dataset: Dataset) -> None:
-    plain = fl.describe(dataset).facts
-    summed = fl.describe(dataset, secure_sum=True).facts
+    plain = fl.describe_sites(dataset).facts
+    summed = fl.describe_sites(dataset, secure_sum=True).facts
     for one, other in zip(plain["columns"], summed["columns"], strict=True):
         assert one["all"] == other["all"]
         assert one["edges"] == other["edges"]
@@ -78,7 +78,7 @@ def test_sums_are_those_of_plain_counts_and_have_no_sites(dataset: Dataset) -> N
 def test_a_page_has_a_table_a_figure_and_each_site(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    described = fl.describe(dataset)
+    described = fl.describe_sites(dataset)
     page = described.to_html(tmp_path / "data.html")
     assert (tmp_path / "data.html").read_text() == page
     for text in ("Numbers at all sites", "pressure, by site", "Drift of each column"):
@@ -90,7 +90,7 @@ def test_images_are_described_by_their_channels() -> None:
     rng = np.random.default_rng(0)
     x = rng.random((90, 3, 8, 8)).astype(np.float32)
     images = fl.from_arrays(x, np.arange(90) % 3, sites=np.repeat(["a", "b", "c"], 30))
-    described = fl.describe(images)
+    described = fl.describe_sites(images)
     assert "mean of channel 2" in described.to_frame()["column"].tolist()
     row = described.to_frame().query("column == 'mean of channel 2' and site == ''").iloc[0]
     assert row["values"] == len(images.x)
@@ -104,7 +104,9 @@ def test_regression_targets_and_unlabeled_examples_are_counted() -> None:
     with pytest.warns(UserWarning, match="40 of 80 labels are NaN"):
         numbers = fl.from_arrays(rng.random((80, 2)).astype(np.float32), y)
     federation = fl.Federation(numbers, fl.IID(), sites=2)
-    row = fl.describe(federation, least=1).to_frame().query("column == 'label'").iloc[0]
+    row = (
+        fl.describe_sites(federation, least=1).to_frame().query("column == 'label'").iloc[0]
+    )
     labels = numbers.y[~numbers.y.isnan()]
     assert row["values"] == len(labels)
     assert row["missing"] == len(numbers.y) - len(labels)
@@ -115,7 +117,7 @@ def test_sites_with_too_few_examples_are_named() -> None:
     x = np.random.default_rng(0).random((40, 2)).astype(np.float32)
     sites = np.array(["a"] * 30 + ["b"] * 10)
     small = fl.from_arrays(x, np.arange(40) % 2, sites=sites)
-    described = fl.describe(small, least=20)
+    described = fl.describe_sites(small, least=20)
     assert described.facts["silent"] == ["b"]
     assert "No figures of b" in described.to_html()
 
@@ -123,4 +125,4 @@ def test_sites_with_too_few_examples_are_named() -> None:
 @pytest.mark.parametrize("least", [0, -3, True])
 def test_a_smallest_count_is_a_whole_number(dataset: Dataset, least: int) -> None:
     with pytest.raises(ValueError, match="give a whole number, 1 or more"):
-        fl.describe(dataset, least=least)
+        fl.describe_sites(dataset, least=least)

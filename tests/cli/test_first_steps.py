@@ -73,6 +73,7 @@ def test_a_new_folder_runs_as_it_is(fallow: Command, folder: Path) -> None:
     assert sorted(path.name for path in (folder / "begin").iterdir()) == [
         "README.md",
         "rows.csv",
+        "study-data.html",
         "study.toml",
     ]
     settings = tomllib.loads((folder / "begin" / "study.toml").read_text())
@@ -101,4 +102,5 @@ def test_what_is_there_already_stays(fallow: Command, folder: Path) -> None:
     assert "is not empty" in fallow("new", ".").says()
     assert (folder / "tiny.toml").read_text() == before
     output = fallow("new", "quiet", "--json")
-    assert json.loads(output.out)["files"] == ["README.md", "rows.csv", "study.toml"]
+    files = ["README.md", "rows.csv", "study-data.html", "study.toml"]
+    assert json.loads(output.out)["files"] == files

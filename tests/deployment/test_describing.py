@@ -62,7 +62,7 @@ def test_real_sites_send_the_counts_of_a_simulation(
 ) -> None:
     simulation, facts = plain
     unlabeled = replace(simulation.data, y=torch.full_like(simulation.data.y, -1))
-    expected = fl.describe(unlabeled).facts
+    expected = fl.describe_sites(unlabeled).facts
     by_name = {column["name"]: column for column in facts["columns"]}
     for name in ("x0", "x1", "x2"):
         (column,) = (c for c in expected["columns"] if c["name"] == name)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 TITLE = "Data of the sites"
 
 
-def describe(
+def describe_sites(
     federation: Federation | Dataset | str | Path,
     *,
     seed: int = 0,
@@ -60,7 +60,8 @@ def describe(
 
     Numeric columns have counts, missing values, quantiles and a histogram, categorical columns and
     labels the counts of their levels, and each column its drift between sites.  Images and other
-    arrays are described by mean and standard deviation of each channel.
+    arrays are described by mean and standard deviation of each channel.  `describe` shows your own
+    data in more detail.
 
     Parameters
     ----------
@@ -82,14 +83,14 @@ def describe(
     --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=3)
-    >>> described = fl.describe(federation)
+    >>> described = fl.describe_sites(federation)
     >>> described
     DataDescription(4 columns, 3 sites, least=10)
     >>> label = described.to_frame().query("column == 'label' and site == ''")
     >>> int(label["values"].iloc[0])
     1438
     """
-    check_full_install("fl.describe")
+    check_full_install("fl.describe_sites")
     simulation = federation
     if not isinstance(simulation, Federation):
         simulation = Federation(simulation)
@@ -165,7 +166,7 @@ def _find_tests(federation: Federation, rows: Tensor) -> Tensor | None:
 @final
 @dataclass(frozen=True, repr=False)
 class DataDescription:
-    """Description of the data of all sites; the result of `describe`.
+    """Description of the data of all sites; the result of `describe_sites`.
 
     Attributes
     ----------
@@ -181,7 +182,7 @@ class DataDescription:
     --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.IID(), sites=3)
-    >>> list(fl.describe(federation).to_frame())[:5]
+    >>> list(fl.describe_sites(federation).to_frame())[:5]
     ['column', 'site', 'values', 'missing', 'missing_share']
     """
 

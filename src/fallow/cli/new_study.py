@@ -40,8 +40,9 @@ the comparison.
   site (here `site`).  Leave missing cells empty.
 2. Set the names of these columns in `study.toml` (`label`, `site`, `id`, `drop`), or create
   a new file: `fallow init mine.toml --data mine.csv --label COLUMN --site COLUMN`.
-3. `fallow compare study.toml --dry-run` shows how each column was read, and which rows and
-  columns were left out.
+3. `fallow describe mine.csv --label COLUMN --site COLUMN` writes a page that shows how each
+  column was read, and which rows and columns were left out. `study-data.html` is that page
+  for `rows.csv`.
 4. `fallow settings` lists every setting, `fallow algorithms` every strategy.
 
 Simulations know every label, so they can measure how many labels each strategy needs.  If
@@ -127,8 +128,12 @@ def init(
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
     result, notes = _write_study(console, file, source, label, site, data_dir)
+    sheet = []
+    if result.sheet is not None:
+        sheet.append(f"Wrote {result.sheet}: open it to check how your data were read")
     lines = [
         *(f"{source}: {note}" for note in notes),
+        *sheet,
         f"Wrote {result.file}: read it, then run",
         f"  fallow compare {result.file} --dry-run",
         f"  fallow compare {result.file}",
@@ -181,7 +186,9 @@ def _write_study(
     """Read the data and write the configuration file; return the result and notes on the data."""
     from fallow.cli.objects import WrittenStudy
     from fallow.configs.defaults import default_training
+    from fallow.data.sheet import build_sheet
     from fallow.experiment.rows import open_data
+    from fallow.report.sheet import write_sheet
     from fallow.settings.config import ExperimentConfig
     from fallow.settings.configuration_file import DataSummary, configuration_text
     from fallow.storage.files import write_whole
@@ -208,7 +215,11 @@ def _write_study(
     )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, configuration_text(facts, file).encode())
-    result = WrittenStudy(str(file), facts.rows, tuple(facts.classes))
+    page = None
+    if dataset.reading is not None:  # of the user, and read completely
+        page = file.with_name(f"{file.stem}-data.html")
+        write_sheet(build_sheet(dataset), page)
+    result = WrittenStudy(str(file), opt.as_text(page), facts.rows, tuple(facts.classes))
     return result, tuple(dataset.notes)
 
 

@@ -90,6 +90,7 @@ class WrittenStudy:
     """New study file, and the data that it names."""
 
     file: Annotated[str, Field(description="path of the file", examples=["heart.toml"])]
+    sheet: Annotated[str | None, Field(description="data sheet; null for a named dataset")]
     rows: Annotated[Count, Field(description="number of training examples")]
     classes: Annotated[
         tuple[str, ...], Field(description="class names; empty for regression")

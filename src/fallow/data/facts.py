@@ -73,9 +73,14 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
 
     comes_labeled: False if annotators label later, so few labels are expected.
     """
-    reading = dataset.reading
-    if reading is None:
+    if dataset.reading is None:
         return None
+    return summarize(dataset, comes_labeled=comes_labeled)
+
+
+def summarize(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts:
+    """Summarize any dataset, as `describe_data`."""
+    reading = dataset.reading or _count_read(dataset)
     sites = _count_sites(dataset, reading)
     sums = row_sums(dataset.x)
     sums_test = row_sums(dataset.x_test)
@@ -104,6 +109,18 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
         crossing=int(np.isin(sums_test, sums).sum()),
         warnings=warnings,
     )
+
+
+def _count_read(dataset: Dataset) -> Reading:
+    """Return the summary of a dataset that was not read from a user's own files."""
+    rows = {ALL: len(dataset.x) + len(dataset.x_test)}
+    if dataset.sites is not None:
+        rows = dict.fromkeys(dataset.site_names, 0)
+        for sites in (dataset.sites, dataset.sites_test):
+            if sites is not None:
+                for site, n in Counter(sites.tolist()).items():
+                    rows[dataset.site_names[site]] += n
+    return Reading(dataset.name, rows)
 
 
 def _describe_column(column: ColumnRead) -> ColumnFacts:

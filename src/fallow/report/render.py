@@ -78,6 +78,11 @@ def render_blocks(blocks: Iterable[Block]) -> str:
     return printable(_environment().get_template("piece.html").render(blocks=list(blocks)))
 
 
+def render_template(name: str, **values: object) -> str:
+    """Return another document, from its template."""
+    return printable(_environment().get_template(name).render(policy=POLICY, **values))
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -90,6 +95,8 @@ def _environment() -> Environment:
     environment.filters["minus"] = minus
     environment.globals["is_long"] = is_long
     environment.globals["style"] = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    sheet_style = (TEMPLATES / "sheet.css").read_text(encoding="utf-8")
+    environment.globals["sheet_style"] = sheet_style
     return environment
 
 
