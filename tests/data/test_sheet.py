@@ -75,6 +75,14 @@ def test_histograms_count_each_known_value_at_its_site_once() -> None:
     assert column.missing == 30
 
 
+def test_numbers_far_from_zero_keep_their_digits() -> None:
+    start = 1_700_000_000.0
+    seconds = start + np.random.default_rng(12).permutation(120) % 90
+    column = column_of(build_sheet(clinic(seen=seconds)), "seen")
+    assert column.low is not None and column.high is not None
+    assert start <= column.low < column.high <= start + 90
+
+
 def test_levels_are_counted_at_each_site_the_most_frequent_first() -> None:
     dataset = clinic()
     column = column_of(build_sheet(dataset), "sex")

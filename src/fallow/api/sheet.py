@@ -40,9 +40,9 @@ def describe(data: Dataset | str | Path) -> DataSheet:
     Examples
     --------
     >>> import fallow as fl
-    >>> print(fl.describe("iris"))
-    iris: 150 examples without sites, so that a study divides them by its partition: 120 for
-    training and 30 for testing, 3 classes ('setosa', 'versicolor' and 'virginica').
+    >>> sheet = fl.describe("iris")
+    >>> sheet.record.facts["classes"]
+    {'setosa': 50, 'versicolor': 50, 'virginica': 50}
     """
     if isinstance(data, Federation):
         raise ValueError(
@@ -72,8 +72,8 @@ class DataSheet:
     >>> sheet = fl.describe("iris")
     >>> sheet
     DataSheet(iris: 4 columns)
-    >>> sheet.to_frame()["median"].round(1).tolist()
-    [5.8, 3.0, 4.5, 1.3]
+    >>> sheet.to_frame()["missing"].tolist()
+    [0, 0, 0, 0]
     """
 
     record: SheetRecord

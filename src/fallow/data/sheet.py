@@ -42,6 +42,7 @@ RARE = 0.5
 UNEQUAL = 2.0
 """Ratio of the mean pixels of two sites from which a warning is given."""
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -166,6 +167,8 @@ def build_sheet(
         )
     images = _describe_images(dataset, sample)
     columns, further = _describe_columns(dataset, sample)
+    if columns and dataset.reading is None:
+        remarks.append("Values are those that a model receives: a named dataset is scaled.")
     if further:
         remarks.append(f"{count_noun(further, 'further column')} not shown.")
     findings = [
@@ -312,7 +315,7 @@ def _describe_column(
         return sheet
     if read.kind == "category":
         return _count_levels(sheet, read, x[:, first : first + len(read.values)], sites)
-    return _count_numbers(sheet, x[:, first], sites)
+    return _count_numbers(sheet, x[:, first].astype(np.float64) + read.offset, sites)
 
 
 def _count_levels(
@@ -329,13 +332,13 @@ def _count_levels(
 
 
 def _count_numbers(
-    sheet: ColumnSheet, x: Floats, sites: Sequence[tuple[str, Mask]]
+    sheet: ColumnSheet, x: Doubles, sites: Sequence[tuple[str, Mask]]
 ) -> ColumnSheet:
     """Add range, median and the histogram at each site.  x: (n,), NaN for an empty cell."""
     is_known = ~np.isnan(x)
     if not is_known.any():
         return sheet
-    known = x[is_known].astype(np.float64)
+    known = x[is_known]
     first, last = np.quantile(known, [TAIL, 1 - TAIL]).tolist()
     if first == last:
         first, last = float(known.min()), float(known.max())
@@ -344,7 +347,7 @@ def _count_numbers(
     edges = np.linspace(first, last, BINS + 1)
     histograms = []
     for site, mask in sites:
-        inside = np.clip(x[mask & is_known].astype(np.float64), first, last)
+        inside = np.clip(x[mask & is_known], first, last)
         counts, _ = np.histogram(inside, edges)
         histograms.append(Histogram(site, tuple(counts.tolist())))
     return replace(
@@ -368,12 +371,12 @@ def _find_constants(dataset: Dataset) -> Iterator[Finding]:
         x = dataset.x[:, positions[read.name]]
         for site, name in enumerate(dataset.site_names):
             is_here = dataset.sites == site
-            value = _describe_constant(x[is_here], x[~is_here])
+            value = _describe_constant(x[is_here], x[~is_here], read.offset)
             if value:
                 yield warning(f"column {read.name!r} at {name} is {value}", _drop(read))
 
 
-def _describe_constant(here: Tensor, elsewhere: Tensor) -> str:
+def _describe_constant(here: Tensor, elsewhere: Tensor, offset: float) -> str:
     """Describe a column that is empty or has one value at a site; otherwise return ""."""
     known = here[~here.isnan()]
     if len(here) < FEWEST:
@@ -384,7 +387,7 @@ def _describe_constant(here: Tensor, elsewhere: Tensor) -> str:
     is_constant = len(known) >= FEWEST and bool((known == first).all())
     if not is_constant or float((elsewhere == first).float().mean()) >= RARE:
         return ""
-    value = f"{float(first):.5g}"
+    value = f"{float(first) + offset:.10g}"
     return (
         f"{value} in all {len(known):,} training examples, and rarely elsewhere: {value} may "
         "stand for a missing value"
@@ -467,6 +470,8 @@ def _list_files(dataset: Dataset, folder: Path | None) -> tuple[FileSheet, ...]:
         if path.is_file():
             files.append(FileSheet(name, path.stat().st_size))
     files.sort(key=lambda file: file.size)
+    if not files or files[0].size == files[-1].size:
+        return ()
     if len(files) <= 2 * MOST_FILES:
         return tuple(files)
     return (*files[:MOST_FILES], *files[-MOST_FILES:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,11 +92,25 @@ def describe_range(column: ColumnSheet) -> str:
     ... )
     >>> describe_range(age)
     '28 to 77 y, median 54'
+    >>> from dataclasses import replace
+    >>> describe_range(
+    ...     replace(age, low=1700000000.0, median=1700000005.0, high=1700000010.0)
+    ... )
+    '1700000000 to 1700000010 y, median 1700000005'
     """
     if column.low is None or column.high is None or column.median is None:
         return ""
     unit = f" {column.unit}" if column.unit else ""
-    return f"{column.low:.5g} to {column.high:.5g}{unit}, median {column.median:.5g}"
+    digits = 5
+    widest = max(abs(column.low), abs(column.high))
+    if (
+        widest > 0 and column.high > column.low
+    ):  # enough to tell the ends of the range apart
+        digits = max(digits, 4 + math.ceil(math.log10(widest / (column.high - column.low))))
+    low, median, high = (
+        f"{value:.{digits}g}" for value in (column.low, column.median, column.high)
+    )
+    return f"{low} to {high}{unit}, median {median}"
 
 
 def _draw_bars(column: ColumnSheet) -> list[SiteBars]:
