@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
-import click
 import typer
 from rich.console import Console
 
@@ -191,13 +190,19 @@ def _ask_for_sums(config: ExperimentConfig, *, is_asked: bool) -> Sums:
     if not is_asked:
         raise ValueError(f"{NO_SUMS}: give --sums exact or --sums noisy")
     print_lines(opt.console(), ["How do the sites send sums?", *describe_choices(config)])
-    choices = click.Choice(get_args(Sums))
     try:
-        return cast(Sums, typer.prompt("Sums", type=choices))
+        return cast(Sums, typer.prompt("Sums (exact, noisy)", value_proc=_read_sums))
     except typer.Abort as error:
         raise ValueError(
             "no answer was typed, so nothing was created: give --sums exact or --sums noisy"
         ) from error
+
+
+def _read_sums(answer: str) -> Sums:
+    """Return the answer; BadParameter, after which the question is repeated, for another word."""
+    if answer not in get_args(Sums):
+        raise typer.BadParameter(f"{answer!r} is not exact or noisy")
+    return cast(Sums, answer)
 
 
 @coordinate.command()
