@@ -219,13 +219,20 @@ def test_training_adds_noise_to_all_that_it_sends_of_labels(name: str) -> None:
     assert note_training(name, privacy=NOISE).reads <= WITHOUT_NOISE
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "server-solve", "masked-solve"])
+@pytest.mark.parametrize(
+    ("algorithm", "target_scale", "words"),
+    [
+        ("fedavg", "labeled", "target_scale is 'labeled', which sends exact sums"),
+        ("server-solve", "none", "does not support local privacy"),
+        ("masked-solve", "none", "does not support local privacy"),
+    ],
+)
 def test_noise_with_exact_sums_of_targets_or_of_labeled_rows_is_refused(
-    algorithm: str,
+    algorithm: str, target_scale: str, words: str
 ) -> None:
-    words = "target_scale is 'labeled'|does not support local privacy"
+    settings = {"privacy": NOISE, "target_scale": target_scale}
     with pytest.raises(ValueError, match=words):
-        run_small("random", algorithm, "diabetes", privacy=NOISE)
+        run_small("random", algorithm, "diabetes", **settings)
 
 
 def test_a_noisy_closed_form_sends_no_exact_sum_of_labels() -> None:
