@@ -13,7 +13,7 @@ Every component can be given as an object, a string (``"ahfal:tau=15"``) or TOML
 
 Datasets
 --------
-load                    Load a dataset.
+load                    Load a dataset by its name, or from a file, a folder or a data frame.
 from_arrays             Create a dataset from arrays, tensors, lists or DataFrame columns.
 from_frame              Create a dataset from a data frame of pandas, polars or Arrow.
 Dataset                 Examples with labels, and a test set with the same columns.

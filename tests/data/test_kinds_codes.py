@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 
+import fallow as fl
 from fallow.data.loaders.labels import encode_labels
 from fallow.data.loaders.text_rules import find_similar_names
-from tests.data.kinds import column_of, sentences
+from tests.data.kinds import column_of, quietly, sentences
 from tests.each import each_of
 
 NAMES = [
@@ -143,3 +145,17 @@ def test_classes_that_are_given_decide() -> None:
     result = encode_labels(labels, "auto", "t", ("Sick", "sick", "well"))
     assert result.classes == ("Sick", "sick", "well")
     assert not any("differ" in finding.sentence for finding in result.findings)
+
+
+@each_of("names", ALIKE)
+def test_merging_makes_one_name_of_them_in_classes_sites_and_categories(
+    names: tuple[str, str],
+) -> None:
+    column = [*[names[0]] * 3, *[names[1]] * 9, *["another"] * 25]
+    frame = pd.DataFrame({"c": pd.Series(column, dtype="category"), "dose": range(37)})
+    data = quietly(
+        lambda: fl.from_frame(frame.assign(y=column, s=column), "y", "s", merge=True)
+    )
+    assert set(data.classes) == set(data.site_names) == {names[1], "another"}
+    assert {f"c={names[1]}", "c=another"} < set(data.columns) and len(data.columns) == 3
+    assert sum("merged" in note and repr(names[0]) in note for note in data.notes) == 3

@@ -42,6 +42,7 @@ def load(
     channels: Channels = "auto",
     sheet: str | None = None,
     header_row: int | None = None,
+    merge: bool = False,
 ) -> Dataset:
     """Load a dataset by its name, or from a file, a folder or a data frame.
 
@@ -79,6 +80,8 @@ def load(
     header_row : int, optional
         Row of an Excel file with the names of the columns, from 1.  Default: the first row that is
         not empty.
+    merge : bool
+        Make one name of names in a table that differ only in their writing, see `from_frame`.
 
     Returns
     -------
@@ -119,6 +122,7 @@ def load(
             task=task,
             classes=classes,
             drop_rows=drop_rows,
+            merge=merge,
         )
     if not isinstance(data, str | Path):
         raise ValueError(
@@ -139,6 +143,7 @@ def load(
         channels=channels,
         sheet=sheet,
         header_row=header_row,
+        merge=merge,
     )
     warn_of_findings(dataset, stacklevel=4)
     return dataset

@@ -50,6 +50,9 @@ class RunSettings(TypedDict, total=False):
     columns: Sequence[str] | None
     task: Literal["auto", "classification", "regression"] | None
     drop_rows: bool | None
+    merge: bool | None
+    sheet: str | None
+    header_row: int | None
     channels: Literal["auto", "first", "last"] | None
     rows: int | None
     test_rows: int | None

@@ -66,6 +66,7 @@ Columns = Annotated[
     str | None,
     typer.Option("--columns", metavar="A,B", help=as_help(MEANINGS["columns"])),
 ]
+Merge = Annotated[bool, typer.Option("--merge", help=as_help(MEANINGS["merge"]))]
 Query = Annotated[
     str | None,
     typer.Option(

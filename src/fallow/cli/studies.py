@@ -89,6 +89,7 @@ def run(
     id_: opt.IdColumn = None,
     drop: opt.Drop = None,
     columns: opt.Columns = None,
+    merge: opt.Merge = False,
     budget: opt.Budget = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
@@ -115,7 +116,15 @@ def run(
     use_current_folder()
     name, data = opt.named_config(config, data)
     settings = opt.settings(
-        set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
+        set_,
+        data,
+        label,
+        site,
+        id=id_,
+        drop=drop,
+        columns=columns,
+        merge="true" if merge else None,
+        budget=budget,
     )
     base, changes = opt.read_config(name, settings, named or ())
     check_single_run(settings)
@@ -148,6 +157,7 @@ def compare(
     id_: opt.IdColumn = None,
     drop: opt.Drop = None,
     columns: opt.Columns = None,
+    merge: opt.Merge = False,
     budget: opt.Budget = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
@@ -170,7 +180,15 @@ def compare(
     use_current_folder()
     name, data = opt.named_config(config, data)
     settings = opt.settings(
-        set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
+        set_,
+        data,
+        label,
+        site,
+        id=id_,
+        drop=drop,
+        columns=columns,
+        merge="true" if merge else None,
+        budget=budget,
     )
     base, changes = opt.read_config(name, settings, named)
     if any(key.split(".")[0] == "strategy" for key in changes):

@@ -65,6 +65,9 @@ OF_FILES = (
     "columns",
     "task",
     "drop_rows",
+    "merge",
+    "sheet",
+    "header_row",
     "channels",
 )
 """Settings that determine, with the files, which examples are read."""
@@ -211,6 +214,9 @@ class ExperimentConfig:
     columns: tuple[str, ...] = ()
     task: Literal["auto", "classification", "regression"] = "auto"
     drop_rows: bool = False
+    merge: bool = False
+    sheet: str | None = None
+    header_row: PositiveInt | None = None
     channels: Literal["auto", "first", "last"] = "auto"
     rows: PositiveInt | None = None
     test_rows: PositiveInt | None = None

@@ -36,9 +36,11 @@ from fallow.data.loaders.text_rules import (
     FEW_VALUES,
     are_dates,
     describe_dates,
+    describe_merged,
     explain_many_texts,
     has_leading_zero,
     is_empty,
+    merge_names,
     names_rows,
     names_saved_index,
     number_in,
@@ -119,6 +121,7 @@ class Setting:
     name: of the column. file: where it is. must: it was requested, so it is used or an error. A
     requested column of free text is a text column. keeps_constant: a column with equal cells is
     used. enough: minimum number of rows in which different texts are identifiers.
+    merge: texts that differ only in their writing are one level.
     """
 
     name: str
@@ -127,6 +130,7 @@ class Setting:
     dialect: Dialect = Dialect()
     keeps_constant: bool = False
     enough: int = ENOUGH
+    merge: bool = False
 
     def declare(self, kind: Kind, **details: Any) -> ColumnRead:  # fields of ColumnRead
         return ColumnRead(self.name, kind, **details)
@@ -369,6 +373,9 @@ def _check_mixed(levels: Levels, setting: Setting) -> None:
 def _recognize_texts(
     cells: pa.ChunkedArray, levels: Levels, setting: Setting, *, are_codes: bool = False
 ) -> Column:
+    findings = []
+    if setting.merge:
+        levels, findings = _merge_levels(levels, setting)
     names = levels.names
     missing = int((levels.codes < 0).sum())
     n_values = len(levels.codes) - missing
@@ -376,7 +383,7 @@ def _recognize_texts(
     if is_constant and not setting.must and not setting.keeps_constant:
         return setting.leave_out("constant", f"every row has {names[0]!r}")
     reason = explain_many_texts(len(names), n_values, setting.enough)
-    findings = _check_texts(levels, setting)
+    findings += _check_texts(levels, setting)
     if are_codes:
         findings.append(
             note(
@@ -395,6 +402,18 @@ def _recognize_texts(
     return Column(read, levels.codes, tuple(findings))
 
 
+def _merge_levels(levels: Levels, setting: Setting) -> tuple[Levels, list[Finding]]:
+    """Return levels without those that differ from another one only in their writing."""
+    counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
+    merged = merge_names(dict(zip(levels.names, counts.tolist(), strict=True)))
+    names = [name for name in levels.names if name not in merged]
+    code_of = {name: code for code, name in enumerate(names)}
+    recode = [code_of[merged.get(name, name)] for name in levels.names]
+    codes = np.array([*recode, -1], dtype=np.int32)[levels.codes]
+    findings = describe_merged(f"column {setting.name!r}", merged)
+    return Levels(names, codes, levels.words), findings
+
+
 def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
     """Return what may be wrong with the levels of a category."""
     findings: list[Finding] = []
@@ -403,9 +422,7 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
         return findings
     counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
     by_name = dict(zip(levels.names, counts.tolist(), strict=True))
-    findings += warn_of_similar_names(
-        f"column {name!r}: the texts", by_name, "write them alike in the file"
-    )
+    findings += warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")
     for word, times in levels.words.items():
         if word.isalpha() and word.lower() in ("none", "null"):
             findings.append(

@@ -32,6 +32,7 @@ def from_frame(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    merge: bool = False,
     name: str = "frame",
 ) -> Dataset:
     """Create a dataset from a data frame of pandas, polars or Arrow.
@@ -67,6 +68,9 @@ def from_frame(
         Omit examples with missing or infinite features.  False: the sites impute missing cells
         together, from aggregates over their training examples, and mark them with indicator
         columns.
+    merge : bool
+        Make one name of classes, sites or texts that differ only in case, spaces, zeros or form of
+        Unicode: the most frequent one.  False: `Dataset.findings` warns of them.
     name : str
         Name of the dataset.
 
@@ -96,6 +100,7 @@ def from_frame(
         drop=tuple(map(str, drop)),
         only=tuple(map(str, columns)),
         drop_rows=drop_rows,
+        merge=merge,
     )
     frames = {name: _check_frame(df, name)}
     if test is not None:
@@ -111,6 +116,7 @@ def from_frame(
         name=name,
         task=task,
         classes=tuple(classes),
+        merge=merge,
     )
     warn_of_findings(dataset, stacklevel=4)
     return dataset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, final, get_args
 
 import numpy as np
@@ -16,8 +16,10 @@ from fallow.core.wording import count_noun
 from fallow.data.loaders.numbers import choose_offset
 from fallow.data.loaders.text_rules import (
     are_dates,
+    describe_merged,
     has_leading_zero,
     is_empty,
+    merge_names,
     names_every_row,
     normal_name,
     number_in,
@@ -53,21 +55,30 @@ class EncodedLabels:
         Class names by id; empty for regression.
     findings : tuple of Finding
         Guesses about the labels.
+    merged : mapping
+        Classes of the names that were merged.
     """
 
     y: Labels
     classes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    merged: Mapping[str, str] = field(default_factory=dict)
 
 
 def encode_labels(
-    y: Labels, task: TaskChoice, name: str, classes: tuple[str, ...] = ()
+    y: Labels,
+    task: TaskChoice,
+    name: str,
+    classes: tuple[str, ...] = (),
+    *,
+    merge: bool = False,
 ) -> EncodedLabels:
     """Return class ids or targets.
 
     The class names are ``classes`` if given, else the labels that occur, sorted (numbers as
     numbers). "" and NaN are unlabeled. Among numbers, so are the texts for a missing cell and,
-    without the task "regression", -1 unless it is one of ``classes``.
+    without the task "regression", -1 unless it is one of ``classes``. merge: names that differ only
+    in their writing are one class.
 
     >>> labels = encode_labels(np.array(["10", "9", "NA", "-1"]), "auto", "toy")
     >>> labels.y, labels.classes
@@ -92,9 +103,15 @@ def encode_labels(
     raw = _as_texts(y)
     classes = tuple(map(normal_name, classes))
     texts = _spell_classes(raw, y, classes)
+    merged: dict[str, str] = {}
+    if merge and not classes:
+        merged = merge_names(Counter(text for text in texts if text))
+        texts = [merged.get(text, text) for text in texts]
+        findings += describe_merged("classes", merged)
     known = classes or _list_classes(texts, task, name, numbers)
     findings += _find_in_classes(Counter(raw), Counter(texts), classes)
-    return EncodedLabels(_encode_classes(texts, known, name), known, tuple(findings))
+    y = _encode_classes(texts, known, name)
+    return EncodedLabels(y, known, tuple(findings), merged)
 
 
 def _find_nan(y: Labels) -> list[Finding]:
@@ -118,6 +135,7 @@ def encode_test_labels(y: Labels, train: EncodedLabels, name: str) -> Labels:
     """
     if train.classes:
         texts = _spell_classes(_as_texts(y), y, train.classes)
+        texts = [train.merged.get(text, text) for text in texts]
         coded = _encode_classes(texts, train.classes, name)
         is_missing = coded == -1
     else:
@@ -247,7 +265,7 @@ def _find_in_classes(
     counts.pop("", None)
     findings: list[Finding] = []
     if not classes:
-        findings += warn_of_similar_names("classes", counts, "classes=[...]")
+        findings += warn_of_similar_names("classes", counts, "merge=True, or classes=[...]")
     minus_one = raw["-1"] + raw["-1.0"]
     if minus_one and UNLABELED not in counts:
         # -1, 0 and 1 are often three classes, such as moods

@@ -253,6 +253,7 @@ def from_table(
     drop_rows: bool = False,
     sheet: str | None = None,
     header_row: int | None = None,
+    merge: bool = False,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a table with one header line.
@@ -281,7 +282,7 @@ def from_table(
     from fallow.data.loaders.table_files import read_file
 
     file = find_existing(path)
-    wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
+    wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows, merge)
     read = partial(read_file, sheet=sheet, header_row=header_row)
     sources = [partial(read, file, notify)]
     if test is not None:
@@ -292,6 +293,7 @@ def from_table(
         name=file.stem,
         task=task,
         classes=tuple(classes),
+        merge=merge,
     )
 
 
@@ -302,6 +304,7 @@ def from_assembled(
     name: str,
     task: TaskChoice,
     classes: tuple[str, ...],
+    merge: bool = False,
 ) -> Dataset:
     """Create a dataset from a table.
 
@@ -309,7 +312,7 @@ def from_assembled(
     """
     n = table.rows
     x = torch.from_numpy(table.x)
-    labels = encode_labels(table.y[:n], task, name, classes)
+    labels = encode_labels(table.y[:n], task, name, classes, merge=merge)
     giveaways = find_giveaways(table.x[:n], table.columns, table.reading.columns, labels.y)
     ids = None
     if table.ids is not None:
@@ -417,6 +420,7 @@ def open_dataset(
     outline: int | None = None,
     sheet: str | None = None,
     header_row: int | None = None,
+    merge: bool = False,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Open a named dataset, or the user's table, .npz file or folder of images.
@@ -448,6 +452,7 @@ def open_dataset(
             drop_rows=drop_rows,
             sheet=sheet,
             header_row=header_row,
+            merge=merge,
             notify=notify,
         )
     roles: dict[str, Sequence[str] | None] = {
@@ -457,8 +462,8 @@ def open_dataset(
         "drop": drop,
         "columns": columns,
     }
-    if sheet is not None or header_row is not None:
-        raise ValueError(f"{spec} is no spreadsheet; omit sheet and header_row")
+    if sheet is not None or header_row is not None or merge:
+        raise ValueError(f"{spec} is not a table; omit sheet, header_row and merge")
     options = [option for option, value in roles.items() if value]
     if options:
         column = roles[options[0]]

@@ -27,7 +27,11 @@ from fallow.data.loaders.columns import (
 )
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import Table
-from fallow.data.loaders.text_rules import warn_of_similar_names
+from fallow.data.loaders.text_rules import (
+    describe_merged,
+    merge_names,
+    warn_of_similar_names,
+)
 from fallow.data.reading import (
     ColumnRead,
     Finding,
@@ -53,7 +57,7 @@ class Wanted:
     id: the column of example names; None: the one called "id", if there is one. drop:
     columns that are left out. only: the columns that are features; (): all suitable ones.
     drop_rows: rows with a missing or infinite feature are left out; otherwise sites impute
-    them.
+    them. merge: names that differ only in their writing are one.
     """
 
     label: str
@@ -62,6 +66,7 @@ class Wanted:
     drop: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     drop_rows: bool = False
+    merge: bool = False
 
     @property
     def roles(self) -> dict[str, str]:
@@ -127,9 +132,13 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
     sites = None
     if wanted.site is not None:
         sites = _read_sites(cells[wanted.site], wanted.site, name)
-        findings += warn_of_similar_names(
-            "sites", Counter(sites.tolist()), "write them alike in the file"
-        )
+        counts = Counter(sites.tolist())
+        merged = merge_names(counts) if wanted.merge else {}
+        if merged:
+            sites = np.array([merged.get(site, site) for site in sites.tolist()])
+            findings += describe_merged("sites", merged)
+        else:
+            findings += warn_of_similar_names("sites", counts, "merge=True")
     row_names, id_column = _find_row_names(cells, wanted)
     if id_column is not None:
         roles[id_column] = "id"
@@ -290,7 +299,9 @@ def _recognize_columns(
         if reason:
             omitted.append(ColumnRead(name, "text", "left out", reason=reason))
             continue
-        setting = Setting(name, file, must=name in wanted.only, dialect=dialect)
+        setting = Setting(
+            name, file, must=name in wanted.only, dialect=dialect, merge=wanted.merge
+        )
         columns.append(recognize_column(column_cells, setting))
     return keep_at_least_one(columns), omitted
 

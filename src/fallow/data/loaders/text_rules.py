@@ -7,8 +7,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fallow.core.wording import count_noun, join_words
-from fallow.data.reading import DIFFERENT_TEXTS, Finding, warning
+from fallow.core.wording import count_noun, join_some, join_words
+from fallow.data.reading import DIFFERENT_TEXTS, Finding, note, warning
 
 EMPTY = frozenset(
     {
@@ -210,6 +210,26 @@ def find_similar_names(counts: Mapping[str, int]) -> list[list[str]]:
         groups.setdefault(_likeness(name), []).append(name)
     similar = [group for group in groups.values() if len(group) > 1]
     return [sorted(group, key=lambda name: (-counts[name], name)) for group in similar]
+
+
+def merge_names(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the most frequent name for each name that differs from it only in writing.
+
+    >>> merge_names({"Sick": 3, "sick": 20, "well": 7})
+    {'Sick': 'sick'}
+    """
+    merged: dict[str, str] = {}
+    for kept, *others in find_similar_names(counts):
+        merged.update(dict.fromkeys(others, kept))
+    return merged
+
+
+def describe_merged(what: str, merged: Mapping[str, str]) -> list[Finding]:
+    """Return a note on merged names, if any."""
+    if not merged:
+        return []
+    listed = [f"{name!r} into {kept!r}" for name, kept in merged.items()]
+    return [note(f"{what}: merged {join_some(listed)}", "merge=False")]
 
 
 def warn_of_similar_names(what: str, counts: Mapping[str, int], fix: str) -> list[Finding]:
