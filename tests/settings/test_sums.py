@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fallow.privacy.settings import Privacy
+from fallow.report.costs import list_promises
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.sums import (
@@ -20,7 +21,9 @@ from fallow.settings.sums import (
     find_promise,
     with_sums,
 )
+from fallow.study.reading import read_study
 from tests.each import each_of
+from tests.report.conftest import write_study
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXACT = Privacy()
@@ -109,3 +112,12 @@ def test_pages_state_the_sentences_of_a_study(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     for sentence in PROMISES.values():
         assert f"| {sentence[0].upper()}{sentence[1:]}. |" in text
+
+
+def test_a_report_states_what_holds_for_the_rows_of_its_study(tmp_path: Path) -> None:
+    config = {"name": "tiny", "data": "digits", "training": {"name": "closed-form"}}
+    folder = write_study(tmp_path / "study", seeds=1, cycles=1, config=config)
+    study = read_study(folder)
+    (sentence,) = list_promises(study)
+    assert sentence.startswith("exact: ")
+    assert PROMISES["exact"] in sentence
