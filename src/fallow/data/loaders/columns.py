@@ -373,7 +373,7 @@ def _check_mixed(levels: Levels, setting: Setting) -> None:
 def _recognize_texts(
     cells: pa.ChunkedArray, levels: Levels, setting: Setting, *, are_codes: bool = False
 ) -> Column:
-    findings = []
+    findings: list[Finding] = []
     if setting.merge:
         levels, findings = _merge_levels(levels, setting)
     names = levels.names

@@ -88,5 +88,5 @@ def _follow(metadata: memoryview, table: int, field: int) -> int | None:
     at = _find_field(metadata, table, field)
     if not at:
         return None
-    (offset,) = struct.unpack_from("<I", metadata, at)
+    offset: int = struct.unpack_from("<I", metadata, at)[0]
     return at + offset
