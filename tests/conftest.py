@@ -82,7 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     choice = config.getoption("--long")
     if choice is None:
         return
-    selected, left_out = [], []
+    selected: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         file, _, _ = item.nodeid.partition("::")
         if item.get_closest_marker("long"):

@@ -30,7 +30,7 @@ TURNS = {  # what a camera stored, so that its orientation restores the upright 
     7: np.rot90(UPRIGHT, 2).T,
     8: np.rot90(UPRIGHT, -1),
 }
-LOSSLESS = {
+LOSSLESS: dict[str, dict[str, Any]] = {
     "PNG": {},
     "WEBP": {"lossless": True},
     "TIFF": {},
@@ -91,7 +91,9 @@ def with_key(color: int) -> Any:
     return image
 
 
-MODES = {  # image, format -> color of its first pixel
+MODES: dict[
+    str, tuple[Callable[[], Any], str, tuple[int, ...]]
+] = {  # image, format -> color of its first pixel
     "gray": (lambda: images.new("L", (2, 2), 7), "PNG", (7,)),
     "black and white": (lambda: images.new("1", (2, 2), 1), "PNG", (255,)),
     "palette": (color_palette, "PNG", (200, 100, 50)),

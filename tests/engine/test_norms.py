@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import fallow as fl
+from fallow.api.runs import Run
 from fallow.engine.banked import can_stack
 from fallow.engine.batches import batch_sizes
 from fallow.models.norms import needs_two_rows
@@ -25,7 +26,8 @@ class OnePixel(nn.Module):
         self.head = nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layers(x))
+        result: torch.Tensor = self.head(self.layers(x))
+        return result
 
 
 MODELS = {
@@ -66,7 +68,7 @@ def test_batch_norm_without_parameters_is_not_stacked() -> None:
     assert not can_stack(nn.Sequential(nn.Linear(4, 3), plain, nn.Linear(3, 2)))
 
 
-def study(batch_size: int, initial: int, executor: str = "loop") -> fl.FinishedRun:
+def study(batch_size: int, initial: int, executor: str = "loop") -> Run:
     x = np.random.default_rng(0).random((60, 4)).astype("float32")
     data = fl.from_arrays(x, (x[:, 0] > 0.5).astype(int), sites=np.repeat(["a", "b"], 30))
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))

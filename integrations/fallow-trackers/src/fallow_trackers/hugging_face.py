@@ -18,10 +18,9 @@ from fallow.api.saved_model import CARD, CONFIG, WEIGHTS, load_model
 from fallow.core.optional import import_optional
 from fallow.data import Dataset
 from fallow.data.loaders.frame import from_frame
-from fallow.data.loaders.images import COLOR, DEEP, GRAY
 from fallow.data.loaders.labels import TaskChoice
 from fallow.data.loaders.open import from_arrays
-from fallow.data.loaders.pixels import ImageError, open_image
+from fallow.data.loaders.pixels import COLOR, DEEP, GRAY, ImageError, open_image
 
 if TYPE_CHECKING:
     import datasets
