@@ -43,6 +43,7 @@ RACES: Mapping[str, str] = {
     "own-table-polars": "own_table",
     "own-table-parquet": "own_table",
     "pictures": "pictures",
+    "png-files": "png_files",
     "regression-queries": "regression",
     "start-of-runs": "processes",
     "study-two-processes": "processes",

@@ -545,13 +545,14 @@ class Listing:
 def list_paths(folder: Path, pattern: str) -> Listing:
     """List the files and folders of a pattern. Links to a folder around them are left out."""
     listing = Listing([], [], [])
-    is_around: dict[Path, bool] = {}  # by folder
+    is_left_out: dict[Path, bool] = {}  # by folder
     for path in sorted(folder.glob(pattern)):
-        if _is_hidden(path, folder):
-            continue
-        if path.parent not in is_around:
-            is_around[path.parent] = _leads_around(path.parent, folder)
-        if is_around[path.parent]:
+        parent = path.parent
+        if parent not in is_left_out:
+            is_left_out[parent] = _is_hidden(parent, folder) or _leads_around(
+                parent, folder
+            )
+        if is_left_out[parent] or _is_hidden_name(path.name):
             continue
         if path.is_file():
             if path.name.lower() not in LEFT_BY_WINDOWS:
@@ -585,7 +586,11 @@ def _leads_around(path: Path, folder: Path) -> bool:
 
 def _is_hidden(path: Path, folder: Path) -> bool:
     parts = path.relative_to(folder).parts
-    return any(part.startswith(".") or part.lower() in LEFT_BY_PROGRAMS for part in parts)
+    return any(map(_is_hidden_name, parts))
+
+
+def _is_hidden_name(name: str) -> bool:
+    return name.startswith(".") or name.lower() in LEFT_BY_PROGRAMS
 
 
 def read_images(
