@@ -91,9 +91,8 @@ def with_key(color: int) -> Any:
     return image
 
 
-MODES: dict[
-    str, tuple[Callable[[], Any], str, tuple[int, ...]]
-] = {  # image, format -> color of its first pixel
+Mode = tuple[Callable[[], Any], str, tuple[int, ...]]
+MODES: dict[str, Mode] = {  # image, format, color of its first pixel
     "gray": (lambda: images.new("L", (2, 2), 7), "PNG", (7,)),
     "black and white": (lambda: images.new("1", (2, 2), 1), "PNG", (255,)),
     "palette": (color_palette, "PNG", (200, 100, 50)),

@@ -32,9 +32,9 @@ def write_every_kind(folder: Path) -> None:
             exif = images.Exif()
             exif[0x0112] = orientation
             square = np.kron(stored, np.ones((8, 8)))[:16, :16].astype(np.uint8)
-            content = encode(images.fromarray(square), kind, exif=exif, **options)
+            turned = encode(images.fromarray(square), kind, exif=exif, **options)
             name = f"turned{orientation}.{kind.lower()}"
-            (folder / name).write_bytes(content.getvalue())
+            (folder / name).write_bytes(turned.getvalue())
 
 
 def assert_shown_as_read(folder: Path, schema: Schema) -> int:
