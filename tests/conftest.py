@@ -45,12 +45,12 @@ IMPORTED_LATE = (
 TO_RUN = {
     "'bmdal_reg": "make adapters",
     "FALLOW_DATA": "FALLOW_DATA=FOLDER and the same command",
+    "Label Studio": "FALLOW_LABEL_STUDIO=ADDRESS make test-long",
     "GPU": "the same command on a machine without a GPU",
     "browser": "apt-get install chromium, then the same command",
     "nvflare": "FALLOW_NVFLARE=PYTHON make soak (CONTRIBUTING.md)",
     "root": "sudo and the same command",
     "systemd": "the same command on a machine with systemd",
-    "weights": "make setup, then the same command",
 }
 """Part of a reason to skip a test -> the command that runs the test."""
 Build = Callable[[Path], None]
