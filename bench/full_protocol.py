@@ -16,12 +16,12 @@ from statistics import mean, stdev
 
 import torch
 
+from fallow.catalog import missing_files
 from fallow.configs.find import find_config
 from fallow.configs.papers import load_papers, paper_results_of
 from fallow.core.events import Event
 from fallow.core.training_config import TrainingStage
 from fallow.core.wording import count_noun, duration
-from fallow.data.catalog.named import missing_files
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.study.preparation import open_study

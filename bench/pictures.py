@@ -24,7 +24,7 @@ EXPERIMENT = ExperimentConfig("pictures", data="cifar10")
 
 def data_dir() -> Path:
     """Return the folder of the CIFAR-10 files."""
-    return Path(os.environ.get("FALLOW_DATA", "../shared/data"))
+    return Path(os.environ.get("FALLOW_DATA", "build/data"))
 
 
 def prepare(is_quick: bool) -> Race:

@@ -169,7 +169,7 @@ def plain_name(strategy: str) -> str:
 
 def count_classes(task: str) -> int:
     """Return the number of classes of a task."""
-    from fallow.data import find_entry
+    from fallow.catalog import find_entry
 
     return find_entry(load_configs()[task].data).classes
 

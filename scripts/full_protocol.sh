@@ -6,8 +6,8 @@
 #   scripts/full_protocol.sh --tiny                                   a rehearsal of a minute
 #   scripts/full_protocol.sh ahfal --precision bf16 --jobs 3          one study
 #
-# Stopped, it goes on where it was when it is called again.  Data may arrive in parts, such as
-# cifar10_train_a.npy.xz and cifar10_train_b.npy.xz.
+# Stopped, it goes on where it was when it is called again.  'fallow datasets cifar10' lists the
+# files of the data.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 cd "$here"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 if TYPE_CHECKING:
-    from fallow.data.catalog.named import CatalogEntry
+    from fallow.catalog import CatalogEntry
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 WIDTH = 100  # characters of a line of the overview
@@ -273,7 +273,7 @@ ALGORITHMS = {
 
 def write_components() -> str:
     """Return the file with names, parameters and disclosures of all components."""
-    from fallow.data.catalog.named import ENTRIES
+    from fallow.catalog.entries import ENTRIES
     from fallow.settings.classes import PARTS, classes_of
     from fallow.settings.components import SAME
 

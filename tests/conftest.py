@@ -182,9 +182,9 @@ def build_once(
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """Return the folder of real data sets: ``FALLOW_DATA`` or ``../shared/data``."""
+    """Return the folder of public datasets: ``FALLOW_DATA``, or that of ``.ci/run``."""
     named = os.environ.get("FALLOW_DATA")
-    folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+    folder = Path(named) if named else REPOSITORY / "build" / "data"
     if not folder.is_dir():
         pytest.skip(
             f"no real data: {folder} is not a folder; set FALLOW_DATA to the one you have"

@@ -195,7 +195,9 @@ def test_the_images_are_skipped_without_their_files(
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path))
     assert main(["pictures", "--quick"]) == 0
     printed = capsys.readouterr().out
-    assert "skipped: data set 'cifar10': the file cifar10_labels.npz is needed" in printed
+    assert (
+        "skipped: data set 'cifar10': the file cifar-10-binary.tar.gz is needed" in printed
+    )
 
 
 def test_an_unknown_race_is_refused_with_the_names_of_all(

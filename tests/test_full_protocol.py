@@ -8,28 +8,22 @@ from pathlib import Path
 import pytest
 
 from bench.full_protocol import STUDIES, main, run
-
-FILES = (
-    "cifar10_labels.npz",
-    "cifar10_test.npy.xz",
-    "cifar10_train_a.npy.xz",
-    "cifar10_train_b.npy.xz",
-)
+from fallow.catalog.entries import CIFAR10_BATCHES
+from tests.data.published import write_cifar10
 
 
-@pytest.mark.parametrize("last", FILES)
 def test_it_waits_for_all_parts_of_the_data(
-    last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for file in FILES:
-        if file != last:
-            (tmp_path / file).touch()
+    write_cifar10(tmp_path)
+    (tmp_path / CIFAR10_BATCHES[3]).unlink()
     out = tmp_path / "out"
     with pytest.raises(SystemExit) as ended:
         main(["ahfal", "--data", str(tmp_path), "--device", "cpu", "--out", str(out)])
     assert ended.value.code == 2
     output = capsys.readouterr().err
-    assert f"study ahfal needs all of cifar10; not there yet: {last}; bring all" in output
+    missing = "cifar-10-binary.tar.gz"
+    assert f"study ahfal needs all of cifar10; not there yet: {missing}; bring" in output
     assert not out.exists()
 
 

@@ -2,21 +2,20 @@
 
 ``python make_sites.py FOLDER`` writes for each hospital ``NAME.csv``, ``NAME-test.csv`` and
 ``NAME-answers.csv``, and ``example.csv``, from which the columns are taken; it prints the names.
-The rows are those of the heart disease data (``heart_disease.npz`` in the folder FALLOW_DATA
+The rows are those of the heart disease data (``processed.*.data`` in the folder FALLOW_DATA
 names), else those of breast_cancer, which comes with scikit-learn, cut into four.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer
 
+from fallow.catalog import data_folder, find_entry, find_files
 from fallow.core.streams import stream
 
 TEXTS = {
@@ -33,49 +32,44 @@ TEXTS = {
     "st_slope": {1: "up", 2: "flat", 3: "down"},
     "thallium_scan": {3: "normal", 6: "fixed defect", 7: "reversible defect"},
 }
-COLUMNS = {
-    "age": "age",
-    "sex": "sex",
-    "chest_pain": "cp",
-    "resting_pressure": "trestbps",
-    "cholesterol": "chol",
-    "fasting_sugar": "fbs",
-    "resting_ecg": "restecg",
-    "max_heart_rate": "thalach",
-    "exercise_angina": "exang",
-    "st_depression": "oldpeak",
-    "st_slope": "slope",
-    "vessels": "ca",
-    "thallium_scan": "thal",
-}
+COLUMNS = (
+    *("age", "sex", "chest_pain", "resting_pressure", "cholesterol", "fasting_sugar"),
+    *("resting_ecg", "max_heart_rate", "exercise_angina", "st_depression", "st_slope"),
+    *("vessels", "thallium_scan"),
+)
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va_long_beach")
 TEST = 0.25  # share of a hospital's rows
 DIAGNOSES = {True: "ill", False: "healthy"}
 Rows = list[list[str]]  # cells; the last one is the diagnosis
 
 
-def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
-    """Return the columns and the examples of each hospital; 1,759 cells are empty."""
-    with np.load(file, allow_pickle=False) as z:
-        x = z["X"]
-        y = z["y"]
-        client = z["client"]  # of each row the number of its hospital
-        named = {str(name): i for i, name in enumerate(z["feature_names"])}
-        hospitals = [str(name) for name in z["client_names"]]
+def heart() -> tuple[list[str], dict[str, Rows]]:
+    """Return the columns and the examples of each hospital; 1,759 cells are empty.
 
-    def cell(row: int, column: str) -> str:
-        value = float(x[row, named[COLUMNS[column]]])
-        if np.isnan(value):
-            return ""
-        if column in TEXTS:
-            return TEXTS[column][int(value)]
-        return f"{value:g}"
-
-    sites: dict[str, Rows] = {name: [] for name in hospitals}
-    for row in range(len(x)):
-        cells = [cell(row, column) for column in COLUMNS]
-        diagnosis = DIAGNOSES[bool(y[row])]
-        sites[hospitals[client[row]]].append([*cells, diagnosis])
+    Raises ValueError if the files are not in the folder FALLOW_DATA.
+    """
+    files = find_files(find_entry("heart"), data_folder(None))
+    (file,) = files.edition.files
+    sites: dict[str, Rows] = {}
+    for name, member in zip(HOSPITALS, file.members, strict=True):
+        with files.open(file, member) as stream:
+            lines = stream.read().decode().splitlines()
+        sites[name] = []
+        for *raw, target in csv.reader(lines):
+            cells = []
+            for column, cell in zip(COLUMNS, raw, strict=True):
+                cells.append(describe(column, cell))
+            sites[name].append([*cells, DIAGNOSES[float(target) > 0]])
     return list(COLUMNS), sites
+
+
+def describe(column: str, cell: str) -> str:
+    """Return the text of a coded cell, or its number; an empty cell for a missing value."""
+    if cell == "?":
+        return ""
+    if column in TEXTS:
+        return TEXTS[column][int(float(cell))]
+    return f"{float(cell):g}"
 
 
 def breast() -> tuple[list[str], dict[str, Rows]]:
@@ -138,10 +132,9 @@ def example(sites: dict[str, Rows]) -> Rows:
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    file = Path(os.environ.get("FALLOW_DATA", "nowhere")) / "heart_disease.npz"
-    if file.exists():
-        columns, sites = heart(file)
-    else:
+    try:
+        columns, sites = heart()
+    except ValueError:
         columns, sites = breast()
     for name, rows in sites.items():
         write_site(folder, name, columns, rows)

@@ -6,7 +6,7 @@
 #
 # A script labels the examples; with --annotators, the commands that open the labeling pages are
 # printed instead. It takes a few minutes; after a Ctrl-C the same command resumes.
-# FALLOW_DATA names the folder of heart_disease.npz; without it the sites share a dataset of
+# FALLOW_DATA names the folder of the heart disease data ('fallow datasets heart'); without it the sites share a dataset of
 # scikit-learn.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -16,7 +16,7 @@ from fallow.settings.variants import variant
 from fallow.study.reading import read_study
 from fallow.study.statistics import LEVEL
 from tests.cli.conftest import Command
-from tests.data.test_outline import write_cifar10
+from tests.data.published import write_cifar10
 
 DEMO = load_configs()["demo"]
 

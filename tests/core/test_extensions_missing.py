@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from fallow import encoders
+from fallow.catalog import list_entries
 from fallow.core import extensions
 from fallow.core.build import find
 from fallow.core.names import OWN
-from fallow.data import list_entries, load
+from fallow.data import load
 from fallow.settings.config import ExperimentConfig, named_classes
 from fallow.settings.spec import Spec
 

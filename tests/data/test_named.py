@@ -1,25 +1,36 @@
 from __future__ import annotations
 
-import io
-import lzma
+import gzip
 import os
-import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fallow.data import check_leak, find_entry, load
-from fallow.data.catalog.named import ENTRIES, missing_files
+from fallow.catalog import find_entry, missing_files
+from fallow.catalog.entries import ENTRIES
+from fallow.data import Dataset, check_leak, load, open_dataset
 from fallow.data.partition.partitions import Natural
+from tests.data.published import (
+    draw_pixels,
+    encode_idx,
+    pack_cifar10,
+    write_cifar10,
+    write_fashion_mnist,
+    write_gzip,
+    write_idx_images,
+    write_writers,
+)
+from tests.each import each_of
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(
     not DATA, reason="FALLOW_DATA names no folder of data files"
 )
 BUNDLED = [entry.name for entry in ENTRIES if entry.source == "bundled"]
-SMALL_FILES = ["har", "heart"]
+SMALL_FILES = ["heart"]
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -30,9 +41,15 @@ def test_a_bundled_set_is_what_the_catalog_says(name: str) -> None:
 @needs_files
 @pytest.mark.parametrize("name", SMALL_FILES)
 def test_a_set_from_a_file_is_what_the_catalog_says(name: str) -> None:
-    if not all((Path(str(DATA)) / file).is_file() for file in find_entry(name).files):
-        pytest.skip(f"the file of {name} is not in FALLOW_DATA")
+    require_files(name)
     check_entry(name)
+
+
+def require_files(name: str) -> None:
+    """Skip a test without the files of the dataset."""
+    missing = missing_files(name)
+    if missing:
+        pytest.skip(f"FALLOW_DATA has no {missing[0]}: 'fallow datasets {name}'")
 
 
 def check_entry(name: str) -> None:
@@ -81,63 +98,240 @@ def test_a_missing_file_or_folder_says_which_and_what_to_set(
 ) -> None:
     monkeypatch.delenv("FALLOW_DATA", raising=False)
     with pytest.raises(
-        ValueError, match=r"mnist.npz is needed, and no .*--data-dir or FALLOW_DATA"
+        ValueError,
+        match=r"mnist/train-images-idx3-ubyte.gz is needed, and no .*--data-dir or FALLOW_DATA",
     ):
         load("mnist")
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path))
     with pytest.raises(
-        ValueError, match=r"'kegg': the file tab_keggundirected.npz is needed, which"
+        ValueError,
+        match=r"'kegg': the file keggundirected/data.csv.gz is needed, which is not in .*"
+        r"'fallow datasets kegg --fetch' downloads it",
     ):
         load("kegg")
 
 
-@pytest.mark.parametrize("file", ["cifar10_train_a.npy.xz", "cifar10_labels.npz"])
-def test_a_file_that_did_not_arrive_whole_is_named(tmp_path: Path, file: str) -> None:
-    pictures = np.zeros((3, 32, 32, 3), np.uint8)
-    packed = io.BytesIO()
-    np.save(packed, pictures)
-    for part in ("train_a", "train_b", "test"):
-        name = f"cifar10_{part}.npy.xz"
-        (tmp_path / name).write_bytes(lzma.compress(packed.getvalue()))
-    labels = np.zeros(6, np.uint8)
-    np.savez(
-        tmp_path / "cifar10_labels.npz",
-        y_train=labels,
-        y_test=labels[:3],
-        class_names=["a"],
-    )
-    whole = (tmp_path / file).read_bytes()
-    (tmp_path / file).write_bytes(whole[: len(whole) // 2])
-    assert missing_files("cifar10", tmp_path) == []
-    message = rf"the file {re.escape(file)} in .* is incomplete or damaged \(\d+ bytes: .*copy it there"
-    with pytest.raises(ValueError, match=message):
-        load("cifar10", tmp_path)
+def test_a_file_that_did_not_arrive_whole_is_named(tmp_path: Path) -> None:
+    write_fashion_mnist(tmp_path)
+    for name in ("t10k-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
+        path = tmp_path / "fashion_mnist" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        message = (
+            rf"the file {name} in .* is incomplete or damaged \([\d,]+ bytes: .*copy it"
+        )
+        with pytest.raises(ValueError, match=message):
+            load("fashion_mnist", tmp_path)
+        path.write_bytes(whole)
 
 
-def test_a_data_folder_is_read_without_pickles_and_its_leaks_are_dropped(
-    tmp_path: Path,
-) -> None:
+def write_mnist(folder: Path) -> np.ndarray[Any, Any]:
+    """Write three training and two test digits; one test digit is a training digit."""
     pixels = np.arange(4 * 28 * 28).astype(np.uint8).reshape(4, 28, 28)
     pixels[1] += 1
     pixels[2] += 2
-    np.savez(
-        tmp_path / "mnist.npz",
-        x_train=pixels[:3],
-        y_train=np.array([0, 1, 2], dtype=np.uint8),
-        x_test=np.stack([pixels[1], 255 - pixels[0]]),
-        y_test=np.array([1, 5], dtype=np.uint8),
-        writer_train=np.array([12, 40, 12]),
-        writer_test=np.array([40, 7]),
-    )
+    train = (pixels[:3], np.array([0, 1, 2]))
+    test = (np.stack([pixels[1], 255 - pixels[0]]), np.array([1, 5]))
+    write_idx_images(folder / "mnist", train, test)
+    return pixels
+
+
+def test_the_writers_of_qmnist_are_the_sites_of_mnist(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    mnist = tmp_path / "mnist"
+    write_writers(mnist, "train", np.array([0, 1, 2]), np.array([12, 40, 12]))
+    write_writers(mnist, "test", np.array([1, 5, 7]), np.array([40, 7, 9]))
     d = load("mnist", tmp_path)
     assert d.y_test.tolist() == [5] and "1 test examples" in d.notes[0]
     assert d.site_names == ("writer 7", "writer 12", "writer 40")
     assert d.sites is not None and d.sites.tolist() == [1, 2, 1]
     assert d.x[0, 0, 0, 1] == pytest.approx((1 / 255 - 0.1307) / 0.3081)
+    write_writers(mnist, "train", np.array([0, 1, 3]), np.array([12, 40, 12]))
+    with pytest.raises(ValueError, match="does not list the digits of MNIST"):
+        load("mnist", tmp_path)
+
+
+def test_mnist_without_writers_says_so_and_is_the_file_of_keras(tmp_path: Path) -> None:
+    pixels = write_mnist(tmp_path)
+    d = load("mnist", tmp_path)
+    assert d.sites is None and "qmnist-train-labels-idx2-int.gz" in d.notes[0]
+    keras = tmp_path / "keras"
+    keras.mkdir()
+    np.savez(
+        keras / "mnist.npz",
+        x_train=pixels[:3],
+        y_train=np.array([0, 1, 2], dtype=np.uint8),
+        x_test=np.stack([pixels[1], 255 - pixels[0]]),
+        y_test=np.array([1, 5], dtype=np.uint8),
+    )
+    again = load("mnist", keras)
+    assert torch.equal(again.x, d.x) and torch.equal(again.y_test, d.y_test)
+    assert again.notes == d.notes
+
+
+def test_unpacked_files_are_read_like_packed_ones(tmp_path: Path) -> None:
+    write_fashion_mnist(tmp_path)
+    packed = load("fashion_mnist", tmp_path)
+    for path in (tmp_path / "fashion_mnist").iterdir():
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    assert torch.equal(load("fashion_mnist", tmp_path).x, packed.x)
+    write_cifar10(tmp_path)
+    unpacked = load("cifar10", tmp_path)
+    assert torch.equal(load("cifar10", pack_cifar10(tmp_path)).x, unpacked.x)
+
+
+HEADER = bytes.fromhex("00000803 00000002 0000001c 0000001c")
+WRONG_IDX = {
+    "no IDX file": (b"P5 28 28", "begins with the bytes 50 35 20 32, not 00000803"),
+    "labels": (encode_idx(np.arange(3)), "begins with the bytes 00 00 08 01"),
+    "a header alone": (HEADER[:9], "ends within its header"),
+    "too few images": (HEADER + bytes(784), r"declares the shape \(2, 28, 28\) .* fewer"),
+    "too many images": (HEADER + bytes(3 * 784), "has more bytes"),
+    "a size beyond the memory": (HEADER[:4] + b"\xff" * 12, "unpacks to .* of memory"),
+    "fewer images than labels": (HEADER + bytes(2 * 784), "has 2 images, but .* 90 labels"),
+}
+
+
+@each_of("content, message", WRONG_IDX.values())
+def test_a_damaged_idx_file_is_refused(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
+    write_fashion_mnist(tmp_path)
+    write_gzip(tmp_path / "fashion_mnist" / "train-images-idx3-ubyte.gz", content)
+    with pytest.raises(ValueError, match=message):
+        load("fashion_mnist", tmp_path)
+
+
+def test_a_label_without_a_class_is_refused(tmp_path: Path) -> None:
+    write_fashion_mnist(tmp_path)
+    labels = tmp_path / "fashion_mnist" / "train-labels-idx1-ubyte.gz"
+    write_gzip(labels, encode_idx(np.full(90, 10)))
+    with pytest.raises(ValueError, match=r"has the label 10, outside of 0\.\.9"):
+        load("fashion_mnist", tmp_path)
+    write_cifar10(tmp_path)
+    batch = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
+    batch.write_bytes(b"\x0a" + batch.read_bytes()[1:])
+    with pytest.raises(ValueError, match=r"test_batch.bin has the label 10, outside"):
+        load("cifar10", tmp_path)
+
+
+def test_the_pickles_of_cifar10_are_refused_with_the_binary_archive(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    message = (
+        r"cifar-10-batches-py is a Python pickle, which can run code and is never read; put the "
+        r"file cifar-10-binary.tar.gz into .*'fallow datasets cifar10 --fetch' downloads it"
+    )
+    with pytest.raises(ValueError, match=message):
+        load("cifar10", tmp_path)
+
+
+def write_photos(folder: Path) -> tuple[Dataset, Path]:
+    """Write CIFAR-10 as folders of images and as Parquet; return its binary version, and both."""
+    image = pytest.importorskip("PIL.Image")
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (folder / "binary").mkdir()
+    binary = load("cifar10", write_cifar10(folder / "binary", train=20, test=10))
+    pixels = draw_pixels(30, 32, 32, 3)
+    for part, begin, end in (("train", 0, 20), ("test", 20, 30)):
+        rows = []
+        for row in range(begin, end):
+            label = (row - begin) % 10
+            inside = folder / "folders" / "cifar10" / part / binary.classes[label]
+            inside.mkdir(parents=True, exist_ok=True)
+            path = inside / f"{row:04d}.png"
+            image.fromarray(pixels[row]).save(path)
+            rows.append({"img": {"bytes": path.read_bytes(), "path": None}, "label": label})
+        inside = folder / "parquet" / "cifar10"
+        inside.mkdir(parents=True, exist_ok=True)
+        table = pa.Table.from_pylist(rows)
+        parquet.write_table(table, inside / f"{part}-00000-of-00001.parquet")
+    return binary, folder
+
+
+def test_cifar10_is_the_same_from_folders_of_images_and_from_parquet(
+    tmp_path: Path,
+) -> None:
+    binary, folder = write_photos(tmp_path)
+    table = load("cifar10", folder / "parquet")
+    assert torch.equal(table.x, binary.x) and torch.equal(table.y, binary.y)
+    folders = load("cifar10", folder / "folders")  # sorted by class
+    order = binary.y.sort(stable=True).indices
+    assert torch.equal(folders.x, binary.x[order])
+    assert torch.equal(folders.y_test, binary.y_test)
+
+
+def test_a_damaged_image_or_table_of_cifar10_is_named(tmp_path: Path) -> None:
+    _, folder = write_photos(tmp_path)
+    image = next((folder / "folders").rglob("*.png"))
+    image.write_bytes(b"no image")
+    with pytest.raises(ValueError, match=rf"{image.name} could not be read as an image"):
+        load("cifar10", folder / "folders")
+    table = folder / "parquet" / "cifar10" / "test-00000-of-00001.parquet"
+    table.write_bytes(table.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="cannot be read as Parquet with the columns img"):
+        load("cifar10", folder / "parquet")
+
+
+def write_octmnist(path: Path, **changes: Any) -> None:
+    arrays: dict[str, Any] = {}
+    for part, n in (("train", 8), ("val", 4), ("test", 4)):
+        arrays[f"{part}_images"] = draw_pixels(n, 28, 28, seed=n + len(part))
+        arrays[f"{part}_labels"] = (np.arange(n, dtype=np.uint8) % 4)[:, None]
+    np.savez(path, **{**arrays, **changes})
+
+
+def test_octmnist_is_read_by_name_and_by_path_with_its_classes(tmp_path: Path) -> None:
+    write_octmnist(tmp_path / "octmnist.npz")
+    d = load("octmnist", tmp_path)
+    assert d.x.shape == (12, 1, 28, 28) and d.classes[3] == "normal"
+    first = draw_pixels(8, 28, 28, seed=13)[0]
+    torch.testing.assert_close(d.x[0, 0], torch.tensor(first / 127.5 - 1).float())
+    assert "4 validation images were added" in d.notes[0]
+    by_path = open_dataset(tmp_path / "octmnist.npz")
+    assert by_path.name == "octmnist" and torch.equal(by_path.x, d.x)
+
+
+WRONG_MEDMNIST: dict[str, tuple[dict[str, Any], str]] = {
+    "another size": (
+        {"val_images": draw_pixels(4, 64, 64)},
+        "download the 28 x 28 version",
+    ),
+    "colors": ({"val_images": draw_pixels(4, 28, 28, 3)}, "with 1 channels"),
+    "several labels": ({"val_labels": np.zeros((4, 2), np.uint8)}, "one label each"),
+    "an unknown label": ({"val_labels": np.full((4, 1), 4, np.uint8)}, r"label 4, outside"),
+}
+
+
+@each_of("changes, message", WRONG_MEDMNIST.values())
+def test_another_file_than_octmnist_is_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    write_octmnist(tmp_path / "octmnist.npz", **changes)
+    with pytest.raises(ValueError, match=message):
+        load("octmnist", tmp_path)
+
+
+def test_images_of_a_named_set_are_normalized_alike_by_name_and_by_path(
+    tmp_path: Path,
+) -> None:
+    write_fashion_mnist(tmp_path)
+    write_cifar10(tmp_path)
+    for name, path in (
+        ("fashion_mnist", "fashion_mnist"),
+        ("fashion_mnist", "fashion_mnist/train-images-idx3-ubyte.gz"),
+        ("cifar10", "cifar-10-batches-bin"),
+    ):
+        d = open_dataset(tmp_path / path)
+        assert d.name == name and torch.equal(d.x, load(name, tmp_path).x)
 
 
 @needs_files
 def test_heart_disease_has_four_hospitals_and_marks_its_missing_values() -> None:
+    require_files("heart")
     d = load("heart")
     assert d.sites is not None and d.sites_test is not None
     assert torch.cat([d.sites, d.sites_test]).bincount().tolist() == [303, 294, 123, 200]
@@ -146,25 +340,10 @@ def test_heart_disease_has_four_hospitals_and_marks_its_missing_values() -> None
     assert "1759" in d.notes[0]
 
 
-@needs_files
-def test_the_test_persons_of_har_are_the_official_nine() -> None:
-    d = load("har")
-    assert d.sites is not None and d.sites_test is not None
-    assert set(d.sites_test.tolist()) == {1, 3, 8, 9, 11, 12, 17, 19, 23}
-    assert not set(d.sites.tolist()) & set(d.sites_test.tolist())
-    assert torch.cat([d.y, d.y_test]).bincount().tolist() == [
-        1722,
-        1544,
-        1406,
-        1777,
-        1906,
-        1944,
-    ]
-
-
 @pytest.mark.long
 @needs_files
 def test_the_writers_of_mnist_are_its_natural_sites() -> None:
+    require_files("mnist")
     d = load("mnist")
     assert d.x.shape == (60000, 1, 28, 28) and d.y[:5].tolist() == [5, 0, 4, 1, 9]
     assert d.sites is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
-import lzma
 import os
 import shutil
 import signal
@@ -26,6 +26,7 @@ from fallow.experiment.row_cache import DatasetCache
 from fallow.experiment.rows import open_data
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import load_tree, save_tree
+from tests.data.published import write_fashion_mnist, write_gzip
 from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 
 
@@ -140,16 +141,7 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(row_cache, "LARGE", 100)
     folder = tmp_path / "data"
     folder.mkdir()
-    draw = np.random.default_rng(0)
-    pixels = draw.integers(0, 256, (30, 28, 28), dtype=np.uint8)
-    with lzma.open(folder / "fashion_mnist_images.npy.xz", "wb") as file:
-        np.lib.format.write_array(file, pixels)
-    np.savez(
-        folder / "fashion_mnist_labels.npz",
-        y_train=np.arange(20, dtype=np.uint8) % 10,
-        y_test=np.arange(10, dtype=np.uint8),
-        class_names=np.array(list("abcdefghij")),
-    )
+    write_fashion_mnist(folder, train=20, test=10)
     return folder
 
 
@@ -170,9 +162,8 @@ def test_pictures_are_decoded_once_and_mapped_with_the_same_bits(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert are_equal(open_data(PICTURES, 0, pictures, kept_in=folder), plain)
     # different images use other files
-    (pictures / "fashion_mnist_labels.npz").write_bytes(
-        (pictures / "fashion_mnist_labels.npz").read_bytes() + b"\0"
-    )
+    labels = pictures / "fashion_mnist" / "train-labels-idx1-ubyte.gz"
+    write_gzip(labels, gzip.decompress(labels.read_bytes())[:-1] + b"\1")
     open_data(PICTURES, 0, pictures, kept_in=folder)
     assert len(list(folder.glob("*.x.npy"))) == 2
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.catalog import find_entry, find_files
 from fallow.configs.find import find_config
 from fallow.core.streams import stream
 from fallow.data import Dataset
+from fallow.data.catalog.idx import LABELS, read_idx
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.rows import split_rows
 from fallow.experiment.run import ExperimentRun
@@ -32,13 +34,20 @@ ALPHAS = (0.1, 0.3, 0.5, 1.0, 10.0)
 SEEDS = range(4)
 
 
-def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
+@cache
+def read_labels(name: str) -> torch.Tensor:
+    """Return the training labels of MNIST or Fashion-MNIST."""
+    try:
+        files = find_files(find_entry(name), Path(str(DATA)))
+    except ValueError as error:
+        pytest.skip(str(error))
+    y, _ = read_idx(files.find(files.edition.files[1]), LABELS)
+    return torch.from_numpy(y.astype(np.int64))
+
+
+def labels_only(name: str, classes: int = 10) -> Dataset:
     """Return the training labels; a hundred classes split each of ten classes."""
-    path = Path(str(DATA)) / file
-    if not path.is_file():
-        pytest.skip(f"{file} is not in FALLOW_DATA")
-    with np.load(path, allow_pickle=False) as arrays:
-        y = torch.from_numpy(arrays["y_train"].astype(np.int64))
+    y = read_labels(name)
     parts = classes // 10
     y = y * parts + torch.arange(len(y)) % parts
     x, test = torch.zeros(len(y), 1), torch.tensor([[1.0]])
@@ -75,7 +84,7 @@ def mini(alpha: float) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """Return `counts_of` on the partitions of ahfal/mnist-mini for each seed."""
     config = find_config("ahfal/mnist-mini")
     config = replace(config, partition=replace(config.partition, fields={"alpha": alpha}))
-    result = labels_only("mnist", "mnist.npz")
+    result = labels_only("mnist")
     return tuple(counts_of(config, result, seed) for seed in SEEDS)
 
 
@@ -128,7 +137,7 @@ def test_the_three_thresholds_of_the_sensitivity_study_route_differently() -> No
 def test_of_a_hundred_classes_all_are_below_twelve_points(alpha: float) -> None:
     partition = Spec("exact-dirichlet", {"alpha": alpha})
     config = replace(find_config("ahfal/mnist-mini"), partition=partition)
-    result = labels_only("fashion_mnist", "fashion_mnist_labels.npz", classes=100)
+    result = labels_only("fashion_mnist", classes=100)
     bought, _ = counts_of(config, result, 0)
     assert bought.shape == (10, 100)
     assert low(AHFAL(), bought) == 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
@@ -16,12 +15,14 @@ from torch import Tensor, nn
 
 from fallow.contrib import Coverage, Fisher, Prices
 from fallow.data import load
-from fallow.data.catalog.files import CIFAR10_SCALE, FASHION_SCALE
+from fallow.data.catalog.idx import FASHION_SCALE
+from fallow.data.catalog.photos import CIFAR10_SCALE
 from fallow.data.partition.dirichlet import KAFAL_SIZES
 from fallow.settings.budgets import allocate_budget
 from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL, FairFAL, Typical, TypicalUnsure
 from tests.contracts.strategies import every
+from tests.data.published import draw_pixels, write_cifar10, write_fashion_mnist
 from tests.simulations import Simulation, Table, Tables, simulation, tables
 
 # -- sites that lack classes -----------------------------------------------------------
@@ -182,50 +183,26 @@ def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> N
 # -- images of a data folder -----------------------------------------------------------
 
 
-def pixels(*shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-
-
-def write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
-    with lzma.open(path, "wb", preset=0) as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
-
-
 def scaled(raw: np.ndarray[Any, Any], scale: Any) -> Tensor:
     mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in scale)
     return (torch.from_numpy(np.ascontiguousarray(raw)).float() / 255 - mean) / std
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_cifar10_is_read_in_order_from_one_training_file_or_two(
-    tmp_path: Path, is_whole: bool
-) -> None:
-    raw, y = pixels(50, 32, 32, 3), np.arange(50, dtype=np.uint8) % 10
-    write_array(tmp_path / "cifar10_train_a.npy.xz", raw[:20])
-    if is_whole:
-        write_array(tmp_path / "cifar10_train_b.npy.xz", raw[20:40])
-    write_array(tmp_path / "cifar10_test.npy.xz", raw[40:])
-    names = np.array([f"thing {c}" for c in range(10)])
-    np.savez(
-        tmp_path / "cifar10_labels.npz", y_train=y[:40], y_test=y[40:], class_names=names
-    )
-    d, n = load("cifar10", tmp_path), 40 if is_whole else 20
-    torch.testing.assert_close(d.x, scaled(raw[:n].transpose(0, 3, 1, 2), CIFAR10_SCALE))
-    assert d.y.tolist() == y[:n].tolist() and d.y_test.tolist() == y[40:].tolist()
-    assert d.classes[3] == "thing 3"
-    assert bool(d.notes) is not is_whole
+def test_cifar10_is_read_in_the_order_of_its_five_files(tmp_path: Path) -> None:
+    d = load("cifar10", write_cifar10(tmp_path, train=40, test=10))
+    raw = draw_pixels(50, 32, 32, 3).transpose(0, 3, 1, 2)
+    torch.testing.assert_close(d.x, scaled(raw[:40], CIFAR10_SCALE))
+    torch.testing.assert_close(d.x_test, scaled(raw[40:], CIFAR10_SCALE))
+    assert d.y.tolist() == [*range(10)] * 4 and d.y_test.tolist() == [*range(10)]
+    assert d.classes[3] == "cat"
 
 
-def test_fashion_mnist_is_one_file_of_training_and_then_test_images(tmp_path: Path) -> None:
-    raw, y = pixels(30, 28, 28), np.arange(30, dtype=np.uint8) % 10
-    write_array(tmp_path / "fashion_mnist_images.npy.xz", raw)
-    names = np.array([f"garment {c}" for c in range(10)])
-    labels = tmp_path / "fashion_mnist_labels.npz"
-    np.savez(labels, y_train=y[:20], y_test=y[20:], class_names=names)
-    d = load("fashion_mnist", tmp_path)
+def test_fashion_mnist_has_training_and_test_images(tmp_path: Path) -> None:
+    d = load("fashion_mnist", write_fashion_mnist(tmp_path, train=20, test=10))
+    raw = draw_pixels(30, 28, 28)
     torch.testing.assert_close(d.x, scaled(raw[:20, None], FASHION_SCALE))
     torch.testing.assert_close(d.x_test, scaled(raw[20:, None], FASHION_SCALE))
-    assert (d.y.tolist(), d.y_test.tolist()) == (y[:20].tolist(), y[20:].tolist())
+    assert d.y.tolist() == [*range(10)] * 2 and d.y_test.tolist() == [*range(10)]
 
 
 def test_a_world_where_rows_run_twice_is_noticed() -> None:

@@ -15,16 +15,21 @@ from fallow.cli import options as opt
 from fallow.cli.arguments import PAPERS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.progress import TaskID
+
+    from fallow.catalog import CatalogEntry
+    from fallow.cli.dataset_rows import DatasetRow
     from fallow.settings.fields import AlgorithmRow
 
 CODE = "code"
 """Kind of the classes that reproduce published code."""
 
+DatasetName = Annotated[str | None, typer.Argument(help="Name of a dataset, e.g. mnist")]
 Fetch = Annotated[
-    str | None,
-    typer.Option(
-        "--fetch", metavar="NAME", help="Download a public dataset to the data folder"
-    ),
+    bool,
+    typer.Option("--fetch", help="Download the files to the data folder and verify them"),
 ]
 
 
@@ -67,37 +72,132 @@ ALGORITHM_COLUMNS = (
 )
 
 
-@opt.shows("fallow.cli.objects:DatasetRow", is_list=True)
+@opt.shows("fallow.cli.dataset_rows:DatasetRow", is_list=True)
 def datasets(
-    as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None
+    name: DatasetName = None,
+    fetch: Fetch = False,
+    as_json: opt.Json = False,
+    data_dir: opt.DataDir = None,
 ) -> None:
-    """List datasets; those that are not bundled need --data-dir or FALLOW_DATA."""
-    from fallow.cli.objects import DatasetRow
-    from fallow.data import fetch, list_entries
+    """List public datasets; with a name, show its files, their source and its license."""
+    from fallow.catalog import find_entry, list_entries
 
-    if name is not None:
-        if as_json:
+    if name is None:
+        if fetch:
             raise ValueError(
-                "--fetch prints the path of the downloaded dataset; omit --json"
+                "--fetch needs the name of a dataset; 'fallow datasets' lists them"
             )
-        opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
+        rows = [_describe_dataset(entry, data_dir) for entry in list_entries()]
+        _print(rows, as_json, DATASET_COLUMNS)
         return
-    rows = []
-    for entry in list_entries():
-        row = DatasetRow(
-            name=entry.name,
-            task=entry.task,
-            rows=entry.rows,
-            shape=entry.shape,
-            classes=entry.classes or None,
-            site=entry.sites or None,
-            source=entry.source,
-            files=entry.files,
-            page=entry.page,
+    entry = find_entry(name)
+    if fetch:
+        if as_json:
+            raise ValueError("--fetch prints the paths of the files; omit --json")
+        _fetch(name, data_dir)
+        return
+    row = _describe_dataset(entry, data_dir)
+    if as_json:
+        opt.print_json([row])
+        return
+    _print_dataset(row, entry)
+
+
+DATASET_COLUMNS = ("name", "task", "rows", "shape", "classes", "site", "license")
+
+
+def _describe_dataset(entry: CatalogEntry, data_dir: Path | None) -> DatasetRow:
+    from fallow.catalog.folder import data_folder, has_file
+    from fallow.cli.dataset_rows import DatasetFile, DatasetRow
+
+    folder = data_folder(data_dir)
+    files = []
+    for file in entry.files:
+        row = DatasetFile(
+            name=file.name,
+            size=file.size,
+            members=file.members,
+            checksum=file.checksum or None,
+            url=file.url or None,
+            required=not file.is_optional,
+            present=has_file(folder, file),
         )
-        rows.append(row)
-    columns = ("name", "task", "rows", "shape", "classes", "site", "source")
-    _print(rows, as_json, columns)
+        files.append(row)
+    return DatasetRow(
+        name=entry.name,
+        task=entry.task,
+        rows=entry.rows,
+        shape=entry.shape,
+        classes=entry.classes or None,
+        site=entry.sites or None,
+        source=entry.source,
+        license=entry.license,
+        citation=entry.citation or None,
+        page=entry.page or None,
+        files=tuple(files),
+    )
+
+
+def _print_dataset(row: DatasetRow, entry: CatalogEntry) -> None:
+    """Print one dataset, and the files of its first edition."""
+    console = opt.console()
+    shape = _cell("shape", row.shape)
+    console.print(f"{row.name}: {row.rows:,} examples of {shape}, {row.task}", markup=False)
+    facts = {
+        "classes": row.classes and ", ".join(entry.class_names or (str(row.classes),)),
+        "natural sites": row.site,
+        "license": row.license,
+        "citation": row.citation,
+        "page": row.page,
+    }
+    for title, fact in facts.items():
+        if fact:
+            console.print(f"{title}: {fact}", markup=False, soft_wrap=True)
+    if not row.files:
+        console.print("No file is needed.")
+        return
+    for file in row.files:
+        console.print(f"\n{file.name}", markup=False, soft_wrap=True)
+        state = "present" if file.present else "missing"
+        if not file.required:
+            state += ", optional"
+        size = "unknown size" if file.size is None else f"{file.size:,} bytes"
+        members = ""
+        if file.members:
+            members = f"with {', '.join(file.members)} (also unpacked in the data folder)"
+        lines = [f"{state}, {size}", file.checksum, file.url, members]
+        for line in filter(None, lines):
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+    others = [file.name for edition in entry.editions[1:] for file in edition.files]
+    if others:
+        console.print(f"\nAlso read: {', '.join(others)}", markup=False, soft_wrap=True)
+    if entry.can_fetch and not all(file.present for file in row.files):
+        console.print(
+            f"\nDownload: fallow datasets {row.name} --fetch --data-dir FOLDER",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _fetch(name: str, data_dir: Path | None) -> None:
+    """Download a dataset with a progress bar, and print the paths of its files."""
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, TextColumn
+
+    from fallow.catalog import fetch
+
+    columns = (TextColumn("{task.description}"), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = progress.add_task(escape(file), total=total)
+            progress.update(tasks[file], completed=done)
+
+        paths = fetch(name, data_dir, show)
+    for path in paths:
+        opt.console().print(str(path), markup=False, soft_wrap=True)
 
 
 @opt.shows("fallow.cli.objects:ConfigRow", is_list=True)

@@ -215,22 +215,6 @@ class LabelingPage:
 
 @with_config(STRICT)
 @dataclass(frozen=True)
-class DatasetRow:
-    """Public dataset."""
-
-    name: Annotated[str, Field(description="name in settings", examples=["digits"])]
-    task: Annotated[str, Field(description="`classification` or `regression`")]
-    rows: Annotated[Count, Field(description="number of examples")]
-    shape: Annotated[tuple[int, ...], Field(description="shape of an example")]
-    classes: Annotated[int | None, Field(description="number of classes")]
-    site: Annotated[str | None, Field(description="sites in the data")]
-    source: Annotated[str, Field(description="where it comes from")]
-    files: Annotated[tuple[str, ...], Field(description="files in the data folder")]
-    page: Annotated[str | None, Field(description="web page, if it can be downloaded")]
-
-
-@with_config(STRICT)
-@dataclass(frozen=True)
 class ConfigRow:
     """Experiment configuration that is available by name."""
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from fallow.configs import all_strategies as strategies
-from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 from fallow.study.advice import AdviceTable, Rules, SimulationFacts
@@ -210,30 +209,17 @@ WRITERS = _task(
     sites=20,
     per_class=100,
 )
-PEOPLE = _task(
-    _simulation(
-        MNIST,
-        "har",
-        "activities of 21 people, from the sensors of their phones",
-        data="har",
-        rows=None,
-        test_rows=None,
-        partition=Spec("natural"),
-        sites=0,
-        training_config=TrainingConfig(
-            (TrainingStage(2),), 16, Optimizer(lr=0.2, momentum=0.9)
-        ),
-    ),
-    classes=6,
-    sites=21,
-)
 HOSPITALS = _task(
     _simulation(
-        PEOPLE,
+        MNIST,
         "heart",
         "heart disease in four hospitals",
         data="heart",
+        rows=None,
+        test_rows=None,
         resplit=True,
+        partition=Spec("natural"),
+        sites=0,
         training_config=MNIST.training_config,
     ),
     classes=2,
@@ -252,10 +238,9 @@ TRAINED = (
     CIFAR_ALIKE,
     CIFAR_TAIL,
     CIFAR_TAIL_ALIKE,
-    PEOPLE,
     HOSPITALS,
 )
-ENCODERS = {"har": TABLES, "heart": TABLES}
+ENCODERS = {"heart": TABLES}
 SOLVED = tuple(_solve(task, ENCODERS.get(task.data, PICTURES)) for task in TRAINED)
 TUNED = ("benchmark/mnist", "benchmark/fashion-lt")
 EXPERIMENTS = (*SOLVED, *TRAINED)
@@ -264,10 +249,10 @@ EXPERIMENTS = (*SOLVED, *TRAINED)
 def classes_of(task: ExperimentConfig) -> int:
     """Return the number of classes of a task's data.
 
-    >>> [classes_of(task) for task in (DIGITS, PEOPLE, HOSPITALS)]
-    [10, 6, 2]
+    >>> [classes_of(task) for task in (DIGITS, HOSPITALS)]
+    [10, 2]
     """
-    return {"har": 6, "heart": 2}.get(task.data, 10)
+    return {"heart": 2}.get(task.data, 10)
 
 
 FOLDER = Path(__file__).parent / "published"

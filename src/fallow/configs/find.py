@@ -8,12 +8,12 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from fallow.catalog import is_named
 from fallow.configs.defaults import default_training
 from fallow.configs.papers import FALLOW, GROUP, Paper, load_papers
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_config
-from fallow.data import is_named
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.storage.received import read_toml
 

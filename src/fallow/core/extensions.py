@@ -25,7 +25,7 @@ DATASETS = (
     *("bike", "california", "cifar100", "cinic10", "ct", "diamonds", "diamonds_onehot"),
     *("digit_angle", "elevators", "femnist", "femnist_letters", "kegg"),
     *("kegg_undirected", "kin40k", "mlr_knn_rng", "online_video", "parkinsons", "pol"),
-    *("protein", "sarcos", "sarcos_full", "school", "stock", "svhn", "wec_sydney"),
+    *("protein", "sarcos", "sarcos_full", "stock", "svhn", "wec_sydney"),
     "wine_red",
 )
 """Datasets of fallow-papers."""

@@ -1,15 +1,6 @@
 """Datasets, named or from the user, and partitions over sites."""
 
-from fallow.data.catalog.named import (
-    CatalogEntry,
-    fetch,
-    find_entry,
-    is_named,
-    list_entries,
-    load,
-    load_outline,
-    source_files,
-)
+from fallow.data.catalog.named import load, load_outline
 from fallow.data.dataset import (
     Dataset,
     Task,
@@ -38,22 +29,17 @@ from fallow.data.partition.shares import (
 from fallow.data.tables import standardize
 
 __all__ = [
-    "CatalogEntry",
     "Dataset",
     "Task",
     "check_leak",
     "class_counts",
     "drop_leaks",
     "embed_rows",
-    "fetch",
-    "find_entry",
     "from_arrays",
     "from_folder",
     "from_npz",
     "from_table",
     "hold_out",
-    "is_named",
-    "list_entries",
     "load",
     "load_outline",
     "natural_sites",
@@ -61,7 +47,6 @@ __all__ = [
     "partition_report",
     "read_rows",
     "row_hashes",
-    "source_files",
     "standardize",
     "take_rows",
     "test_shares",

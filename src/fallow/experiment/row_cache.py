@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fallow import data
+from fallow.catalog import source_files
 from fallow.core.missing import Missing
 from fallow.core.types import Tree
 from fallow.data.dataset import Dataset
@@ -115,7 +115,7 @@ def _find_sources(config: ExperimentConfig, data_dir: Path | None) -> Sequence[P
     path = Path(config.data)
     if path.suffix.lower() in TABLES and path.is_file():
         return [path]
-    return data.source_files(config.data, data_dir)
+    return source_files(config.data, data_dir)
 
 
 def _digest(files: Sequence[Path], config: ExperimentConfig) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fallow.catalog import is_named
 from fallow.core.missing import filled
 from fallow.core.types import State
-from fallow.data import Dataset, is_named
+from fallow.data import Dataset
 from fallow.settings.config import ExperimentConfig
 
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import fallow_papers
+from fallow.catalog import is_named
 from fallow.configs.find import find_config, load_configs
 from fallow.configs.papers import load_paper_results
 from fallow.core.build import build
-from fallow.data import Dataset, is_named
+from fallow.data import Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import draw_flipped_sites

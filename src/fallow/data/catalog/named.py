@@ -1,162 +1,24 @@
-"""Named datasets: the catalog, and ``load``."""
+"""Reading of named datasets."""
 
 from __future__ import annotations
 
-import os
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, final
+from pathlib import Path, PurePosixPath
 
-from fallow.core.extensions import find_extension, list_extensions, require_extension
-from fallow.core.names import OWN, ClassKind, load_class
-from fallow.core.refusal import explain_errors
-from fallow.core.suggestions import require_known
-from fallow.data.catalog import files
-from fallow.data.catalog.files import Reader, bundled_reader
-from fallow.data.dataset import Dataset, Task
-
-GROUP = "fallow.datasets"
-"""Entry points ``name = "module:ENTRIES"``, a mapping of names to `CatalogEntry`."""
-DATASET = ClassKind("dataset", group=GROUP)
-Outline = Callable[[Path | None, int], Dataset]
-"""Reader of a dataset in which the first images are repeated in place of all, which is
-fast.
-"""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class CatalogEntry:
-    """Metadata of a named dataset, available before it is read."""
-
-    name: str
-    task: Task
-    rows: int  # training and test examples, in the source
-    shape: tuple[int, ...]  # of one example, as loaded
-    classes: int = 0  # 0 for regression
-    sites: str = ""  # description of the natural sites
-    source: Literal["bundled", "file"] = "file"
-    files: tuple[str, ...] = ()
-    optional_files: tuple[str, ...] = ()  # files that are read if present
-    page: str | None = None  # web page of a file that `fetch` downloads
-    read: Reader = field(repr=False)
-    outline: Outline | None = field(default=None, repr=False)
-    fetch: Callable[[Path], Path] | None = field(default=None, repr=False)
-
-
-def _bundled_entry(
-    name: str, *, rows: int, shape: tuple[int, ...], classes: int
-) -> CatalogEntry:
-    """Return a dataset of scikit-learn; ``classes`` is 0 for regression."""
-    task: Task = "regression"
-    if classes:
-        task = "classification"
-    return CatalogEntry(
-        name=name,
-        task=task,
-        rows=rows,
-        shape=shape,
-        classes=classes,
-        source="bundled",
-        read=bundled_reader(name),
-    )
-
-
-ENTRIES = (
-    _bundled_entry("digits", rows=1797, shape=(1, 8, 8), classes=10),
-    _bundled_entry("breast_cancer", rows=569, shape=(30,), classes=2),
-    _bundled_entry("wine", rows=178, shape=(13,), classes=3),
-    _bundled_entry("iris", rows=150, shape=(4,), classes=3),
-    _bundled_entry("diabetes", rows=442, shape=(10,), classes=0),
-    CatalogEntry(
-        name="mnist",
-        task="classification",
-        rows=70_000,
-        shape=(1, 28, 28),
-        classes=10,
-        sites="writer",
-        files=("mnist.npz",),
-        read=files.read_mnist,
-    ),
-    CatalogEntry(
-        name="fashion_mnist",
-        task="classification",
-        rows=70_000,
-        shape=(1, 28, 28),
-        classes=10,
-        files=("fashion_mnist_images.npy.xz", "fashion_mnist_labels.npz"),
-        read=files.read_fashion_mnist,
-        outline=files.read_fashion_mnist,
-    ),
-    CatalogEntry(
-        name="cifar10",
-        task="classification",
-        rows=60_000,
-        shape=(3, 32, 32),
-        classes=10,
-        files=("cifar10_train_a.npy.xz", "cifar10_test.npy.xz", "cifar10_labels.npz"),
-        optional_files=("cifar10_train_b.npy.xz",),
-        read=files.read_cifar10,
-        outline=files.read_cifar10,
-    ),
-    CatalogEntry(
-        name="cifar10_small",
-        task="classification",
-        rows=sum(files.SMALL),
-        shape=(3, 32, 32),
-        classes=10,
-        files=("cifar10_train_a.npy.xz", "cifar10_test.npy.xz", "cifar10_labels.npz"),
-        read=files.read_cifar10_small,
-    ),
-    CatalogEntry(
-        name="har",
-        task="classification",
-        rows=10_299,
-        shape=(90,),
-        classes=6,
-        sites="person",
-        files=("har_features.npz",),
-        read=files.read_har,
-    ),
-    CatalogEntry(
-        name="heart",
-        task="classification",
-        rows=920,
-        shape=(23,),
-        classes=2,
-        sites="hospital",
-        files=("heart_disease.npz",),
-        read=files.read_heart,
-    ),
+from fallow.catalog import (
+    CatalogEntry,
+    DataFiles,
+    data_folder,
+    find_entry,
+    find_files,
+    list_entries,
 )
-OWN_ENTRIES = {entry.name: entry for entry in ENTRIES}
+from fallow.core.refusal import explain_errors
+from fallow.data.dataset import Dataset
 
-
-def is_named(name: str) -> bool:
-    """Return whether a dataset has this name, also in a distribution that is not installed.
-
-    >>> is_named("digits"), is_named("femnist"), is_named("rows.csv")
-    (True, True, False)
-    """
-    return name in OWN_ENTRIES or name in list_extensions(GROUP)
-
-
-def find_entry(name: str) -> CatalogEntry:
-    """Return the entry of a named dataset; ValueError with the nearest name for any other."""
-    if name in OWN_ENTRIES:
-        return OWN_ENTRIES[name]
-    extensions = list_extensions(GROUP)
-    require_known(name, {*OWN_ENTRIES, *extensions}, f"{name!r} is not a known dataset")
-    entry: CatalogEntry = load_class(require_extension(DATASET, name), OWN, None)[name]
-    return entry
-
-
-def list_entries() -> list[CatalogEntry]:
-    """Return all named datasets: Fallow's, then those of installed distributions."""
-    extensions = list_extensions(GROUP)
-    installed = [name for name in extensions if find_extension(DATASET, name)]
-    return [*ENTRIES, *(find_entry(name) for name in installed)]
+Reader = Callable[[DataFiles], Dataset]
+"""Reader of one edition of a dataset."""
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -171,89 +33,65 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     >>> load("wine").x_test.shape
     torch.Size([36, 13])
     """
-    entry = find_entry(name)
-    with explain_errors(f"data set {name!r}: "):
-        return entry.read(_folder(data_dir))
+    return _load_entry(find_entry(name), data_folder(data_dir))
 
 
 def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) -> Dataset:
-    """Load the labels, counts and shapes of a named dataset.
+    """Return a named dataset in which its first images are repeated in place of all.
 
-    If decompressing all images is slow, the ``first`` ones are repeated in place of all.
-    Other datasets are loaded completely. Raises ValueError like `load`.
+    Numbers of examples, labels, shapes and notes agree with `load`, except for a test image
+    that is also a training image. Datasets that are quick to read are returned as they are.
     """
-    entry = find_entry(name)
-    if entry.outline is None:
-        return load(name, data_dir)
-    with explain_errors(f"data set {name!r}: "):
-        return entry.outline(_folder(data_dir), first)
+    return _load_entry(find_entry(name), data_folder(data_dir), first)
 
 
-def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
-    """Return the files of a named dataset; for a folder of images, all of them.
+def load_path(path: Path) -> Dataset | None:
+    """Load the images of a named dataset by the path of its file or folder.
 
-    Return none if the dataset is bundled, or if its files are missing.
-
-    >>> source_files("digits"), source_files("no such set")
-    ([], [])
+    Pixels are normalized as by name. Return None for any other path.
     """
-    folder = _folder(data_dir)
-    if folder is None or not is_named(name):
-        return []
-    entry = find_entry(name)
-    values: set[Path] = set()
-    for file in entry.files:
-        path = folder / file
-        if path.is_dir():
-            values.update(path.rglob("*.png"))
-            continue
-        if not path.is_file():
-            return []
-        values.add(path)
-        if path.parent != folder:  # some readers use all files of a folder
-            values.update(path.parent.glob(f"*{path.suffix}"))
-    for file in entry.optional_files:
-        if (folder / file).is_file():
-            values.add(folder / file)
-    return sorted(values)
+    for entry in list_entries():
+        folder = _find_base(entry, path) if len(entry.shape) == 3 else None
+        if folder is not None:
+            return _load_entry(entry, folder)
+    return None
 
 
-def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
-    """Return the files of a named dataset that are missing in the folder, optional ones
-    included.
-
-    >>> missing_files("cifar10", "/nowhere")[-1]
-    'cifar10_train_b.npy.xz'
-    """
-    entry = find_entry(name)
-    wanted = [*entry.files, *entry.optional_files]
-    folder = _folder(data_dir)
-    if folder is None:
-        return wanted
-    return [file for file in wanted if not (folder / file).exists()]
-
-
-def fetch(name: str, data_dir: str | Path | None = None) -> Path:
-    """Download the file of a named dataset to ``data_dir`` or FALLOW_DATA; return its path.
-
-    Raises ValueError for a dataset without a published file, without a folder, and for a
-    file that changed since its download, and OSError if the download fails.
-    """
-    entry = find_entry(name)
-    if entry.fetch is None:
-        reason = "put its files there by hand"
-        if entry.source == "bundled":
-            reason = "it comes with Fallow"
-        known = ", ".join(other.name for other in list_entries() if other.fetch)
-        raise ValueError(f"{name} cannot be downloaded: {reason}; available: {known}")
-    folder = _folder(data_dir)
-    if folder is None:
-        raise ValueError("no data folder is set; set --data-dir or FALLOW_DATA to one")
-    return entry.fetch(folder)
+def _find_base(entry: CatalogEntry, path: Path) -> Path | None:
+    """Return the data folder in which ``path`` is a file or folder of a whole edition."""
+    whole = path.absolute()
+    for edition in entry.editions:
+        names = [file.name for file in edition.files]
+        names += [member for file in edition.files for member in file.members]
+        names += [str(PurePosixPath(name).parent) for name in names]
+        for name in names:
+            parts = PurePosixPath(name).parts
+            if not parts or whole.parts[-len(parts) :] != parts:
+                continue
+            base = whole.parents[len(parts) - 1]
+            if _is_whole(entry, base):
+                return base
+    return None
 
 
-def _folder(data_dir: str | Path | None) -> Path | None:
-    folder = data_dir or os.environ.get("FALLOW_DATA")
-    if not folder:
-        return None
-    return Path(folder)
+def _is_whole(entry: CatalogEntry, folder: Path) -> bool:
+    try:
+        find_files(entry, folder)
+    except ValueError:
+        return False
+    return True
+
+
+def _load_entry(
+    entry: CatalogEntry, folder: Path | None, first: int | None = None
+) -> Dataset:
+    with explain_errors(f"data set {entry.name!r}: "):
+        files = find_files(entry, folder, first)
+        return find_reader(files)(files)
+
+
+def find_reader(files: DataFiles) -> Reader:
+    """Return the reader of an edition; importing it may import torch and other packages."""
+    module, _, function = files.edition.read.partition(":")
+    reader: Reader = getattr(importlib.import_module(module), function)
+    return reader

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.catalog import is_named
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
-from fallow.data.catalog.named import is_named, load, load_outline
+from fallow.data.catalog.named import load, load_outline, load_path
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.dicom import PhysicalRange
@@ -489,6 +490,10 @@ def open_dataset(
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
+    if not classes and not drop_rows and channels == "auto":
+        named = load_path(file)
+        if named is not None:
+            return named
     if file.is_dir():
         return from_folder(file, classes=classes, notify=notify)
     if file.suffix.lower() == ".npz":

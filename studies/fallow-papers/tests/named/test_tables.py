@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from fallow.data import load
-from fallow.data.partition.partitions import Natural
-from fallow_papers.datasets.catalog import ENTRIES
-from tests.data.test_named import check_entry
+from tests.data.test_named import check_entry, require_files
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(
     not DATA, reason="FALLOW_DATA names no folder of data files"
 )
-SMALL = (
-    *("digit_angle", "bike", "sarcos", "wine_red", "california", "parkinsons"),
-    *("school", "diamonds_onehot"),
-)
+SMALL = ("digit_angle", "wine_red", "elevators")
 
 
 @needs_files
 @pytest.mark.parametrize("name", SMALL)
 def test_a_set_is_what_the_catalog_says(name: str) -> None:
-    if not all((Path(str(DATA)) / file).is_file() for file in ENTRIES[name].files):
-        pytest.skip(f"the file of {name} is not in FALLOW_DATA")
+    require_files(name)
     check_entry(name)
 
 
@@ -44,6 +37,7 @@ RANKS = {
 @needs_files
 @pytest.mark.parametrize("name", RANKS)
 def test_a_regression_table_has_the_rank_that_is_known_of_it(name: str) -> None:
+    require_files(name)
     d = load(name)
     x = torch.cat([d.x, d.x_test]).double().numpy()
     spread = x.std(0)
@@ -59,6 +53,7 @@ def test_a_regression_table_has_the_rank_that_is_known_of_it(name: str) -> None:
 def test_diamonds_has_its_grades_as_columns_of_0_and_1_with_empty_ones_for_missing() -> (
     None
 ):
+    require_files("diamonds")
     d = load("diamonds_onehot")
     plain = load("diamonds")
     assert d.columns[:7] == ("carat", "depth", "table", "x", "y", "z", "cut=Fair")
@@ -70,38 +65,3 @@ def test_diamonds_has_its_grades_as_columns_of_0_and_1_with_empty_ones_for_missi
     codes = torch.cat([plain.x, plain.x_test])[:, 1].long()
     one_hot = torch.cat([d.x, d.x_test])[:, 6:11]
     assert torch.equal(codes.bincount(), one_hot.sum(0).long())
-
-
-@needs_files
-@pytest.mark.parametrize(
-    ("name", "sites", "smallest"),
-    [("parkinsons", 42, 77), ("school", 139, 14), ("california", 5, 5)],
-)
-def test_patients_schools_and_coasts_are_natural_sites(
-    name: str, sites: int, smallest: int
-) -> None:
-    d = load(name)
-    assert d.sites is not None and len(d.site_names) == sites
-    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.sites.numpy())
-    assert len(parts) == sites and sum(len(part) for part in parts) == len(d.x)
-    assert min(len(part) for part in parts) == smallest
-
-
-@needs_files
-def test_an_island_has_fewer_rows_than_columns() -> None:
-    d = load("california")
-    assert d.sites is not None
-    island = d.site_names.index("ISLAND")
-    assert int((d.sites == island).sum()) == 5 < d.x.shape[1]
-
-
-@needs_files
-def test_filled_values_are_marked_and_said() -> None:
-    d = load("california")
-    assert (
-        d.columns[-1] == "total_bedrooms_missing"
-        and d.x[:, -1].sum() + d.x_test[:, -1].sum() == 207
-    )
-    assert (
-        "missing values imputed by the median of the training examples: 207" in d.notes[0]
-    )

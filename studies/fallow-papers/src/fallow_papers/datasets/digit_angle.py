@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fallow.catalog import DataFiles, find_entry
 from fallow.core.streams import stream
-from fallow.data.catalog.files import DIGITS_MEAN, DIGITS_STD, bundled_reader
+from fallow.data.catalog.files import DIGITS_MEAN, DIGITS_STD, read_bundled
 from fallow.data.dataset import Dataset
 
 WIDEST = 45.0  # degrees to either side, at which a 6 is not yet a 9
 
 
-def read_digit_angle(folder: Path | None) -> Dataset:
+def read_digit_angle(files: DataFiles) -> Dataset:
     """Read scikit-learn's digits, each rotated by its own angle; y: degrees,
     counter-clockwise.
 
     Angles are uniform in [-45, 45) and always the same.  Training and test examples are
     those of ``digits``.  The rotated digit is the natural site.
     """
-    digits = bundled_reader("digits")(folder)
+    digits = read_bundled(dataclasses.replace(files, entry=find_entry("digits")))
 
     degrees = draw_degrees("training", len(digits.x))
     degrees_test = draw_degrees("test", len(digits.x_test))

@@ -10,19 +10,29 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fallow.data.catalog.files import Array, Reader
+from fallow.catalog import DataFiles
+from fallow.data.catalog.files import Array
 from fallow.data.dataset import Dataset
 from fallow.data.partition.shares import hold_out
 
-FOLDER = "femnist"
 SIDE = 28
 CLASSES = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase)
 LETTER_CLASSES = slice(36, 46)  # a to j, the ten classes of DPFL's comparison
 MAX_IMAGES = 4000  # images of a letter
 
 
-def femnist_reader(name: str, is_letters: bool = False) -> Reader:
-    """Return a reader of the files ``femnist/*.json``; writers are the sites.
+def read_femnist(files: DataFiles) -> Dataset:
+    """Read all classes of the files ``femnist/*.json``; writers are the sites."""
+    return _read(files, is_letters=False)
+
+
+def read_femnist_letters(files: DataFiles) -> Dataset:
+    """Read the letters a to j of the files ``femnist/*.json``; writers are the sites."""
+    return _read(files, is_letters=True)
+
+
+def _read(files: DataFiles, is_letters: bool) -> Dataset:
+    """Read the images by writer.
 
     ``is_letters``: only the ten classes a to j, with at most 4,000 images each, the first ones
     in the order of file names.  Pixels are gray in [0, 1], as in LEAF, and the ink is dark.
@@ -35,42 +45,39 @@ def femnist_reader(name: str, is_letters: bool = False) -> Reader:
     same images, and nearly all test images of one site are training images of others.  Here
     no image is used twice, and duplicates stay together.
     """
-
-    def read(folder: Path | None) -> Dataset:
-        parts = list(_rows_by_writer(folder, is_letters))
-        x = np.concatenate([pixels for pixels, _, _ in parts])
-        y = np.concatenate([labels for _, labels, _ in parts])
-        writer_of_row = np.concatenate([writer for _, _, writer in parts])
-        writers, site = np.unique(writer_of_row, return_inverse=True)
-        pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
-        classes = CLASSES
-        if is_letters:
-            classes = CLASSES[LETTER_CLASSES]
-        train, test = hold_out(name, pixels, y)
-        return Dataset(
-            name=name,
-            x=pixels[train],
-            y=torch.from_numpy(y[train]),
-            x_test=pixels[test],
-            y_test=torch.from_numpy(y[test]),
-            classes=classes,
-            sites=torch.from_numpy(site[train]),
-            sites_test=torch.from_numpy(site[test]),
-            site_names=tuple(f"writer {writer}" for writer in writers),
-        )
-
-    return read
+    parts = list(_rows_by_writer(files, is_letters))
+    x = np.concatenate([pixels for pixels, _, _ in parts])
+    y = np.concatenate([labels for _, labels, _ in parts])
+    writer_of_row = np.concatenate([writer for _, _, writer in parts])
+    writers, site = np.unique(writer_of_row, return_inverse=True)
+    pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
+    classes = CLASSES
+    if is_letters:
+        classes = CLASSES[LETTER_CLASSES]
+    train, test = hold_out(files.entry.name, pixels, y)
+    return Dataset(
+        name=files.entry.name,
+        x=pixels[train],
+        y=torch.from_numpy(y[train]),
+        x_test=pixels[test],
+        y_test=torch.from_numpy(y[test]),
+        classes=classes,
+        sites=torch.from_numpy(site[train]),
+        sites_test=torch.from_numpy(site[test]),
+        site_names=tuple(f"writer {writer}" for writer in writers),
+    )
 
 
 def _rows_by_writer(
-    folder: Path | None, is_letters: bool
+    files: DataFiles, is_letters: bool
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Return pixels (n, 784), labels (n,) and writers (n,) of every writer.
 
     For letters, at most `MAX_IMAGES` images of each class are returned.
     """
+    first = files.find(files.edition.files[0])
     left = np.full(len(CLASSES[LETTER_CLASSES]), MAX_IMAGES)
-    for path in _files(folder):
+    for path in sorted(first.parent.glob("*.json")):
         for writer, x, y in _writers(path):
             if is_letters:
                 y = y - LETTER_CLASSES.start
@@ -90,19 +97,6 @@ def _first(y: Array, left: Array) -> Array:
         keep[rows] = True
         left[c] -= len(rows)
     return keep
-
-
-def _files(folder: Path | None) -> list[Path]:
-    where = "no data folder is set"
-    if folder is not None:
-        values = sorted((folder / FOLDER).glob("*.json"))
-        if values:
-            return values
-        where = f"{folder / FOLDER} has none"
-    raise ValueError(
-        "the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and "
-        f"{where}; set --data-dir or FALLOW_DATA to the folder with {FOLDER}/"
-    )
 
 
 def _writers(path: Path) -> Iterator[tuple[str, Array, Array]]:

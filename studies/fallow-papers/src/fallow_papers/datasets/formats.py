@@ -1,22 +1,24 @@
-"""Tables in published formats: zip, csv, tsv, arff, mat."""
+"""Tables in published formats: csv, tsv, arff, mat, Parquet."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, final
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from fallow.catalog import DataFiles
+from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
+from fallow.storage.received import check_fits
 from fallow_papers.datasets.sources import TableSource
 
 ATTRIBUTE = re.compile(
@@ -36,29 +38,27 @@ class PublishedTable:
 
 
 @contextmanager
-def open_published(path: Path, source: TableSource) -> Iterator[PublishedTable]:
+def open_published(files: DataFiles, source: TableSource) -> Iterator[PublishedTable]:
     """Open a published table.  Raises ValueError for a file in another format."""
-    try:
-        if path.suffix == ".mat":
-            yield _read_mat(path, source)
-            return
-        with ExitStack() as stack:
-            file: IO[bytes]
-            if path.suffix == ".zip":
-                file = _open_member(path, source, stack)
-            else:
-                file = path.open("rb")
-            # some names of pathways are in no known encoding, and are left out
-            text = io.TextIOWrapper(
-                file, encoding="utf-8-sig", errors="replace", newline=""
-            )
-            stack.enter_context(text)
-            if path.suffix == ".arff":
+    (file,) = files.edition.files
+    member = file.members[0] if file.members else ""
+    name = member or file.name
+    if name.endswith(".mat"):
+        yield _read_mat(files.find(file), source)
+        return
+    if name.endswith(".pq"):
+        yield _read_parquet(files.find(file))
+        return
+    with files.open(file, member) as stream:
+        # some names of pathways are in no known encoding, and are left out
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+        try:
+            if name.endswith(".arff"):
                 yield _read_arff(text)
             else:
                 yield _read_separated(text, source)
-    except (zipfile.BadZipFile, zlib.error, csv.Error, EOFError) as error:
-        raise ValueError(f"{path.name} is damaged ({error}); download it again") from error
+        except csv.Error as error:
+            raise ValueError(f"{name} is damaged ({error}); download it again") from error
 
 
 def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDArray[Any]]:
@@ -90,39 +90,34 @@ def _read_separated(lines: Iterator[str], source: TableSource) -> PublishedTable
 
 
 def _read_mat(path: Path, source: TableSource) -> PublishedTable:
-    arrays = read_mat(path, (source.member,), f"the matrix {source.member}")
-    matrix = arrays[source.member]
+    arrays = read_mat(path, (source.matrix,), f"the matrix {source.matrix}")
+    matrix = arrays[source.matrix]
     rows = ([str(value) for value in row] for row in matrix.tolist())
     return PublishedTable(source.columns, rows)
 
 
-def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]:
-    archive = stack.enter_context(zipfile.ZipFile(path))
-    file = _find_member(archive, source.member, stack)
-    if file is None:
-        raise ValueError(
-            f"{path.name} does not contain the file {source.member}, so it is not the "
-            f"archive of {source.page}"
-        )
-    return file
+def _read_parquet(path: Path) -> PublishedTable:
+    parquet = import_optional("pyarrow.parquet", "pyarrow", f"reading {path.name}")
+    arrow = import_optional("pyarrow", "pyarrow", f"reading {path.name}")
+    with (
+        explain_errors(
+            f"{path.name} cannot be read as Parquet (",
+            after="); download it again",
+            of=(arrow.ArrowException, OSError),
+        ),
+        parquet.ParquetFile(path) as opened,
+    ):
+        n_cells = opened.metadata.num_rows * opened.metadata.num_columns
+        check_fits(path, n_cells * BYTES_OF_CELL)
+        table = opened.read()
+    columns = []
+    for column in table.columns:
+        cells = column.to_pylist()
+        columns.append(["" if cell is None else str(cell) for cell in cells])
+    return PublishedTable(tuple(table.column_names), map(list, zip(*columns, strict=True)))
 
 
-def _find_member(
-    archive: zipfile.ZipFile, wanted: str, stack: ExitStack
-) -> IO[bytes] | None:
-    """Find the file ``wanted`` in any folder of the archive, or of an archive in it."""
-    names = archive.namelist()
-    for name in names:
-        if PurePosixPath(name.replace("\\", "/")).name == wanted:
-            return stack.enter_context(archive.open(name))
-    for name in names:
-        if name.endswith(".zip"):
-            file = stack.enter_context(archive.open(name))
-            nested = stack.enter_context(zipfile.ZipFile(file))
-            member = _find_member(nested, wanted, stack)
-            if member is not None:
-                return member
-    return None
+BYTES_OF_CELL = 64  # as a Python object
 
 
 def _read_arff(lines: Iterator[str]) -> PublishedTable:

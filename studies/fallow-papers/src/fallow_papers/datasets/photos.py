@@ -6,89 +6,53 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalog.files import (
-    Array,
-    find_file,
-    normalize_images,
-    to_labels,
-)
-from fallow.data.dataset import Dataset, drop_leaks
+from fallow.catalog import DataFiles
+from fallow.catalog.folder import find_path
+from fallow.data.catalog.files import Array, build_images, normalize_images
+from fallow.data.catalog.photos import read_records
+from fallow.data.dataset import Dataset
+from fallow.storage.received import decode_text, read_named
 from fallow_papers.datasets.formats import read_mat
 
 # mean and standard deviation by channel of pixels / 255
 CIFAR100_SCALE = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 SVHN_SCALE = ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
-RECORD = 2 + 3 * 32 * 32  # bytes: coarse label, fine label, red, green and blue planes
 
 
-def read_cifar100(folder: Path | None) -> Dataset:
-    """Read CIFAR-100 with its 100 fine classes, from the unpacked ``cifar-100-binary``."""
-    x, y = _records(find_file(folder, "cifar-100-binary/train.bin"))
-    x_test, y_test = _records(find_file(folder, "cifar-100-binary/test.bin"))
-    dataset = Dataset(
-        name="cifar100",
-        x=normalize_images(x, CIFAR100_SCALE),
-        y=to_labels(y),
-        x_test=normalize_images(x_test, CIFAR100_SCALE),
-        y_test=to_labels(y_test),
-        classes=_class_names(folder),
+def read_cifar100(files: DataFiles) -> Dataset:
+    """Read CIFAR-100 with its 100 fine classes; a record has a coarse and a fine label."""
+    return read_records(
+        files, CIFAR100_SCALE, n_labels=2, class_names=_read_class_names(files)
     )
-    return drop_leaks(dataset)
 
 
-def _records(path: Path) -> tuple[Array, Array]:
-    """Return pixels (n, 32, 32, 3) and fine labels (n,) of a file of records."""
-    raw = np.fromfile(path, dtype=np.uint8)
-    if len(raw) == 0 or len(raw) % RECORD:
-        raise ValueError(
-            f"{path.name} has {len(raw)} bytes, which is not a multiple of {RECORD}, the "
-            "size of a record; unpack cifar-100-binary.tar.gz again"
-        )
-    records = raw.reshape(-1, RECORD)
-    fine = records[:, 1]
-    if fine.max() > 99:
-        raise ValueError(
-            f"{path.name} has the label {fine.max()}, outside of 0..99, so it is not "
-            "CIFAR-100's binary file"
-        )
-    planes = records[:, 2:].reshape(-1, 3, 32, 32)  # red, green, blue
-    return planes.transpose(0, 2, 3, 1), fine
-
-
-def _class_names(folder: Path | None) -> tuple[str, ...]:
+def _read_class_names(files: DataFiles) -> tuple[str, ...]:
     """Return the names in the file next to the records, or numbers without such a file."""
-    numbers = tuple(str(c) for c in range(100))
-    if folder is None:
-        return numbers
-    path = folder / "cifar-100-binary/fine_label_names.txt"
-    if not path.is_file():
-        return numbers
-    names = tuple(path.read_text(encoding="utf-8").split())
+    path = find_path(files.folder, files.edition.files[1])
+    names: list[str] = []
+    if path is not None:
+        names = decode_text(read_named(path)).split()
     if not names:
-        return numbers
+        return tuple(str(c) for c in range(100))
     if len(names) != 100:
         raise ValueError(
             f"fine_label_names.txt has {len(names)} class names instead of 100; remove it"
         )
-    return names
+    return tuple(names)
 
 
-def read_svhn(folder: Path | None) -> Dataset:
+def read_svhn(files: DataFiles) -> Dataset:
     """Read Street View House Numbers (cropped digits), without the "extra" images."""
-    x, y = _digits(find_file(folder, "train_32x32.mat"))
-    x_test, y_test = _digits(find_file(folder, "test_32x32.mat"))
-    dataset = Dataset(
-        name="svhn",
-        x=normalize_images(x, SVHN_SCALE),
-        y=to_labels(y),
-        x_test=normalize_images(x_test, SVHN_SCALE),
-        y_test=to_labels(y_test),
-        classes=tuple("0123456789"),
+    train, test = (_read_digits(files.find(file)) for file in files.edition.files)
+    return build_images(
+        files,
+        (normalize_images(train[0], SVHN_SCALE), train[1]),
+        (normalize_images(test[0], SVHN_SCALE), test[1]),
+        SVHN_SCALE,
     )
-    return drop_leaks(dataset)
 
 
-def _digits(path: Path) -> tuple[Array, Array]:
+def _read_digits(path: Path) -> tuple[Array, Array]:
     """Return pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, in which the digit 0
     is 10.
     """

@@ -5,56 +5,67 @@ from __future__ import annotations
 import dataclasses
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
+from fallow.catalog import DataFiles
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
-from fallow.data.catalog.files import Reader, read_arrays, table_with_test_rows, to_names
+from fallow.data.catalog.files import table_with_test_rows
 from fallow.data.dataset import Dataset
-from fallow.data.loaders.text_rules import EMPTY
-from fallow.data.reading import list_notes, note
+from fallow.data.reading import list_notes
 from fallow_papers.datasets.formats import PublishedTable, one_hot, open_published
 from fallow_papers.datasets.sources import SOURCES, TableSource
 
+EMPTY = frozenset(("", "?", "na", "nan", "null", "none"))
+"""Cells without a value, in lower case."""
 
-def published_reader(name: str, rows: int, columns: int, group: str = "") -> Reader:
-    """Return a reader of a published table with the rows and columns of the paper.
 
-    Rows with a missing value are left out, then constant columns. Texts become one-hot
-    columns with an empty level "missing". ``notes`` lists the changes. Sites are called
-    ``<group> <value>``.
+def read_published(files: DataFiles) -> Dataset:
+    """Read a published table.
+
+    Constant columns are left out, and rows with a missing value, unless the source keeps them.
+    Texts become numbers, or one-hot columns with an empty level "missing". ``notes`` lists the
+    changes. Sites are called like their value, numbers with the kind of site.
     """
-    source = SOURCES[name]
+    entry = files.entry
+    source = SOURCES[entry.name]
+    with open_published(files, source) as cells:
+        table = _read_table(files.edition.files[0].name, cells, source)
+    x, names, notes = _features(table, source)
+    z = {"X": x, "feature_names": np.array(names)}
+    sites = sorted(set(table.sites), key=_order_site)
+    if sites:
+        number_of = {site: number for number, site in enumerate(sites)}
+        z["client"] = np.array([number_of[site] for site in table.sites])
+    site_names = [f"{entry.sites} {site}" if site.isdigit() else site for site in sites]
+    y = np.frombuffer(table.y).astype(np.float32)
+    result = table_with_test_rows(
+        entry.name, z, y, classes=(), site_names=tuple(site_names)
+    )
+    shape = (len(y), result.x.shape[1])
+    expected = (entry.rows, *entry.shape)
+    if shape != expected:
+        notes.append(
+            f"{shape[0]} rows and {shape[1]} columns, but the published table has "
+            f"{expected[0]} and {expected[1]}"
+        )
+    if source.note:
+        notes.append(source.note)
+    findings = (*list_notes(notes), *result.findings)
+    return dataclasses.replace(result, findings=findings)
 
-    def read(folder: Path | None) -> Dataset:
-        path = _path(name, folder, source)
-        with open_published(path, source) as cells:
-            table = _read_table(path.name, cells, source)
-        x, names, notes = _features(table)
-        if x.shape != (rows, columns):
-            notes = (
-                *notes,
-                f"{len(x)} rows and {x.shape[1]} columns, but the paper has {rows} and "
-                f"{columns}",
-            )
-        z = {"X": x, "feature_names": np.array(names)}
-        # sorted by length, so that numbers among texts are in numeric order
-        sites = sorted(set(table.groups), key=lambda site: (len(site), site))
-        if sites:
-            number_of = {site: number for number, site in enumerate(sites)}
-            z["client"] = np.array([number_of[site] for site in table.groups])
-        y = np.frombuffer(table.y).astype(np.float32)
-        site_names = tuple(f"{group} {site}" for site in sites)
-        result = table_with_test_rows(name, z, y, classes=(), site_names=site_names)
-        findings = (*list_notes(notes), *result.findings)
-        return dataclasses.replace(result, findings=findings)
 
-    return read
+def _order_site(site: str) -> tuple[bool, int, str]:
+    """Sort numbers by value, before texts."""
+    if site.isdigit():
+        return False, int(site), site
+    return True, 0, site
 
 
 @final
@@ -67,87 +78,89 @@ class _Table:
     numbers: array[float] = field(default_factory=lambda: array("d"))  # row after row
     y: array[float] = field(default_factory=lambda: array("d"))
     texts: dict[str, list[str]] = field(default_factory=dict)
-    groups: list[str] = field(default_factory=list)
+    sites: list[str] = field(default_factory=list)
     left_out: int = 0
-
-
-def _path(name: str, folder: Path | None, source: TableSource) -> Path:
-    """Return the published file, or the table unpacked from it."""
-    where = "no data folder is set"
-    if folder is not None:
-        where = f"it is not in {folder}"
-        for file in (source.file, source.member):
-            if file and (folder / file).is_file():
-                return folder / file
-    raise ValueError(
-        f"the file {source.file} is needed and {where}; run 'fallow datasets --fetch "
-        f"{name}' with --data-dir or FALLOW_DATA, or download it from {source.page} and "
-        "put it in that folder under this name"
-    )
 
 
 def _read_table(file: str, cells: PublishedTable, source: TableSource) -> _Table:
     header = cells.header
-    grouping = []
-    if source.group:
-        grouping.append(source.group)
-    for column in (source.target, *source.drop, *source.texts, *grouping):
+    levels = {**cells.levels, **dict(source.levels)}
+    converted = dict(source.convert)
+    site = [source.site] if source.site else []
+    for column in (source.target, *source.drop, *source.texts, *levels, *converted, *site):
         require_known(column, header, f"{file} has no column {column!r}")
 
-    aside = {source.target, *source.drop, *grouping}
+    aside = {source.target, *source.drop, *site}
+    graded = {column for column, _ in source.levels} - set(source.texts)
     textual: list[str] = []
     numeric: list[str] = []
     for column in header:
         if column in aside:
             continue
-        if column in cells.levels or column in source.texts:
+        if (column in levels and column not in graded) or column in source.texts:
             textual.append(column)
         else:
             numeric.append(column)
 
     at = {column: position for position, column in enumerate(header)}
     at_numbers = [at[column] for column in (*numeric, source.target)]
-    table = _Table(tuple(numeric), cells.levels, texts={column: [] for column in textual})
+    converters: dict[int, Callable[[str], str]] = {}
+    for column, convert in converted.items():
+        converters[at[column]] = convert
+    for column in graded:
+        converters[at[column]] = partial(_number_level, levels[column], column)
+    table = _Table(tuple(numeric), levels, texts={column: [] for column in textual})
     for number, raw in enumerate(cells.rows, start=1):
+        where = f"{file}: row {number}"
         if len(raw) != len(header):
             raise ValueError(
-                f"{file}: row {number} has {len(raw)} cells instead of {len(header)}; "
-                "download it again"
+                f"{where} has {len(raw)} cells instead of {len(header)}; download it again"
             )
-        values = _parse_numbers([raw[i] for i in at_numbers], f"{file}: row {number}")
+        with explain_errors(f"{where}: "):
+            for position, convert in converters.items():
+                raw[position] = convert(raw[position])
+        values = _parse_numbers([raw[i] for i in at_numbers], where)
         texts = [raw[at[column]].strip() for column in textual]
-        if values is None or any(text.lower() in EMPTY for text in texts):
+        is_missing = any(map(math.isnan, values)) or any(
+            text.lower() in EMPTY for text in texts
+        )
+        if is_missing and not source.keeps_all:
             table.left_out += 1
             continue
         table.numbers.extend(values[:-1])
         table.y.append(values[-1])
         for column, text in zip(textual, texts, strict=True):
             table.texts[column].append(text)
-        table.groups += [raw[at[column]].strip() for column in grouping]
+        table.sites += [raw[at[column]].strip() for column in site]
     if not table.y:
         raise ValueError(f"{file} has no row without missing values; download it again")
     return table
 
 
-def _parse_numbers(cells: Sequence[str], where: str) -> list[float] | None:
-    """Return the cells as numbers, or None if one is missing."""
+def _number_level(levels: Sequence[str], column: str, text: str) -> str:
+    """Return the number of a level as text."""
+    require_known(text.strip(), levels, f"{text!r} is not a level of {column}")
+    return str(levels.index(text.strip()))
+
+
+def _parse_numbers(cells: Sequence[str], where: str) -> list[float]:
+    """Return the cells as numbers, NaN for a missing one."""
     try:
-        values = list(map(float, cells))
-    except ValueError as error:
-        if any(cell.strip().lower() in EMPTY for cell in cells):
-            return None
-        raise ValueError(f"{where} contains a text ({error})") from error
-    if any(math.isnan(value) for value in values):
-        return None
-    return values
+        return list(map(float, cells))
+    except ValueError:
+        pass
+    with explain_errors(f"{where} contains a text: "):
+        return [
+            math.nan if cell.strip().lower() in EMPTY else float(cell) for cell in cells
+        ]
 
 
 def _features(
-    table: _Table,
-) -> tuple[npt.NDArray[np.float32], tuple[str, ...], tuple[str, ...]]:
+    table: _Table, source: TableSource
+) -> tuple[npt.NDArray[np.float32], tuple[str, ...], list[str]]:
     """Return features, their names and notes: numbers first, then texts as one-hot columns."""
     x = np.frombuffer(table.numbers).reshape(len(table.y), -1).astype(np.float32)
-    is_constant = x.min(0) == x.max(0)
+    is_constant = (x.min(0) == x.max(0)) & (not source.keeps_all)
     blocks = [x[:, ~is_constant]]
     names: list[str] = []
     constant: list[str] = []
@@ -173,61 +186,4 @@ def _features(
         notes.append(f"rows with a missing value left out: {table.left_out}")
     if constant:
         notes.append(f"constant columns left out: {', '.join(constant)}")
-    return np.hstack(blocks), tuple(names), tuple(notes)
-
-
-def table_reader(name: str, file: str, group: str = "") -> Reader:
-    """Return a reader of a regression table (X, y); sites are called ``<group> <id>`` or as
-    in the file.
-    """
-
-    def read(folder: Path | None) -> Dataset:
-        z = read_arrays(folder, file)
-        names: tuple[str, ...] = ()
-        if "client_names" in z:
-            names = to_names(z["client_names"])
-        elif "client" in z:
-            sites = int(z["client"].max()) + 1
-            names = tuple(f"{group} {site}" for site in range(sites))
-        if "y" in z:
-            target = z["y"]
-        else:  # SARCOS: the first of 7 torques
-            target = z["Y"][:, 0]
-        return table_with_test_rows(
-            name, z, target.astype(np.float32), classes=(), site_names=names
-        )
-
-    return read
-
-
-GRADED = ("cut", "color", "clarity")  # 5, 7 and 8 levels
-
-
-def read_diamonds_onehot(folder: Path | None) -> Dataset:
-    """Read Diamonds in 29 columns: 6 numbers, then the levels of each grade and an empty
-    "missing".
-
-    The 29 columns have rank 24, also with an intercept.  3 columns are 0, and the levels of
-    each of the 3 grades sum to 1.
-    """
-    z = read_arrays(folder, "tab_diamonds.npz")
-    header = list(to_names(z["feature_names"]))
-    numbers = [column for column in header if column not in GRADED]
-    at_numbers = [header.index(column) for column in numbers]
-    blocks = [z["X"][:, at_numbers]]  # (n, 6), then one per grade
-    names = list(numbers)
-    for column in GRADED:
-        codes = z["X"][:, header.index(column)].astype(np.int64)
-        block, columns = one_hot(column, codes, to_names(z[f"{column}_levels"]))
-        blocks.append(block)
-        names += columns
-    table = {"X": np.hstack(blocks), "feature_names": np.array(names)}
-    diamonds_onehot = table_with_test_rows(
-        "diamonds_onehot", table, z["y"], classes=(), site_names=()
-    )
-    sentence = (
-        f"{', '.join(GRADED)} became {len(names) - len(numbers)} one-hot columns, of "
-        "which the 3 for missing values are all 0; the 29 columns have rank 24, also "
-        "with an intercept"
-    )
-    return diamonds_onehot.with_findings(note(sentence))
+    return np.hstack(blocks), tuple(names), notes

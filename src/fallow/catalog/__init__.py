@@ -1,0 +1,27 @@
+"""Metadata and download of public datasets, without their readers and without torch."""
+
+from fallow.catalog.download import fetch
+from fallow.catalog.entry import CatalogEntry, Edition, PublishedFile
+from fallow.catalog.folder import DataFiles, data_folder, find_files
+from fallow.catalog.named import (
+    find_entry,
+    is_named,
+    list_entries,
+    missing_files,
+    source_files,
+)
+
+__all__ = [
+    "CatalogEntry",
+    "DataFiles",
+    "Edition",
+    "PublishedFile",
+    "data_folder",
+    "fetch",
+    "find_entry",
+    "find_files",
+    "is_named",
+    "list_entries",
+    "missing_files",
+    "source_files",
+]
