@@ -32,7 +32,7 @@ def cluster() -> Iterator[Any]:
     They are forked from a process that has imported PyTorch once.
     """
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-    context = get_mp_context()  # type: ignore[no-untyped-call]
+    context = get_mp_context()
     context.set_forkserver_preload(["distributed", "fallow.study.study"])
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
