@@ -103,7 +103,7 @@ KINDS = (
     Kind(
         "encoder",
         "Identity",
-        ("encoders/identity.py",),
+        ("encoders/auto.py", "encoders/identity.py"),  # the first, since it is a default
     ),
     Kind(
         "transport",
