@@ -49,8 +49,8 @@ def column_of(sheet: SheetRecord, name: str) -> ColumnSheet:
 
 
 def sentences(sheet: SheetRecord, severity: str) -> str:
-    found = [item.sentence for item in sheet.findings if item.severity == severity]
-    return "\n".join(found)
+    chosen = [item.sentence for item in sheet.findings if item.severity == severity]
+    return "\n".join(chosen)
 
 
 def test_the_sentence_counts_examples_sites_and_classes() -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from fallow.cli import main
 from fallow.data.facts import format_facts
+from fallow.data.sheet import build_sheet
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.own_data import describe_own_data
+from fallow.deployment.site.own_data import collect_own_data, describe_own_data
 from fallow.privacy.settings import Privacy
 from tests.deployment.simulations import TINY, federation, photos, ward
 from tests.each import mark_long
@@ -44,6 +45,22 @@ def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
     assert text.startswith("Your data: chur-rows.csv and chur-test.csv")
     assert f"chur: {n_rows} training and {n_tests} test examples" in text
     assert "categories: kind (a, b and c)" in text
+    simulation.close()
+
+
+def test_the_data_sheet_of_a_site_counts_its_known_cells(tmp_path: Path) -> None:
+    simulation = federation(tmp_path, TINY, ward())
+    site = simulation.sites["chur"]
+    sheet = build_sheet(collect_own_data(site), comes_labeled=False)
+    columns = {column.name: column for column in sheet.columns}
+    for name, column in columns.items():
+        at = site.agreement.schema.features.index("kind=a" if name == "kind" else name)
+        known = int((~site.rows.x[:, at].isnan()).sum())
+        (histogram,) = column.histograms
+        assert histogram.site == "chur"
+        assert sum(histogram.counts) == known
+    assert columns["kind"].levels
+    assert "1 natural site" in sheet.sentence
     simulation.close()
 
 

@@ -166,11 +166,14 @@ def init(
     --data rows.csv --test test.csv --address fallow.example.org:9092
     """
     from fallow.cli.objects import NewSite
+    from fallow.data.sheet import build_sheet
     from fallow.deployment.folders import check_free
     from fallow.deployment.joining import fingerprint
     from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.own_data import collect_own_data
     from fallow.deployment.site.settings import Settings
     from fallow.deployment.study_file import read_agreement
+    from fallow.report.sheet import write_sheet
 
     check_free(folder)
     if digest is None and (quiet or as_json):
@@ -206,6 +209,9 @@ def init(
         **settings,
     )
     _introduce(console, made, verbose=verbose)
+    sheet = build_sheet(collect_own_data(made), comes_labeled=False)
+    page = folder / "data.html"
+    write_sheet(sheet, page)
     result = NewSite(
         folder=str(folder),
         join=str(folder / "join.json"),
@@ -222,7 +228,9 @@ def init(
     print_lines(
         console,
         [
-            f"\nSend {result.join} to the coordinator. It contains public keys only.",
+            f"\nWrote {page}: open it to check how your data were read. It shows examples, so",
+            "it is for users of this site only.",
+            f"Send {result.join} to the coordinator. It contains public keys only.",
             "Then verify with the coordinator through another channel, such as a telephone, that",
             f"  the digest of the study is {result.digest}",
             f"  the fingerprint of your keys is {result.fingerprint}",

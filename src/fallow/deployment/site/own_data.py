@@ -25,6 +25,13 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
     Labels are those in its files, without later ones. Raises ValueError or StorageError if the files
     cannot be read or have changed.
     """
+    facts = describe_data(collect_own_data(folder), comes_labeled=False)
+    assert facts is not None  # noqa: S101 - it says how it was read
+    return facts
+
+
+def collect_own_data(folder: SiteFolder) -> Dataset:
+    """Return the rows of a site as a dataset, with the errors of `describe_own_data`."""
     rows = folder.measured_rows
     tests = folder.measured_tests
     schema = folder.agreement.schema
@@ -36,7 +43,7 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         parts.append(tests)
         x_test = tests.x
         y_test = _encode_labels(tests.labels, is_class)
-    dataset = Dataset(
+    return Dataset(
         name=folder.name,
         x=rows.x,
         y=_encode_labels(rows.labels, is_class),
@@ -46,12 +53,10 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         sites=torch.zeros(len(rows.x), dtype=torch.long),
         sites_test=torch.zeros(len(x_test), dtype=torch.long),
         site_names=(folder.name,),
+        columns=schema.features if schema.columns else (),
         missing=schema.missing,
         reading=_join_readings(folder, parts),
     )
-    facts = describe_data(dataset, comes_labeled=False)
-    assert facts is not None  # noqa: S101 - it says how it was read
-    return facts
 
 
 def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
