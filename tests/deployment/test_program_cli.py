@@ -775,6 +775,18 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     assert not (tmp_path / "north").exists()  # it is shown before anything is created
 
 
+def test_a_new_site_has_a_data_sheet_that_only_its_user_may_read(
+    begun: RunCommand, tmp_path: Path
+) -> None:
+    digest = read_agreement(tmp_path / "study" / "study.toml").digest
+    words = ["site", "init", "own", "--study", "study/study.toml", "--name", "north"]
+    code, _, err = begun(*words, "--data", "example.csv", "--digest", digest, "--quiet")
+    assert (code, err) == (0, "")
+    page = tmp_path / "own" / "data.html"
+    assert "Look at these first" in page.read_text(encoding="utf-8")
+    assert page.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
