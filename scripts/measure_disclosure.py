@@ -22,12 +22,13 @@ from fallow.measurements.results import AttackResult
 
 ROOT = Path(__file__).resolve().parents[1]
 DELTA = 1e-5
-LABELS = {"heart": 6, "columns": 6, "digits": 4, "mnist": 4, "given": 8, "text": 4}
+LABELS = {"heart": 3, "columns": 6, "digits": 4, "mnist": 2, "given": 8, "text": 4}
 """Labels at each of the sites, which are three; four hospitals of the heart table."""
 LARGE = ("mnist", "given")
 EPSILONS = (None, 64.0, 8.0, 1.0)
 FEWER = {
     "columns": (None,),
+    "digits": (None, 8.0),
     "mnist": (None, 8.0),
     "given": (None, 8.0),
     "text": (None, 8.0),

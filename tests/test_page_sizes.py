@@ -41,6 +41,7 @@ PARTS = {
         [
             "docs/a-round.md",
             "docs/closed-form.md",
+            "docs/disclosure.md",
             "docs/privacy.md",
             "docs/statistics.md",
             "docs/threats.md",

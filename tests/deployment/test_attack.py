@@ -124,7 +124,7 @@ def test_status_and_model_card_compare_numbers_with_values(tmp_path: Path) -> No
     site = simulation.sites["basel"]
     simulation.close()
     status = collect_status(site)
-    by_kind = {exposure["about"]: exposure for exposure in status["exposure"]}
+    by_kind = {exposure["subject"]: exposure for exposure in status["exposure"]}
     labeled = by_kind["labeled examples"]
     assert (labeled["rows"], labeled["values"]) == (5, 5)
     products = 32 * 33 // 2 + 32 + 3 * 32

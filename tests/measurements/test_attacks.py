@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import fallow as fl
 from fallow.measurements.attacks import (
     TOLERANCE,
     Array,
@@ -84,18 +85,18 @@ def test_a_gradient_is_that_of_finite_differences(features: FeatureMap) -> None:
 def test_products_are_their_rows() -> None:
     features = waves(96)
     z = phi(features, ROWS)
-    found = read_products(features, z.T @ z, len(ROWS), Search())
-    assert count_read(found, ROWS) == len(ROWS)
+    candidates = read_products(features, z.T @ z, len(ROWS), Search())
+    assert count_read(candidates, ROWS) == len(ROWS)
 
 
 def test_rows_are_found_one_after_another_and_reported() -> None:
     features = waves(96)
     z = phi(features, ROWS)
-    told: list[tuple[int, int]] = []
-    search = Search(notify=lambda found, rows: told.append((found, rows)))
+    reports: list[tuple[int, int]] = []
+    search = Search(notify=lambda read, rows: reports.append((read, rows)))
     read_products(features, z.T @ z, len(ROWS), search)
-    assert told[-1] == (8, 8)
-    assert told == sorted(told)
+    assert reports[-1] == (8, 8)
+    assert reports == sorted(reports)
 
 
 @each_of("width, rows, read", [(48, 3, 3), (48, 6, 6), (6, 3, 0)])
@@ -104,8 +105,8 @@ def test_a_sum_of_more_numbers_than_unknowns_is_its_rows(
 ) -> None:
     features = waves(width)
     total = phi(features, ROWS[:rows]).sum(0)
-    found = read_sum(features, total, rows, Search(seconds=0.3))
-    assert count_read(found, ROWS[:rows]) == read
+    candidates = read_sum(features, total, rows, Search(seconds=0.3))
+    assert count_read(candidates, ROWS[:rows]) == read
 
 
 @each_of("width, rows, read", [(64, 3, 3), (8, 3, 0)])
@@ -117,8 +118,8 @@ def test_a_model_of_more_numbers_than_unknowns_is_its_rows(
     y = np.eye(2)[np.arange(rows) % 2]
     gram = z.T @ z + 1e-3 * np.eye(width)
     head = np.linalg.solve(gram, z.T @ (y - y.mean(0)))
-    found = read_head(features, head, rows, Search(seconds=0.3))
-    assert count_read(found, ROWS[:rows]) == read
+    candidates = read_head(features, head, rows, Search(seconds=0.3))
+    assert count_read(candidates, ROWS[:rows]) == read
 
 
 def test_a_rare_category_in_exact_products_is_its_row() -> None:
@@ -129,8 +130,8 @@ def test_a_rare_category_in_exact_products_is_its_row() -> None:
     rows = (data - mean) / std
     features = LinearFeatures(np.ones(4), np.zeros(4), -mean / std)
     z = phi(WithConstant(features), rows)
-    found = read_columns(features, z.T @ z, 1.0)
-    assert count_read(found, rows) == 2  # those that alone have a 1 in a column
+    candidates = read_columns(features, z.T @ z, 1.0)
+    assert count_read(candidates, rows) == 2  # those that alone have a 1 in a column
 
 
 def test_noise_in_products_leaves_no_row() -> None:
@@ -138,11 +139,58 @@ def test_noise_in_products_leaves_no_row() -> None:
     z = phi(features, ROWS)
     draw = np.random.default_rng(3)
     noise = draw.standard_normal((96, 96))
-    found = read_products(features, z.T @ z + noise + noise.T, len(ROWS), Search(starts=40))
-    assert count_read(found, ROWS) == 0
+    candidates = read_products(
+        features, z.T @ z + noise + noise.T, len(ROWS), Search(starts=40)
+    )
+    assert count_read(candidates, ROWS) == 0
 
 
 def test_a_search_ends_when_its_time_is_spent() -> None:
     features = waves(16)
     search = Search(seconds=0)
     assert read_sum(features, phi(features, ROWS).sum(0), 8, search).shape == (1, COLUMNS)
+
+
+def pictures() -> tuple[NetworkFeatures, Array]:
+    """Return the features of pictures of 8 x 8 pixels, and two pictures in standard units."""
+    encoder = fl.Convolution(filters=16)
+    draw = torch.Generator().manual_seed(0)
+    state = {
+        "contrast": torch.tensor(0.1),
+        "filters": torch.randn(16, 9, generator=draw, dtype=torch.float64),
+        "bias": torch.zeros(16, dtype=torch.float64),
+    }
+    width = encoder.width((1, 8, 8))
+    features = NetworkFeatures(
+        encoder.network((1, 8, 8), state),
+        (1, 8, 8),
+        mean=np.full(64, 0.5),
+        std=np.full(64, 0.3),
+        center=np.zeros(width),
+        scale=np.ones(width),
+    )
+    return features, torch.randn(2, 64, generator=draw).double().numpy()
+
+
+def test_pictures_are_read_up_to_brightness_and_contrast() -> None:
+    features, rows = pictures()
+    z = phi(features, rows)
+    similar = rows + 0.3 * np.random.default_rng(0).standard_normal(rows.shape)
+    search = Search(starts=4, steps=150, similar=similar)
+    candidates = features.align(read_products(features, z.T @ z, 2, search), rows)
+    _, root = match_rows(candidates, rows)
+    assert (root < 0.1).all()
+
+
+def test_a_picture_in_another_contrast_is_the_same_picture() -> None:
+    features, rows = pictures()
+    brighter = 0.5 * rows + 1.0
+    np.testing.assert_allclose(features.align(brighter, rows), rows, atol=1e-9)
+
+
+def test_features_of_pictures_with_gradients_are_those_of_sites() -> None:
+    features, rows = pictures()
+    images = torch.from_numpy(rows * 0.3 + 0.5).view(-1, 1, 8, 8).float()
+    with torch.no_grad():
+        sent = features.network(images)
+    np.testing.assert_allclose(phi(features, rows), sent.numpy(), atol=1e-6)

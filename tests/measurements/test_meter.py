@@ -16,7 +16,7 @@ SIZES = {"features": 10, "outputs": 2, "classes": 2, "noisy": 99, "weights": 22}
 
 
 def exposure(numbers: int) -> Exposure:
-    return {"about": "labeled examples", "numbers": numbers, "rows": 24, "values": 13}
+    return {"subject": "labeled examples", "numbers": numbers, "rows": 24, "values": 13}
 
 
 def test_sums_are_counted_by_their_declared_shapes() -> None:

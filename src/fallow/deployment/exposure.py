@@ -27,12 +27,12 @@ def count_in_reply(built: BuiltStudy) -> dict[str, tuple[str, int]]:
         if owner not in methods:
             continue
         for item in methods[owner].contract.functions:
-            about = LABELED if owner in OF_LABELS else ALL
+            subject = LABELED if owner in OF_LABELS else ALL
             if item.weighted_by:
-                about = {"labels": LABELED, "rows": ALL}[item.weighted_by]
+                subject = {"labels": LABELED, "rows": ALL}[item.weighted_by]
             numbers = count_numbers(item, built.dims)
             if numbers:
-                counts[item.name] = about, numbers
+                counts[item.name] = subject, numbers
     return counts
 
 
@@ -56,23 +56,25 @@ def measure_exposure(
         Number of examples, by `LABELED` and `ALL`.
     """
     numbers: Counter[str] = Counter()
-    for function, (about, n) in count_in_reply(built).items():
+    for function, (subject, n) in count_in_reply(built).items():
         replies = sent.get(function, 0)
-        if about == ALL:  # sums over the same examples are equal in all runs
+        if subject == ALL:  # sums over the same examples are equal in all runs
             replies = min(replies, 1)
-        numbers[about] += n * replies
+        numbers[subject] += n * replies
     values = math.prod(agreement.schema.shape)
     return [
-        Exposure(about=about, numbers=numbers[about], rows=rows[about], values=values)
-        for about in (LABELED, ALL)
-        if numbers[about] and rows.get(about)
+        Exposure(
+            subject=subject, numbers=numbers[subject], rows=rows[subject], values=values
+        )
+        for subject in (LABELED, ALL)
+        if numbers[subject] and rows.get(subject)
     ]
 
 
 def describe_planned(agreement: Agreement, built: BuiltStudy) -> list[str]:
     """Describe, before anything is sent, the exact numbers of one training phase."""
     n = sum(
-        numbers for about, numbers in count_in_reply(built).values() if about == LABELED
+        numbers for subject, numbers in count_in_reply(built).values() if subject == LABELED
     )
     if not n:
         return []

@@ -219,7 +219,7 @@ class Search:
     seed: int = 0
     steps: int = 200
     similar: Array | None = None
-    notify: Progress = lambda found, rows: None
+    notify: Progress = lambda read, rows: None
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
@@ -264,7 +264,7 @@ def read_products(
     if rank == 0:
         return np.zeros((0, features.columns))
     rest = Span(directions[:, -rank:], np.diag(values[-rank:]))
-    found: list[Minimum] = []
+    minima: list[Minimum] = []
     in_vain = 0
     for start in search.draw(search.starts, features.columns):
         minimum = descend(
@@ -273,7 +273,7 @@ def read_products(
             search.steps,
             search,
         )
-        is_new = _add_distinct(found, minimum)
+        is_new = _add_distinct(minima, minimum)
         if is_new and minimum.value < MINIMUM:
             phi, _ = features.linearize(minimum.point[None])
             rest = rest.without(phi[0])
@@ -282,8 +282,8 @@ def read_products(
         search.notify(rank - rest.rank, rank)
         if rest.rank == 0 or in_vain > PATIENCE or search.is_over:
             break
-    found.sort(key=lambda minimum: minimum.value)
-    return np.stack([minimum.point for minimum in found[:rank]])
+    minima.sort(key=lambda minimum: minimum.value)
+    return np.stack([minimum.point for minimum in minima[:rank]])
 
 
 class Span(NamedTuple):
@@ -450,7 +450,7 @@ def descend(
     """Minimize an objective with its gradient by L-BFGS, until the time is spent."""
     from scipy.optimize import minimize
 
-    def check_time(point: Array) -> None:
+    def check_time(xk: Array) -> None:
         if search.is_over:
             raise StopIteration
 
@@ -465,12 +465,12 @@ def descend(
     return Minimum(result.x, float(result.fun))
 
 
-def _add_distinct(found: list[Minimum], minimum: Minimum) -> bool:
+def _add_distinct(minima: list[Minimum], minimum: Minimum) -> bool:
     """Add a minimum, and return whether it is new; the better one of two results is kept."""
-    for position, other in enumerate(found):
+    for position, other in enumerate(minima):
         if np.abs(other.point - minimum.point).max() < SAME:
             if minimum.value < other.value:
-                found[position] = minimum
+                minima[position] = minimum
             return False
-    found.append(minimum)
+    minima.append(minimum)
     return True

@@ -96,7 +96,7 @@ class Observed:
     head: Array | None = None
     similar: Array | None = None
     seconds: float = 30.0
-    notify: Callable[[str, int, int], None] = lambda attack, found, rows: None
+    notify: Callable[[str, int, int], None] = lambda attack, read, rows: None
 
 
 class Attempt(NamedTuple):
@@ -288,12 +288,14 @@ def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
     if sums.classes.shape[1] > 1:
         totals = list(sums.classes.T)
         counts = np.bincount(labels.astype(int), minlength=len(totals)).tolist()
-    found = [np.zeros((0, rows.shape[1]))]
+    candidates = [np.zeros((0, rows.shape[1]))]
     for total, count in zip(totals, counts, strict=True):
         is_enough = len(total) >= SAFE_RATIO * count * rows.shape[1]
         if 0 < count <= CLASS_ROWS and is_enough and not search.is_over:
-            found.append(read_sum(features, total, count, search))
-    return _compare(observed, name, np.concatenate(found), rows, sums.classes.size, started)
+            candidates.append(read_sum(features, total, count, search))
+    return _compare(
+        observed, name, np.concatenate(candidates), rows, sums.classes.size, started
+    )
 
 
 def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Attempt:
@@ -317,8 +319,8 @@ def _sent_features(observed: Observed, sums: Aggregates) -> FeatureMap:
 
 
 def _search(observed: Observed, name: str) -> Search:
-    def notify(found: int, rows: int) -> None:
-        observed.notify(name, found, rows)
+    def notify(read: int, rows: int) -> None:
+        observed.notify(name, read, rows)
 
     steps = STEPS_OF_IMAGES if isinstance(observed.features, NetworkFeatures) else STEPS
     return Search(

@@ -25,7 +25,7 @@ SAFE_RATIO = 1.0
 class Exposure(TypedDict):
     """Exact numbers that left a site, and the values that they are about."""
 
-    about: Annotated[str, Field(description="examples: labeled examples, or examples")]
+    subject: Annotated[str, Field(description="examples: labeled examples, or examples")]
     numbers: Annotated[Count, Field(description="exact numbers in aggregates")]
     rows: Annotated[Count, Field(description="number of these examples")]
     values: Annotated[Count, Field(description="values of one example")]
@@ -72,7 +72,7 @@ def can_be_read(exposure: Exposure) -> bool:
 def describe_exposure(exposure: Exposure) -> str:
     """Describe what was sent, and whether rows can be computed from it.
 
-    >>> describe_exposure({"about": "examples", "numbers": 999, "rows": 24, "values": 13})
+    >>> describe_exposure({"subject": "examples", "numbers": 999, "rows": 24, "values": 13})
     '999 exact numbers about 24 examples of 13 values (312 values): examples can be computed'
     """
     rows = exposure["rows"]
@@ -83,6 +83,6 @@ def describe_exposure(exposure: Exposure) -> str:
     if can_be_read(exposure):
         conclusion = "examples can be computed"
     return (
-        f"{exposure['numbers']:,} exact numbers about {rows:,} {exposure['about']} of "
+        f"{exposure['numbers']:,} exact numbers about {rows:,} {exposure['subject']} of "
         f"{exposure['values']:,} values ({rows * exposure['values']:,} values): {conclusion}"
     )
