@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -454,7 +454,7 @@ def descend(
         if search.is_over:
             raise StopIteration
 
-    result: Any = minimize(  # type: ignore[call-overload]  # its stubs know arrays of one shape
+    result = minimize(
         objective,
         start,
         jac=True,
