@@ -482,7 +482,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         {"df": None, "target": "y"},
         "fl.from_frame has no argument 'target'; did you mean 'label'?",
     ),
-    (fl.load, {}, "fl.load: missing a required argument: 'name'; its arguments are name"),
+    (fl.load, {}, "fl.load: missing a required argument: 'data'; its arguments are data"),
     (
         fl.read_study,
         {"path": "a"},
