@@ -138,8 +138,8 @@ def test_a_table_is_predicted_alike_however_it_comes(
     variant: str, container: str, tmp_path: Path
 ) -> None:
     expected = table().predict(FRAME)
-    given = write(VARIANTS[variant](FRAME), container, tmp_path)
-    assert table().predict(given).tolist() == expected.tolist()
+    container_of_rows = write(VARIANTS[variant](FRAME), container, tmp_path)
+    assert table().predict(container_of_rows).tolist() == expected.tolist()
 
 
 @each_of(

@@ -69,8 +69,8 @@ def test_every_image_is_shown_as_the_network_reads_it(tmp_path: Path) -> None:
 def test_scans_are_shown_in_the_agreed_range(tmp_path: Path) -> None:
     for number in range(4):
         pixels = np.arange(16, dtype=np.uint16).reshape(4, 4) + 100 * number
-        place = tmp_path / ("cat", "dog")[number % 2] / f"{number}.dcm"
-        dicom(place, pixels, 12, slope=2.0, intercept=-1000.0)
+        file = tmp_path / ("cat", "dog")[number % 2] / f"{number}.dcm"
+        dicom(file, pixels, 12, slope=2.0, intercept=-1000.0)
     schema = schema_of(tmp_path)
     assert schema.physical_range == (-1000.0, -370.0)
     assert assert_shown_as_read(tmp_path, schema) == 4

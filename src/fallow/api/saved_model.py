@@ -112,9 +112,9 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
         rows = rows.to_numpy()
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
-    given = subtract_offsets(np.asarray(rows), offsets)
+    shifted = subtract_offsets(np.asarray(rows), offsets)
     numbers, _ = scale_as_trained(
-        given, shape, "the rows", scale_of(example_spec), example_spec.get("range")
+        shifted, shape, "the rows", scale_of(example_spec), example_spec.get("range")
     )
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:

@@ -200,9 +200,9 @@ def _order(findings: Sequence[Finding]) -> tuple[FindingSheet, ...]:
     return tuple(FindingSheet(item.severity, item.sentence, item.fix) for item in ordered)
 
 
-def _sample(n: int, most: int) -> Tensor:
-    """Return at most ``most`` evenly spaced positions below n."""
-    step = max(1, -(-n // most))
+def _sample(n: int, largest: int) -> Tensor:
+    """Return at largest ``most`` evenly spaced positions below n."""
+    step = max(1, -(-n // largest))
     return torch.arange(0, n, step)
 
 

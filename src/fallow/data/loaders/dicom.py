@@ -136,11 +136,11 @@ def choose_range(scans: Sequence[Scan]) -> PhysicalRange:
 
     All images count alike. The range of constant images has the width 1.
     """
-    each = max(FEWEST_SAMPLED, MOST_SAMPLED // len(scans))
+    per_image = max(FEWEST_SAMPLED, MOST_SAMPLED // len(scans))
     samples: list[Levels] = []
     for scan in scans:
         values = scan.values.ravel()
-        step = math.ceil(len(values) / each)
+        step = math.ceil(len(values) / per_image)
         samples.append(values[::step])
     together = np.concatenate(samples)
     low = float(np.quantile(together, TAILS, method="lower"))

@@ -159,8 +159,8 @@ def read_array_rows(
     """
     arrays = read_arrays(path)
     require_known("x", arrays, f"{path.name} has no array 'x'")
-    given = subtract_offsets(arrays["x"], offsets)
-    numbers, note = scale_as_trained(given, shape, path.name, scale, pixel_range)
+    shifted = subtract_offsets(arrays["x"], offsets)
+    numbers, note = scale_as_trained(shifted, shape, path.name, scale, pixel_range)
     texts: dict[str, list[str]] = {}
     for name in names:
         if name not in arrays:

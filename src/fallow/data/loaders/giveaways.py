@@ -56,11 +56,11 @@ def find_giveaways(
     if not predicting:
         return []
     noun = "column" if len(predicting) == 1 else "columns"
-    verb = "predicts" if len(predicting) == 1 else "predict"
+    predicate = "predicts" if len(predicting) == 1 else "predict"
     return [
         Finding(
             "warning",
-            f"{noun} {join_some([repr(name) for name in predicting])} alone {verb} the label "
+            f"{noun} {join_some([repr(name) for name in predicting])} alone {predicate} the label "
             "almost perfectly; check that it was known before the label",
             f"drop=[{predicting[0]!r}]",
             is_doubtful=True,

@@ -310,10 +310,10 @@ def _find_strays(folder: Path, layout: Layout) -> list[Finding]:
     """Return warnings of files that are no examples."""
     findings = []
     if layout.others:
-        place = "site/class/*" if layout.has_sites else "class/*"
+        layout_words = "site/class/*" if layout.has_sites else "class/*"
         first = layout.others[0].relative_to(folder).as_posix()
         noun = count_noun(len(layout.others), "image")
-        sentence = f"{noun} outside {place} left out, such as {first}"
+        sentence = f"{noun} outside {layout_words} left out, such as {first}"
         findings.append(warning(sentence, "move the files"))
     if layout.broken:
         names = [path.relative_to(folder).as_posix() for path in layout.broken]
