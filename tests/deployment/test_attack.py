@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,16 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
     assert "9 of 9 labeled examples can be computed" in advise(attacked)[0]
     simulation.close()
 
+    before = os.umask(0o022)  # the command itself restricts all permissions
+    try:
+        file = tmp_path / "attack.csv"
+        write_examples(file, attacked)
+    finally:
+        os.umask(before)
     folder = simulation.sites["basel"].path
     shown = CliRunner().invoke(app, ["site", "attack", str(folder), "--seconds", "20"])
     assert shown.exit_code == 0, shown.output
     assert "last products: 9 of 9 examples read" in shown.output
-    file = tmp_path / "attack.csv"  # the command itself restricts all permissions
-    write_examples(file, attacked)
     assert (folder / "attack.csv").read_text() == file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with file.open() as lines:
