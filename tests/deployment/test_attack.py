@@ -69,7 +69,8 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
 
     before = os.umask(0o022)  # the command itself restricts all permissions
     try:
-        file = tmp_path / "attack.csv"
+        (tmp_path / "open").mkdir()
+        file = tmp_path / "open" / "attack.csv"
         write_examples(file, attacked)
     finally:
         os.umask(before)
