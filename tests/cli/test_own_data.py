@@ -101,6 +101,8 @@ def test_numbers_to_predict_have_strategies_of_their_own(
     output = json.loads(Path("runs/a/study.json").read_text())
     assert output["strategies"] == ["random", "badge"]
     assert output["reference"] == "random"
+    assert Path("runs/a/data.html").is_file()
+    assert "The data sheet is data.html" in Path("runs/a/report.html").read_text()
     one = fallow(
         "run", "scores.csv", "--label", "score", "--site", "ward", *SHORT[:4], "--dry-run"
     )

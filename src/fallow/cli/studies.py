@@ -258,6 +258,9 @@ def _study(
     from fallow.cli.terminal import Spinner
     from fallow.configs.defaults import describe_change, suit_strategies
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
+    from fallow.data.sheet import build_sheet
+    from fallow.report.own_data import SHEET
+    from fallow.report.sheet import write_sheet
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
@@ -320,6 +323,7 @@ def _study(
         open_study(setup, cells, command, options.resume)
         kept = keep_facts(setup.out, simulation.dataset)
         if kept is not None:
+            write_sheet(build_sheet(simulation.dataset), setup.out / SHEET)
             for output in kept["warnings"]:
                 console.print(f"warning: {output}", markup=False, soft_wrap=True)
         _print_notes(console, setup.config.data, simulation.dataset.notes)

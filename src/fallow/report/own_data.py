@@ -6,10 +6,21 @@ from typing import cast
 
 from fallow.core.wording import join_some
 from fallow.data.facts import DataFacts
-from fallow.report.blocks import Block, Blocks, CollapsibleBlock, Notes, Paragraph, Table
+from fallow.report.blocks import (
+    Block,
+    Blocks,
+    CollapsibleBlock,
+    Note,
+    Notes,
+    Paragraph,
+    Table,
+)
 from fallow.storage.received import parse_json, read_regular
 from fallow.study.preparation import FACTS
 from fallow.study.records import StudyRecords
+
+SHEET = "data.html"
+"""Data sheet in the folder of a study."""
 
 
 def read_facts(study: StudyRecords) -> DataFacts | None:
@@ -41,6 +52,8 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
             Notes([f"{warning[0].upper()}{warning[1:]}." for warning in facts["warnings"]])
         )
     blocks.append(_sites(facts))
+    if (study.path / SHEET).is_file():
+        blocks.append(Note(f"The data sheet is {SHEET} in the folder of the study."))
     if facts["columns"]:
         blocks.append(
             CollapsibleBlock("Columns, and their interpretation", [_columns(facts)])
