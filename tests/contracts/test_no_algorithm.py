@@ -55,6 +55,7 @@ WORDS = {
     "log": "folder of Flower",
     "low": "smallest value of a column",
     "n": "number of things in a translated text",
+    "numbers": "exact numbers that a site has sent (`Exposure`)",
     "one": "column of a table of the ledger",
     "order": "sequence of the languages in the table of translations",
     "pool": "unlabeled examples of a site (`Annotators`)",

@@ -52,7 +52,7 @@ CLASSES, WARDS = (
     ("liegehalle-ost", "liegehalle-west"),
 )
 NUMBERS = (1.2345678, -2.718281, 0.5772156, -1.618033, 2.414213, -0.9159655)  # of the row
-COUNT, AT, SIGNATURE = 27, 4, 64
+COUNT, TEST_COUNT, AT, SIGNATURE = 27, 22, 4, 64
 SAME = 0.999
 
 
@@ -67,10 +67,11 @@ def schema(is_class: bool) -> Schema:
 
 
 def lines(site: SiteId, is_class: bool) -> list[list[str]]:
-    """Return name, features and label of each row; the fifth of `PLANTED` is planted."""
+    """Return name, features and label of each row and, after them, of each test row.
+    The fifth row of `PLANTED` is planted."""
     draw = np.random.default_rng(SITES.index(site))
     traces = []
-    for i in range(COUNT):
+    for i in range(COUNT + TEST_COUNT):
         is_planted = (site, i) == (PLANTED, AT)
         x = (
             list(NUMBERS)
@@ -124,8 +125,10 @@ def _site(
     path.mkdir()
     head = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"]
     rows = lines(site, is_class)
-    pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
-    for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
+    pool = [
+        r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows[:COUNT])
+    ]
+    for name, part in ((FILE, pool), (TESTS, rows[COUNT:])):
         with (path / name).open("w", newline="") as file:
             csv.writer(file).writerows([head, *part])
     chosen |= {"name": site, "data": str(path / FILE), "test": str(path / TESTS)}

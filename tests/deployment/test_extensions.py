@@ -44,7 +44,7 @@ pytest.importorskip("cryptography")
 
 ROWS = [
     f"p{i},{30 + 2 * i},{('male', 'female')[i % 2]},{200 + i},{('no', 'yes')[i % 2]}"
-    for i in range(12)
+    for i in range(24)
 ]
 EXPERIMENT = ExperimentConfig(
     "tiny", cycles=0, rounds=1, encoder=Spec("halves"), strategy=Spec("front-rows")
@@ -79,11 +79,12 @@ def found_study(folder: Path) -> Parties:
     sites = []
     for name in plan.sites:
         (folder / name).mkdir()
-        rows = table(folder / name / "rows.csv", *ROWS, head=HEAD)
+        rows = table(folder / name / "rows.csv", *ROWS[:12], head=HEAD)
+        tests = table(folder / name / "tests.csv", *ROWS[12:], head=HEAD)
         chosen: dict[str, Any] = {
             "name": name,
             "data": str(rows),
-            "test": str(rows),
+            "test": str(tests),
             "allow": allow(),
         }
         study = folder / "study" / "study.toml"

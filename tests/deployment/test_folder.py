@@ -175,8 +175,9 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
         "study hearts",
         "first 2 labels per site, then in each of 4 cycles 3 labels per site",
         "gives at most 9",
-        "ε 0.5 per release and 2 in total, at most 1 at this site",
-        "the coordinator receives the contribution of each site",
+        "noise covers only the counts that the query strategy sends: epsilon 0.5 per release",
+        "and 2 in total; epsilon is at most 1 at this site",
+        "without secure aggregation, the coordinator also sees at which site they are",
     ):
         assert words in lines
 
@@ -220,7 +221,8 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
     agreement = agreed(
         "strategy=ahfal", f"training={training}", sites=("north", "south", "west")
     )
-    config = replace(agreement.config, privacy=Privacy(secure_sum=is_secure))
+    privacy = Privacy(secure_sum=is_secure, sums="exact")
+    config = replace(agreement.config, privacy=privacy)
     disclosures = list_disclosures(
         site(tmp_path, replace(agreement, config=config, waits=Timeouts()))
     )

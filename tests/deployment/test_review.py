@@ -13,11 +13,8 @@ from fallow.core.messages import Request, Step
 from fallow.core.types import Values
 from fallow.deployment.agreement import Timeouts
 from fallow.deployment.coordinator.program import name_run, open_event_log
-from fallow.deployment.site.agreement_text import describe_rows
-from fallow.deployment.site.rows import read_rows
 from fallow.experiment.event_log import EventLog
 from fallow.strategies import AHFAL
-from tests.deployment.agreed import TABLE, table
 from tests.deployment.hosts import (
     ASK,
     Leader,
@@ -175,16 +172,6 @@ def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
         files = sorted(tmp_path.glob("event_log*"))
         assert {result.name for result in files} >= {file.name, f"{file.name}-wal"}
         assert [values.name for values in files if values.stat().st_mode & 0o077] == []
-
-
-def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
-    table(tmp_path / "rows.csv")
-    table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
-    rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
-    assert describe_rows(rows, tests)[-1] == (
-        "test examples: 1 with the same features as a training example, so scores may be too high"
-    )
-    assert not [line for line in describe_rows(rows, None) if "equal" in line]
 
 
 def test_a_refusal_names_no_folder_of_the_site(

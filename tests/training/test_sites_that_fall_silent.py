@@ -116,11 +116,19 @@ def test_a_column_that_differs_by_rounding_alone_is_constant(solver: Any) -> Non
     assert float(w[3]) == 0
 
 
-def test_a_column_too_small_for_masked_sums_is_refused_and_not_made_0() -> None:
+def standardized(scale: float) -> dict[str, Tensor]:
+    """Return means and standard deviations behind masks, where column 1 is that small."""
     x, _ = rows()
-    small = {name: part * torch.tensor([1, 1e-8, 1, 0]) for name, part in x.items()}
-    simulation = federation(small, Scaling(), privacy=SECURE)
-    with pytest.raises(
-        ValueError, match="column 1 is constant up to rounding, or too small"
-    ):
-        Scaling().of_features(asking(simulation))
+    units = torch.tensor([1, scale, 1, 0], dtype=torch.float64)
+    small = {name: part * units for name, part in x.items()}
+    return Scaling().of_features(asking(federation(small, Scaling(), privacy=SECURE)))
+
+
+def test_a_small_column_counts_behind_masks() -> None:
+    ratio = standardized(1e-8)["std"] / standardized(1.0)["std"]
+    assert float(ratio[1]) == pytest.approx(1e-8, rel=1e-9)
+
+
+def test_a_column_too_small_for_masked_sums_is_refused_and_not_made_0() -> None:
+    with pytest.raises(ValueError, match="squares of column 1 are too small to be summed"):
+        standardized(1e-21)

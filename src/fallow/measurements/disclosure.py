@@ -111,10 +111,14 @@ def select_sums(aggregates: Sequence[Values]) -> Values:
     """Return the aggregate over most examples that can be attacked; {} without any."""
     chosen: Values = {}
     for sums in aggregates:
-        is_attacked = "noisy" in sums or {"products", "cross"} <= sums.keys()
-        if is_attacked and count_rows(sums) >= count_rows(chosen):
+        if can_be_attacked(sums) and count_rows(sums) >= count_rows(chosen):
             chosen = sums
     return chosen
+
+
+def can_be_attacked(sums: Values) -> bool:
+    """Return whether an aggregate has products of labeled examples, exact or with noise."""
+    return "noisy" in sums or {"products", "cross"} <= sums.keys()
 
 
 def count_rows(sums: Values) -> int:

@@ -31,8 +31,11 @@ NOT_COVERED = (
 def find_promise(config: ExperimentConfig) -> Promise:
     """Return the kind of statement that holds for a study.
 
-    >>> find_promise(ExperimentConfig("a"))
+    >>> from fallow.settings.spec import Spec
+    >>> find_promise(ExperimentConfig("a", training=Spec("closed-form")))
     'exact'
+    >>> find_promise(ExperimentConfig("a", training=Spec("fedavg")))
+    'gradient'
     """
     contract = contract_of_training(config.training.name)
     is_solved = contract is not None and "least-squares" in contract.tags
@@ -45,9 +48,8 @@ def describe_sums(config: ExperimentConfig) -> str:
     """Return how a study sends sums, and what holds for labeled rows.
 
     >>> from fallow.privacy.settings import Privacy
-    >>> describe_sums(ExperimentConfig("a", privacy=Privacy(secure_sum=True))).split("; ")[
-    ...     2
-    ... ]
+    >>> config = ExperimentConfig("a", privacy=Privacy(secure_sum=True))
+    >>> describe_sums(config).split("; ")[-1]
     'secure aggregation hides at which site they are'
     """
     privacy = config.protected

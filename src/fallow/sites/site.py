@@ -166,10 +166,16 @@ class LocalSite:
         """Return examples (m, *shape) without encoding: standardized or imputed as fitted so far."""
         if unit is not None:
             return in_unit(x, unit, x.dtype)
-        fill = self.memory.get(FILL)
-        if fill is None:
-            return x
-        return filled(x, fill["fill"])
+        return filled(x, self.fill)
+
+    @property
+    def fill(self) -> Tensor | None:
+        """Return the imputed values of empty cells (d,), of standardization or for an encoder."""
+        for name in ("features", FILL):
+            fill = self.memory.get(name, {}).get("fill")
+            if fill is not None:
+                return fill
+        return None
 
     @property
     def pool(self) -> Tensor:

@@ -256,7 +256,7 @@ def describe_width(agreement: Agreement) -> list[str]:
     def measure(width: int) -> Exposure:
         sizes = {**parts.dims, "features": width, "inputs": width}
         numbers = sum(count_numbers(item, sizes) for item in contract.functions)
-        return Exposure(about=LABELED, numbers=numbers, rows=rows, values=values)
+        return Exposure(subject=LABELED, numbers=numbers, rows=rows, values=values)
 
     sent = measure(parts.width)
     line = f"Each end of labeling sends {describe_exposure(sent)}"
@@ -291,19 +291,4 @@ def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
         return [*lines, "no test examples", *rows.notes]
     lines += [f"{len(tests.x)} test examples", *rows.notes]
     lines += [f"test examples: {note}" for note in tests.notes]
-    overlap = _count_overlap(rows, tests)
-    if overlap:
-        lines.append(
-            f"test examples: {overlap} with the same features as a training example, "
-            "so scores may be too high"
-        )
     return lines
-
-
-def _count_overlap(rows: SiteRows, tests: SiteRows) -> int:
-    """Count the test examples that are also training examples, compared by features.
-
-    Names differ between files.
-    """
-    known = {row.numpy().tobytes() for row in rows.x}
-    return sum(row.numpy().tobytes() in known for row in tests.x)

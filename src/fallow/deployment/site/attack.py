@@ -33,13 +33,14 @@ from fallow.measurements.disclosure import (
     Observed,
     Phase,
     attack,
+    can_be_attacked,
     differentiate,
     is_differentiable,
     read_aggregates,
     units_of,
 )
 from fallow.measurements.results import AttackResult
-from fallow.sites.site import ENCODE, FILL, LocalSite, RunComponents
+from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.storage.features import FeatureStore
@@ -51,8 +52,6 @@ from fallow.training.closed_form import ClosedForm
 
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
-NOISY = "noisy"
-"""Field of a stored release with noisy products."""
 
 
 @with_config(STRICT)
@@ -230,7 +229,7 @@ def _list_noisy_sums(
     sent = [
         released.reply
         for released in ledger.store.load_releases(site.id).values()
-        if NOISY in released.reply
+        if can_be_attacked(released.reply)
     ]
     used = sorted(labels, key=lambda label: label.row)
     return [(reply, used) for reply in sent[-1:]]
@@ -256,9 +255,7 @@ class _Units:
         fitted = site.memory.get(ENCODE, {})
         fill = fitted.get(EMPTY_CELLS)
         if fill is None:
-            fill = site.memory.get("features", {}).get("fill")
-        if fill is None:
-            fill = site.memory.get(FILL, {}).get("fill")
+            fill = site.fill
         fixed = None
         if encoder is not None and not is_differentiable(encoder):
             fixed = encoder
