@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from fallow.data import load
+from fallow.data.catalog.idx import IMAGES, read_idx
 from fallow.data.loaders.images import read_folder, read_images
 from fallow.data.loaders.table_files import read_file
 from fallow.data.loaders.workbook import check_workbook_fits
 from tests.data.test_own_archive import write_header
+from tests.each import each_of
 
 HUGE = 10**13  # numbers of 4 bytes
 LACK = "unpacks to .* TB, but .* of memory are available; provide fewer examples"
@@ -26,6 +29,13 @@ def test_a_named_archive_that_says_another_size_than_it_has_is_not_read(
     message = r"octmnist\.npz is damaged: the header of its array 'train_images'"
     with pytest.raises(ValueError, match=message):
         load("octmnist", tmp_path)
+
+
+def test_a_named_array_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(struct.pack(">4I", IMAGES, 2**31, 2**9, 2**9))
+    with pytest.raises(ValueError, match=f"train-images-idx3-ubyte {LACK}"):
+        read_idx(path, IMAGES)
 
 
 SHEET = "xl/worksheets/sheet1.xml"
@@ -80,6 +90,49 @@ def test_a_sheet_beyond_the_memory_there_is_is_not_read(
         read_file(path)
 
 
+WIDE = '<row r="900000"><c r="XFD900000"><v>1</v></c></row>'
+
+
+@pytest.mark.usefixtures("small_machine")
+@each_of(
+    "rows",
+    [
+        WIDE + "<row>&undeclared;</row>",
+        WIDE + "<undeclared:row/>",
+        "<row></c></row>" + WIDE,
+    ],
+)
+def test_a_sheet_of_invalid_xml_is_not_read(rows: str, tmp_path: Path) -> None:
+    path = write_book(tmp_path / "rows.xlsx", rows)
+    with pytest.raises(ValueError, match=r"rows\.xlsx is damaged: .*sheet1\.xml"):
+        read_file(path)
+
+
+def test_cells_under_the_name_of_an_image_are_not_read(tmp_path: Path) -> None:
+    path = write_book(tmp_path / "rows.xlsx", "")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("xl/media/image1.png", b"\x89PNG" * 1000)
+    assert read_file(path).n_rows == 2
+    with zipfile.ZipFile(path, "a") as archive:
+        sheet = f"&undeclared;<worksheet><sheetData>{WIDE}</sheetData></worksheet>"
+        archive.writestr("xl/media/image2.png", sheet)
+    with pytest.raises(ValueError, match=r"rows\.xlsx is damaged: .*image2\.png"):
+        read_file(path)
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_a_sheet_behind_a_damaged_part_is_not_read(tmp_path: Path) -> None:
+    path = write_book(tmp_path / "rows.xlsx", WIDE)
+    changed = tmp_path / "changed.xlsx"
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(changed, "w") as written:
+        written.writestr("first.bin", b"0123456789")
+        for member in archive.namelist():
+            written.writestr(member, archive.read(member))
+    changed.write_bytes(changed.read_bytes().replace(b"0123456789", b"x123456789", 1))
+    with pytest.raises(ValueError, match=r"changed\.xlsx could not be read as Excel"):
+        read_file(changed)
+
+
 def test_a_sheet_that_fits_is_read_as_it_is(tmp_path: Path) -> None:
     path = write_book(tmp_path / "rows.xlsx", "")
     check_workbook_fits(path, 100_000)
@@ -102,12 +155,18 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
     # a repeated value compresses to a few bytes
-    pq.write_table(pa.table({"age": np.ones(500_000), "ill": ["no"] * 500_000}), path)
-    assert path.stat().st_size < 10_000
-    with pytest.raises(
-        ValueError, match=r"rows\.parquet unpacks to .*, but 4\.0 MB of memory"
+    ages = np.ones(500_000)
+    for many in (
+        {"age": ages},
+        {"age": ages, "ill": ["no"] * len(ages)},
+        {"ill": ["no" * 1000] * 10_000},
     ):
-        read_file(path)
+        pq.write_table(pa.table(many), path)
+        assert path.stat().st_size < 10_000
+        with pytest.raises(
+            ValueError, match=r"rows\.parquet unpacks to .*, but 4\.0 MB of memory"
+        ):
+            read_file(path)
     pq.write_table(pa.table({"age": np.ones(100), "ill": ["no"] * 100}), path)
     assert read_file(path).n_rows == 100
 

@@ -6,12 +6,10 @@ last column. Readers make every row as wide as the widest one.
 
 from __future__ import annotations
 
-import lzma
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -28,14 +26,15 @@ CELL = 40
 """Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""
 DENSE = 40
 """Bytes of a place in the rectangle of all cells, in calamine and as a list."""
-UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
-"""Errors for a damaged or protected archive."""
 SEARCHED = 20  # first rows, in which the header is looked for
 Cells = list[object]
 ROW = 120
 ELEMENT = 60  # bytes of any other element, such as a shared text
 COLUMN_LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
+XML_FILES = (".xml", ".rels")
+SHEET_TAG = b"sheetData"
+"""Name of the element with the rows of a sheet."""
 
 
 def check_workbook_fits(path: Path, limit: int | None = None) -> dict[str, _Counter]:
@@ -43,8 +42,7 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> dict[str, _Coun
     not fit.
 
     limit: maximum number of bytes; None: the available memory. Raises BadZipFile for other
-    files. Invalid XML is ignored, because the reader of the sheets reports it. Returns the
-    counter of each part.
+    files, and what `zipfile` raises for damaged ones. Returns the counter of each part.
     """
     room = limit
     if room is None:
@@ -58,7 +56,11 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> dict[str, _Coun
             check_fits(path.name, member.file_size, room)
             counter = _Counter()
             counters[member.filename] = counter
-            counter.read(archive, member)
+            if not counter.read(archive, member) and _may_have_cells(archive, member):
+                raise ValueError(
+                    f"{path.name} is damaged: its part {member.filename!r:.80} is not valid XML; "
+                    "save it again as .xlsx"
+                )
             largest = max(largest, counter.cells_bytes)
             others += counter.others_bytes
             check_fits(path.name, largest + others, room)
@@ -93,8 +95,8 @@ class _Counter:
         """Return the bytes of all other elements."""
         return self.others * ELEMENT
 
-    def read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-        """Read a member, up to the first invalid XML."""
+    def read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+        """Read a member up to the first invalid XML, and return whether there was none."""
         parser = expat.ParserCreate(namespace_separator=" ")
         self._parser = parser
         parser.StartElementHandler = self._begin
@@ -105,7 +107,8 @@ class _Counter:
                 while block := stream.read(BLOCK):
                     parser.Parse(block)
         except expat.ExpatError:
-            return
+            return False
+        return True
 
     def _begin(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name.rpartition(" ")[2]
@@ -134,6 +137,22 @@ class _Counter:
 
     def _mark_value(self, text: str) -> None:
         self._has_value = True
+
+
+def _may_have_cells(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+    """Return whether a part that is not valid XML may be read as cells or texts.
+
+    The reader of the sheets accepts invalid XML, and finds a sheet under any name.
+    """
+    if member.filename.lower().endswith(XML_FILES):
+        return True
+    end = b""
+    with archive.open(member) as stream:
+        while block := stream.read(BLOCK):
+            if SHEET_TAG in end + block:
+                return True
+            end = block[-len(SHEET_TAG) :]
+    return False
 
 
 def _refuse_entities(*details: object) -> None:
@@ -185,10 +204,8 @@ def read_sheet(
     calamine = import_optional(
         "python_calamine", "python-calamine", "reading an Excel file"
     )
-    counters: dict[str, _Counter] = {}
-    with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # reported later
-        counters = check_workbook_fits(path)
     with _explain_damage(path):
+        counters = check_workbook_fits(path)
         book = calamine.CalamineWorkbook.from_path(path)
         names: list[str] = book.sheet_names
         chosen = _choose_sheet(path, names, sheet)
