@@ -125,6 +125,16 @@ def test_a_difference_at_the_end_of_a_large_file_is_found(tmp_path: Path) -> Non
     assert "was read row by row" in table.findings[0].sentence
 
 
+@each_of("row", [10_000, 19_999])
+def test_a_quote_that_is_not_closed_in_a_large_file_is_refused(
+    row: int, tmp_path: Path
+) -> None:
+    lines = ["a,b", *(f"{row},x{row}" for row in range(20_000))]
+    lines[row + 1] = f'{row},"x'
+    with pytest.raises(ValueError, match="is not a CSV file"):
+        read(tmp_path, "\n".join(lines))
+
+
 def test_empty_columns_between_separators_are_named_by_number(tmp_path: Path) -> None:
     assert list(read(tmp_path, "a,,c\n1,2,3\n").columns) == ["a", "column 2", "c"]
 

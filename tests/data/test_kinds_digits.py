@@ -65,7 +65,9 @@ def learnable(values: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 @each_of("kind", ["seconds since 1970", "milliseconds", "coordinates", "cents"])
-def test_a_model_learns_from_large_numbers_and_predicts_raw_ones(kind: str) -> None:
+def test_a_model_learns_from_large_numbers_and_predicts_raw_ones(
+    kind: str, tmp_path: Path
+) -> None:
     frame, late = learnable(LARGE[kind])
     data = quietly(lambda: fl.from_frame(frame, label="y", columns=["at", "noise"]))
     run = fl.run(
@@ -74,7 +76,10 @@ def test_a_model_learns_from_large_numbers_and_predicts_raw_ones(kind: str) -> N
     wanted = np.where(late, "b", "a")
     assert (run.predict(frame) == wanted).mean() > 0.9
     raw = frame[["at", "noise"]].to_numpy()
-    assert (run.predict(raw) == wanted).mean() > 0.9
+    predicted = run.predict(raw)
+    assert (predicted == wanted).mean() > 0.9
+    run.save(tmp_path / kind)
+    assert (fl.load_model(tmp_path / kind).predict(raw) == predicted).all()
     assert len(run.predict(data.x_test)) == len(data.x_test)
 
 

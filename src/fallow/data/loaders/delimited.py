@@ -146,7 +146,9 @@ def _parse_part(
     if not is_tail:
         for _ in range(dialect.skip):
             lines.readline()
-    reader = csv.reader(lines, delimiter=dialect.separator, quotechar=dialect.quote)
+    reader = csv.reader(
+        lines, strict=not is_cut, delimiter=dialect.separator, quotechar=dialect.quote
+    )
     try:
         rows = [row for row in reader if row]
     except csv.Error:
