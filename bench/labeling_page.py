@@ -97,7 +97,8 @@ def build_page(ledger: Ledger) -> Callable[[], str]:
 ENTRIES = (
     Entry(
         "labeling-page",
-        "the same two requests (log in, show a task) with 100 waiting labeling tasks",
+        "the same two requests (log in, show a task) with 100 waiting labeling tasks; "
+        "Fallow has 10,000",
         bar=0.4,
         compared="the pages without their numbers: identical",
         prepare=prepare,

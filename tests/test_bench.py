@@ -33,6 +33,8 @@ DOES_MORE = {
     "closed-form-left-out",
     "convolution",
     "fourier",
+    "png-files",
+    "labeling-page",
 }
 
 

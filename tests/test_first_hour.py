@@ -226,10 +226,19 @@ def select_half_precision_that_is_nothing() -> object:
     return fl.select(np.ones((20, 2)), "margin", outputs=outputs, n=2)
 
 
+def write_table(path: Path) -> Path:
+    path.write_text("age,ill\n40,0\n50,1\n", encoding="utf-8")
+    return path
+
+
 MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a table for fl.load": (
+        lambda folder: fl.load(write_table(folder / "mine.csv")),
+        r"mine\.csv is a table; set its column of labels with .*label=",
+    ),
+    "a file that is not there": (
         lambda folder: fl.load(folder / "mine.csv"),
-        r"mine\.csv is a table, .* give fl\.from_frame",
+        r"there is no file or folder .*mine\.csv'; give the path of one",
     ),
     "a folder without a model": (
         lambda folder: fl.load_model(folder),

@@ -239,7 +239,9 @@ def test_outputs_that_may_be_either_are_refused_until_they_are_declared() -> Non
     with pytest.raises(ValueError, match="row 2 has a negative value or sums to 0"):
         fl.select(pool, "margin", outputs=mixed, n=1, outputs_are="probabilities")
     unknown: Any = "proba"
-    with pytest.raises(ValueError, match="outputs_are is 'proba'; give 'probabilities'"):
+    with pytest.raises(
+        ValueError, match="outputs_are is 'proba'; it must be 'probabilities'"
+    ):
         fl.select(pool, "margin", outputs=mixed, n=1, outputs_are=unknown)
     with pytest.raises(ValueError, match=r"give outputs_are in each fl\.Site"):
         fl.select({"a": fl.Site(pool)}, "margin", n=1, outputs_are="logits")

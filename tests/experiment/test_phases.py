@@ -80,6 +80,9 @@ WORDS: dict[str, Any] = {  # no effect at all
 DATA = {
     "data",
     "label",
+    "sheet",
+    "header_row",
+    "merge",
     "site",
     "id",
     "drop",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from fallow.api.datasets import load
 from fallow.api.federation import Federation
+from fallow.core.suggestions import explain_constructor
 from fallow.data import Dataset
 from fallow.data.sheet import SheetRecord, build_sheet, format_sheet
 from fallow.report.sheet import render_sheet, write_sheet
@@ -57,6 +58,7 @@ def describe(data: Dataset | str | Path) -> DataSheet:
 
 
 @final
+@explain_constructor
 @dataclass(frozen=True, repr=False)
 class DataSheet:
     """Data sheet of a dataset; the result of `describe`.
