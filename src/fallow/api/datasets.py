@@ -258,6 +258,7 @@ def from_arrays(
         classes=tuple(str(plain(label)) for label in classes),
         drop_rows=drop_rows,
         channels=channels,
+        is_missing_meant=_has_none(y),
     )
     warn_of_findings(dataset, stacklevel=4)
     return dataset
@@ -305,6 +306,12 @@ def as_labels(data: Any, what: str) -> npt.NDArray[Any]:
     from fallow.data.loaders.cells import labels_of
 
     return labels_of(_cells(labels, what))
+
+
+def _has_none(data: Any) -> bool:
+    """Return whether some labels are None, which nobody writes by mistake, unlike NaN."""
+    labels = as_array(data, "labels")
+    return labels.dtype.kind == "O" and any(value is None for value in labels.tolist())
 
 
 def as_sites(data: Any, what: str) -> npt.NDArray[Any]:

@@ -72,6 +72,7 @@ def encode_labels(
     classes: tuple[str, ...] = (),
     *,
     merge: bool = False,
+    is_missing_meant: bool = False,
 ) -> EncodedLabels:
     """Return class ids or targets.
 
@@ -96,7 +97,7 @@ def encode_labels(
         raise ValueError(f"{name}: regression has no classes; omit task or classes")
     numbers = _as_numbers(y)
     is_real = numbers is not None and not _are_whole(numbers)
-    findings = _find_nan(y)
+    findings = [] if is_missing_meant else _find_nan(y)
     if task == "regression" or (task == "auto" and is_real and not classes):
         targets, lost = _encode_targets(y, name)
         return EncodedLabels(targets, (), (*findings, *lost))

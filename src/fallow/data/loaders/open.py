@@ -78,6 +78,7 @@ def from_arrays(
     channels: Channels = "auto",
     findings: Sequence[Finding] = (),
     leaves_out_leaks: bool = False,
+    is_missing_meant: bool = False,
 ) -> Dataset:
     """Create a dataset from arrays, also from frozen embeddings.
 
@@ -89,7 +90,8 @@ def from_arrays(
     in order, for sites that lack some of them. sites: (n,) integers or texts, the site of
     each example. drop_rows: omit examples with a NaN or infinite feature, with a note;
     nothing is imputed. leaves_out_leaks: omit test examples that are also training
-    examples, with a note. Without a test set, 20 % of the labeled examples are held out:
+    examples, with a note. is_missing_meant: NaN labels are meant, so no warning counts
+    them. Without a test set, 20 % of the labeled examples are held out:
     stratified, fixed by ``name``. Raises ValueError if shapes disagree, features are not
     finite (with column and count), labels have fewer than two values, or a test example is
     also a training example.
@@ -106,7 +108,9 @@ def from_arrays(
         raise ValueError(
             f"{name} has the sites of test examples, and no test examples; give x_test and y_test"
         )
-    labels = encode_labels(_to_array(y), task, name, tuple(classes))
+    labels = encode_labels(
+        _to_array(y), task, name, tuple(classes), is_missing_meant=is_missing_meant
+    )
     features = _to_array(x)
     offsets = choose_offsets(features)
     if offsets:
