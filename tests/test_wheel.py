@@ -126,7 +126,7 @@ def test_it_says_what_it_is_as_the_project_does(wheel: Path) -> None:
     assert details["License-Expression"] == "Apache-2.0"
     assert details["Requires-Python"] == "<3.14,>=3.11"
     extras = set(details.get_all("Provides-Extra") or [])
-    assert {"deploy", "privacy", "tables"} <= extras
+    assert {"deploy", "excel", "privacy"} <= extras
     assert "# Fallow" in details.get_payload()
 
 
