@@ -144,6 +144,7 @@ def read_facts() -> Facts:
     """Read all data of the pages."""
     words = tomllib.loads((HERE / "algorithms.toml").read_text(encoding="utf-8"))
     scores = pd.read_csv(STUDIES / "benchmark.csv")
+    scores = scores[scores["task"].isin(load_configs())].copy()  # others left the catalog
     scores["strategy"] = [plain_name(strategy) for strategy in scores["strategy"]]
     lines = {}
     for task in scores["task"].unique():
