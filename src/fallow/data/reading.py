@@ -55,7 +55,7 @@ class Finding:
     severity : {"warning", "note"}
         A warning is probably not what the user meant; a note is a choice that was made.
     sentence : str
-        What was found or chosen, with the number of rows.
+        Sentence about the finding or choice, with the number of rows.
     fix : str
         Setting that changes it, such as ``"drop=['index']"``; "" if there is none.
     is_doubtful : bool
