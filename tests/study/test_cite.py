@@ -79,8 +79,11 @@ def test_the_encoder_that_suits_the_shape_is_cited() -> None:
     assert "coates2012learning" in find_keys(pictures.cite())
     rng = np.random.default_rng(1)
     table = fl.from_arrays(rng.normal(size=(80, 3)), np.arange(80) % 2)
-    numbers = fl.run(table, "random", **{**SMALL, "rounds": None})
-    assert "rahimi2007random" in find_keys(numbers.cite())
+    settings = {**SMALL, "rounds": None}
+    columns = fl.run(table, "random", **settings)
+    assert "rahimi2007random" not in find_keys(columns.cite())
+    features = fl.run(table, "random", encoder="fourier", **settings)
+    assert "rahimi2007random" in find_keys(features.cite())
 
 
 def take_first(view: Any, n: int) -> list[int]:
