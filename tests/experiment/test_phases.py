@@ -74,7 +74,7 @@ WORDS: dict[str, Any] = {  # no effect at all
     "reference": "random",
     "seeds": 3,
     "bounds": ("pooled",),
-    "published": Published("ahfal-table1", "alpha=0.1"),
+    "published": Published("ahfal-table1", "alpha=0.1", "ahfal/cifar10"),
 }
 # reach the key by other means, mostly by the examples and labels that result
 DATA = {

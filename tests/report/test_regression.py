@@ -34,7 +34,12 @@ SECTIONS = [
     "What left each site",
     "Reproduce this study",
 ]
-PROTEIN = {"table": "fale-table2", "setting": "protein", "names": {}}
+PROTEIN = {
+    "table": "fale-table2",
+    "setting": "protein",
+    "protocol": "fale/protein",
+    "names": {},
+}
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
+from tests.data.published import write_fashion_mnist
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,17 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
     assert (own.title, own.published.setting) == ("", "dataset=SVHN")
     assert own.published.names["ahfal"] == "AHFAL"
     assert with_settings(load_configs()["demo"], {"data": "digits"}).name == "demo"
+
+
+def test_published_results_stay_beside_the_same_images_at_another_path(
+    tmp_path: Path,
+) -> None:
+    write_fashion_mnist(tmp_path)
+    base = load_configs()["fairfal/fmnist"]
+    same = with_settings(base, {"data": str(tmp_path / "fashion_mnist")})
+    assert (same.published, same.title) == (base.published, base.title)
+    (tmp_path / "fashion_mnist" / "t10k-images-idx3-ubyte.gz").unlink()
+    assert with_settings(base, {"data": str(tmp_path / "fashion_mnist")}).published is None
 
 
 def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:

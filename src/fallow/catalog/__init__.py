@@ -4,10 +4,12 @@ from fallow.catalog.download import fetch
 from fallow.catalog.entry import CatalogEntry, Edition, PublishedFile
 from fallow.catalog.folder import DataFiles, data_folder, find_files
 from fallow.catalog.named import (
+    find_by_path,
     find_entry,
     is_named,
     list_entries,
     missing_files,
+    name_of_data,
     source_files,
 )
 
@@ -18,10 +20,12 @@ __all__ = [
     "PublishedFile",
     "data_folder",
     "fetch",
+    "find_by_path",
     "find_entry",
     "find_files",
     "is_named",
     "list_entries",
     "missing_files",
+    "name_of_data",
     "source_files",
 ]

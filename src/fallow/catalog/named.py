@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fallow.catalog.entries import ENTRIES
 from fallow.catalog.entry import CatalogEntry
@@ -54,6 +54,53 @@ def list_entries() -> list[CatalogEntry]:
         with suppress(ValueError):  # of an outdated installation
             entries.append(find_entry(name))
     return entries
+
+
+def find_by_path(path: Path) -> tuple[CatalogEntry, Path] | None:
+    """Return the named images of which ``path`` is a file or folder, and their data folder.
+
+    Return None for any other path, and where files of the dataset are missing.
+    """
+    for entry in list_entries():
+        folder = _find_base(entry, path) if len(entry.shape) == 3 else None
+        if folder is not None:
+            return entry, folder
+    return None
+
+
+def name_of_data(data: str) -> str:
+    """Return the name of the dataset at a path of published images, and else ``data`` itself.
+
+    >>> name_of_data("digits"), name_of_data("rows.csv")
+    ('digits', 'rows.csv')
+    """
+    place = None if is_named(data) else find_by_path(Path(data))
+    return data if place is None else place[0].name
+
+
+def _find_base(entry: CatalogEntry, path: Path) -> Path | None:
+    """Return the data folder in which ``path`` is a file or folder of a whole edition."""
+    whole = path.absolute()
+    for edition in entry.editions:
+        names = [file.name for file in edition.files]
+        names += [member for file in edition.files for member in file.members]
+        names += [str(PurePosixPath(name).parent) for name in names]
+        for name in names:
+            parts = PurePosixPath(name).parts
+            if not parts or whole.parts[-len(parts) :] != parts:
+                continue
+            base = whole.parents[len(parts) - 1]
+            if _is_whole(entry, base):
+                return base
+    return None
+
+
+def _is_whole(entry: CatalogEntry, folder: Path) -> bool:
+    try:
+        find_files(entry, folder)
+    except ValueError:
+        return False
+    return True
 
 
 def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:

@@ -22,6 +22,7 @@ from fallow.report.degenerate import (
     find_equals,
     find_one_class,
 )
+from fallow.report.published import describe_differences
 from fallow.settings.variants import ParsedStrategy
 from fallow.study import names
 from fallow.study import statistics as stats
@@ -143,6 +144,7 @@ class FinalTable:
     rows: tuple[Row, ...]
     untested: str
     published_in: str | None = None
+    other_setting: str = ""  # differences to the setting of the published results
     is_scaled: bool = False  # errors are divided by the variance of the training targets
     heading: str = "Strategy"  # heading of its rows
     trainings_differ: bool = False
@@ -355,6 +357,10 @@ def final_table(study: StudyRecords) -> FinalTable:
     named = where["table"]
     if where["setting"]:
         named = f"{where['table']}, {where['setting']}"
+    differences = describe_differences(study.study)
+    if differences:
+        named += f" (other setting: {differences})"
+    table = replace(table, other_setting=differences)
     return beside(table, tables.cells(where["table"]), where["setting"], named)
 
 

@@ -22,6 +22,7 @@ from fallow.report.final_table import (
     with_interval,
 )
 from fallow.report.labels import DIGITS, balance_over_cycles, minority_and_score
+from fallow.report.published import heading_of_published
 from fallow.report.tables import comparison_cells, footnotes, score_cells, to_csv
 from fallow.study.names import heading, trainings_differ, usual_training
 from fallow.study.records import ClassCounts, StudyRecords
@@ -139,7 +140,7 @@ def _signs(final: FinalTable) -> list[Block]:
             {
                 final.heading: sign.label,
                 "Measured": f"{sign.measured:+.2f}",
-                "Published": f"{sign.printed:+.2f}",
+                heading_of_published(final.other_setting): f"{sign.printed:+.2f}",
                 "Sign": agreement[sign.agrees],
             }
         )

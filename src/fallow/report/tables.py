@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from fallow.core.wording import count_noun
 from fallow.report.blocks import Cells, Table, show
 from fallow.report.final_table import FinalTable, Row, Spread, p_text, with_interval
+from fallow.report.published import heading_of_published
 from fallow.storage.plain import cell, markdown_text, one_line
 from fallow.storage.validation import STRICT, Count
 
@@ -105,6 +106,10 @@ else:
                     name: Annotated[float | None, Field(description=column.description)]
                     for name, column in NUMBERS.items()
                 },
+                "other setting": Annotated[
+                    str | None,
+                    Field(description="differences to the setting of the published score"),
+                ],
             },
         )
     )
@@ -122,6 +127,9 @@ def table_rows(table: FinalTable) -> list[TableRow]:
         }
         for name, column in NUMBERS.items():
             numbers[name] = _read(row, column.path)
+        numbers["other setting"] = None
+        if row.published is not None:
+            numbers["other setting"] = table.other_setting
         rows.append(numbers)
     return rows
 
@@ -158,7 +166,8 @@ def to_csv(table: FinalTable) -> str:
     """Return the table as CSV, with one number per column; missing numbers are empty."""
     import pandas as pd
 
-    frame = pd.DataFrame(table_rows(table), columns=["strategy", "kind", "seeds", *NUMBERS])
+    columns = ["strategy", "kind", "seeds", *NUMBERS, "other setting"]
+    frame = pd.DataFrame(table_rows(table), columns=columns)
     frame = frame.astype(dict.fromkeys(NUMBERS, "float64"))
     # texts must not become formulas of a spreadsheet
     frame["strategy"] = frame["strategy"].map(cell)
@@ -197,7 +206,7 @@ def score_cells(row: Row, table: FinalTable) -> Cells:
         f"Final {table.measure.heading}": show(row.score, show_spread),
         "Seeds": str(_read(row, "score.seeds") or 0),
         "Labels": labels,
-        "Published": show(row.published, show_spread),
+        heading_of_published(table.other_setting): show(row.published, show_spread),
         "Area under curve": show(row.area, show_spread),
         "Labels saved": show(row.saved, lambda saved: f"{saved:+.0f} %"),
     }

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+from fallow.catalog import name_of_data
 from fallow.core.build import find, resolve_name
 from fallow.core.kinds import hints_of, literal, refuse_conversion
 from fallow.core.limits import (
@@ -703,13 +704,14 @@ def _start_settings(
     """Return the settings of the base configuration that still apply.
 
     Other data invalidate its name and title, and its published results unless they are set too.
+    A path of the same published images is not other data.
     Another training algorithm has other settings.
     """
     start: Settings = {}
     if base is not None:
         start = base.to_dict()
         data = settings.get("data", base.data)
-        if data != base.data:
+        if data != base.data and name_of_data(str(data)) != base.data:
             start |= {"name": Path(str(data)).stem, "title": ""}
             if "published" not in settings:
                 start["published"] = None

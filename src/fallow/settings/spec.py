@@ -164,6 +164,9 @@ class Published:
 
     table: Annotated[str, Described("Name of the published table.")]
     setting: Annotated[str, Described("Setting of the published experiment.")]
+    protocol: Annotated[
+        str, Described("Experiment configuration with the settings of the paper.")
+    ]
     names: Annotated[
         Mapping[str, str], Described("Row of the published table for each strategy.")
     ] = field(default_factory=dict)

@@ -19,8 +19,10 @@ from fallow.data import Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import draw_flipped_sites
+from fallow.report.published import describe_differences
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
+from fallow.study.records import StudyManifest
 from fallow.training.personal import DPFL
 from tests.each import each_of
 
@@ -108,6 +110,20 @@ def test_its_printed_numbers_are_in_the_table_it_names(config: ExperimentConfig)
         "Core-Set",
     }  # not available for every setting
     assert shown & printed
+
+
+@every
+def test_a_reduced_version_alone_has_another_setting_than_its_paper(
+    config: ExperimentConfig,
+) -> None:
+    if config.published is None:
+        return
+    whole = config.to_dict()
+    study = StudyManifest(
+        config.name, whole, None, (), (), "", whole["published"], versions={}
+    )
+    assert config.published.protocol.split("/")[0] == config.name.split("/")[0]
+    assert bool(describe_differences(study)) == ("mini" in config.name)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

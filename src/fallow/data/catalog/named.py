@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from fallow.catalog import (
     CatalogEntry,
     DataFiles,
     data_folder,
+    find_by_path,
     find_entry,
     find_files,
-    list_entries,
 )
 from fallow.core.refusal import explain_errors
 from fallow.data.dataset import Dataset
@@ -50,36 +50,8 @@ def load_path(path: Path) -> Dataset | None:
 
     Pixels are normalized as by name. Return None for any other path.
     """
-    for entry in list_entries():
-        folder = _find_base(entry, path) if len(entry.shape) == 3 else None
-        if folder is not None:
-            return _load_entry(entry, folder)
-    return None
-
-
-def _find_base(entry: CatalogEntry, path: Path) -> Path | None:
-    """Return the data folder in which ``path`` is a file or folder of a whole edition."""
-    whole = path.absolute()
-    for edition in entry.editions:
-        names = [file.name for file in edition.files]
-        names += [member for file in edition.files for member in file.members]
-        names += [str(PurePosixPath(name).parent) for name in names]
-        for name in names:
-            parts = PurePosixPath(name).parts
-            if not parts or whole.parts[-len(parts) :] != parts:
-                continue
-            base = whole.parents[len(parts) - 1]
-            if _is_whole(entry, base):
-                return base
-    return None
-
-
-def _is_whole(entry: CatalogEntry, folder: Path) -> bool:
-    try:
-        find_files(entry, folder)
-    except ValueError:
-        return False
-    return True
+    place = find_by_path(path)
+    return None if place is None else _load_entry(*place)
 
 
 def _load_entry(

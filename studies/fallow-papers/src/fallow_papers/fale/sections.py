@@ -8,6 +8,7 @@ from fallow.core.wording import join_words
 from fallow.report.blocks import NOTHING, Blocks, Note, Table
 from fallow.report.comparisons import StrategyPair, compare_final_scores, few, tested_cells
 from fallow.report.final_table import label_of
+from fallow.report.published import describe_differences, heading_of_published
 from fallow.report.regression import checkpoints, is_even
 from fallow.report.section import Across, Section, SectionPosition, Sections, has_numbers
 from fallow.settings.variants import ParsedStrategy, fold_name
@@ -47,6 +48,9 @@ def wins(study: StudyRecords, key: str) -> Blocks:
             " At equal labels: compared with the rival's curve, interpolated linearly at "
             "equal numbers of labels; checkpoints outside of its range are not counted."
         )
+    differences = describe_differences(study.study)
+    if differences and any(printed_tallies(study, block.subject) for block in matches):
+        text += f" Published results have other settings: {differences}."
     return [*(_tallies(study, block) for block in matches), Note(text)]
 
 
@@ -71,7 +75,7 @@ def _tallies(study: StudyRecords, block: Matches) -> Table:
     if not even:
         header.append("At equal labels")
     if prints:
-        header.append("Published")
+        header.append(heading_of_published(describe_differences(study.study)))
     marks = [""] * len(block.rivals) + ["first"]
     return Table(label_of(block.subject, study.study), header, rows, classes=marks)
 
@@ -157,7 +161,9 @@ def _table_over_studies(
         for strategy in rivals:
             tallies = [t for (_, rival), t in published.items() if rival == strategy]
             cells.append(_count_text(total(tallies)))
-        rows.append(["Published", *cells, str(total(published.values()))])
+        differences = [describe_differences(study.study) for study, _ in results]
+        heading = heading_of_published("".join(differences))
+        rows.append([heading, *cells, str(total(published.values()))])
         marks.append("")
 
     first = results[0][0].study
