@@ -228,7 +228,7 @@ for package in ("matplotlib", "pandas"):
     sys.modules[package] = None
     for name in dir(fl):
         getattr(fl, name)
-    for call in (fl.run, fl.compare, fl.describe):
+    for call in (fl.run, fl.compare, fl.describe_sites):
         try:
             call("digits")
         except ValueError as error:
@@ -266,7 +266,7 @@ def test_a_command_that_needs_more_than_the_core_says_what_to_install(
             f"needs the package {package}, which fallow-core does not install; install it "
             "with: pip install fallow"
         )
-        expected += [f"fl.{name} {why}" for name in ("run", "compare", "describe")]
+        expected += [f"fl.{name} {why}" for name in ("run", "compare", "describe_sites")]
         for purpose, listed in FULL.items():
             expected += [f"2 error: {purpose} {why}"] * len(listed)
         expected.append("0")

@@ -17,7 +17,7 @@ unknown.
 """
 SOURCES = {
     "none": "the columns",
-    "auto": "random features",
+    "auto": "features",
     "fourier": "random Fourier features",
     "convolution": "random convolution features",
     "hashed-text": "hashed n-grams of texts",
