@@ -12,7 +12,7 @@ from typer.main import get_command
 from fallow import contrib
 from fallow._index import CLASSES
 from fallow._names import PARTS
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.configs.papers import load_papers
 from fallow.core.client import declared
 from fallow.core.names import spell_class
@@ -192,7 +192,7 @@ def commands_page() -> str:
         "``fallow --help`` lists the commands, and ``fallow COMMAND --help`` shows one of them. "
         "Run ``fallow`` without arguments for next steps.",
     ]
-    for path, command in walk_commands(get_command(app), "fallow"):
+    for path, command in walk_commands(get_command(build_app()), "fallow"):
         parts += [_heading(path), _rst(_paragraphs(command.help or ""))]
         rows = [_parameter(parameter) for parameter in command.params]
         if rows:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fallow.catalog import Edition, PublishedFile, fetch
+from fallow.catalog import Edition, PublishedFile
 from fallow.catalog import named as catalog
+from fallow.catalog.download import fetch
 from fallow.catalog.entries import HEART
 from fallow.cli.lists import datasets
 

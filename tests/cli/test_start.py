@@ -12,8 +12,7 @@ import pytest
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pydantic", "flwr", "fastapi"}
 CODE = """
 import sys
-from fallow.cli import lists, main
-lists.PAPERS = "no papers"  # their code is imported to be described
+from fallow.cli import main
 known = set()
 for words in {commands!r}:
     sys.argv = ["fallow", *words]
@@ -75,6 +74,10 @@ COMMANDS: list[list[str]] = [
     ["partitions"],
     ["encoders"],
     ["algorithms"],
+    ["algorithms", "--json"],
+    ["datasets"],
+    ["datasets", "mnist"],
+    ["datasets", "--json"],
     ["run", "demo", "--set", "rows=true"],
     ["run", "demo", "--set", "participation=all"],
     ["run", "demo", "--set", "lr=fast"],
@@ -103,6 +106,13 @@ COMMANDS: list[list[str]] = [
     ["label", "missing"],
     ["coordinate", "start", "missing"],
 ]
+
+
+def test_the_list_of_datasets_loads_nothing_heavy() -> None:
+    code = CODE.format(commands=[["datasets"], ["datasets", "mnist"]], heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert [line for line in done.stdout.splitlines() if line.startswith("loads:")] == []
+    assert "commands: 2" in done.stdout
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ COMMAND = [sys.executable, "-c", "from fallow.cli import main; main()"]
 IS_FROM_NOTHING = bool(os.environ.get("FALLOW_SOAK"))
 LOADED = [
     *("fallow.cli.app", "fallow.cli.label", "fallow.cli.log_lines"),
+    *("fallow.cli.coordinate", "fallow.cli.site", "fallow.cli.monitor"),
     *("fallow.cli.coordinate_messages", "fallow.cli.site_messages"),
     *("fallow.deployment.building", "fallow.deployment.coordinator.program"),
     *("fallow.deployment.labeling_page", "fallow.deployment.site.serve"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.cli.site_messages import list_examples
 from fallow.deployment.building import build_study
 from fallow.deployment.exposure import describe_planned
@@ -75,7 +75,9 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
     finally:
         os.umask(before)
     folder = simulation.sites["basel"].path
-    shown = CliRunner().invoke(app, ["site", "attack", str(folder), "--seconds", "20"])
+    shown = CliRunner().invoke(
+        build_app(), ["site", "attack", str(folder), "--seconds", "20"]
+    )
     assert shown.exit_code == 0, shown.output
     assert "last products: 9 of 9 examples read" in shown.output
     assert (folder / "attack.csv").read_text() == file.read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.core.names import OWN
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.agreement_text import describe_study
@@ -23,14 +23,14 @@ pytest.importorskip("httpx")
 
 def run(*words: object) -> str:
     """Run a command that must succeed and return its output."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
+    done = CliRunner().invoke(build_app(), [str(word) for word in words])
     assert done.exit_code == 0, done.output + str(done.exception)
     return done.output
 
 
 def refuse(*words: object) -> str:
     """Run a command that must fail and return its error message."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
+    done = CliRunner().invoke(build_app(), [str(word) for word in words])
     assert done.exit_code != 0
     return re.sub(r"\s+", " ", done.output + str(done.exception))
 

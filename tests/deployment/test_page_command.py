@@ -18,7 +18,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.cli.label import PORT
 from fallow.deployment.labeling_page.local_server import listen
 from fallow.deployment.site.folder import SiteFolder
@@ -110,7 +110,8 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
 def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     done = CliRunner().invoke(
-        app, ["label", str(site.path), "--annotator", "=cmd", "--no-open", "--port", "0"]
+        build_app(),
+        ["label", str(site.path), "--annotator", "=cmd", "--no-open", "--port", "0"],
     )
     assert isinstance(done.exception, ValueError) and "is not a valid name" in str(
         done.exception
@@ -126,7 +127,7 @@ def test_the_page_has_the_same_port_every_time(tmp_path: Path) -> None:
             other.bind(("127.0.0.1", PORT))
             other.listen()
         done = CliRunner().invoke(
-            app, ["label", str(site.path), "--annotator", "Ann", "--no-open"]
+            build_app(), ["label", str(site.path), "--annotator", "Ann", "--no-open"]
         )
     assert isinstance(done.exception, StorageError)
     assert f"port {PORT} cannot be used" in str(done.exception)

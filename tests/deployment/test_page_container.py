@@ -17,7 +17,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.deployment.site.folder import SiteFolder
 from tests.deployment.browser import browser_test, chromium
 from tests.deployment.test_page_command import WAIT, make_site
@@ -124,6 +124,8 @@ def test_options_that_contradict_a_container_are_refused(
     tmp_path: Path, options: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "site.toml").touch()
-    done = CliRunner().invoke(app, ["label", str(tmp_path), "--in-container", *options])
+    done = CliRunner().invoke(
+        build_app(), ["label", str(tmp_path), "--in-container", *options]
+    )
     assert isinstance(done.exception, ValueError)
     assert sentence in str(done.exception)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fallow as fl
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.deployment.model_card import CARD, INTENDED
 from fallow.deployment.monitoring import watch
 from fallow.deployment.site.predict import predict_at
@@ -76,13 +76,13 @@ def test_a_sites_model_is_loaded_exported_and_cited(
     from_coordinator = fl.load_model(finished.coordinator_folder)
     assert (from_coordinator.predict_proba(x) == loaded.predict_proba(x)).all()
     command = ["export-model", str(folder), "--onnx", str(tmp_path / "again.onnx")]
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert CliRunner().invoke(build_app(), command).exit_code == 0
     assert (tmp_path / "again.onnx").read_bytes() == file.read_bytes()
     for selection in (["--seed", "0"], ["--strategy", "random"], ["--site", "basel"]):
-        refused = CliRunner().invoke(app, [*command, *selection])
+        refused = CliRunner().invoke(build_app(), [*command, *selection])
         assert "basel is a site, which has one model" in str(refused.exception)
     for folder_or_file in (folder, finished.coordinator_folder):
-        cited = CliRunner().invoke(app, ["cite", str(folder_or_file)])
+        cited = CliRunner().invoke(build_app(), ["cite", str(folder_or_file)])
         assert "@software{fallow," in cited.output
 
 
@@ -170,7 +170,7 @@ def test_a_site_is_well_after_the_end_without_a_process(
     health = watch(site).check()
     assert health.is_well
     assert health.reason == f"study {finished.agreement.name} has ended at site basel"
-    done = CliRunner().invoke(app, ["monitor", str(site), "--check"])
+    done = CliRunner().invoke(build_app(), ["monitor", str(site), "--check"])
     assert done.exit_code == 0
     ended = tiny(tmp_path)
     assert not watch(ended.folder / "basel").check().is_well
@@ -179,7 +179,7 @@ def test_a_site_is_well_after_the_end_without_a_process(
 def test_after_the_end_labels_are_exported(finished: Federation, tmp_path: Path) -> None:
     out = tmp_path / "labels.csv"
     site = finished.folder / "basel"
-    done = CliRunner().invoke(app, ["site", "export", str(site), str(out)])
+    done = CliRunner().invoke(build_app(), ["site", "export", str(site), str(out)])
     assert done.exit_code == 0 and f"wrote 7 labels to {out}" in done.output.replace(
         "\n", ""
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.core.names import OWN
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
@@ -30,7 +30,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def run(words: list[str], typed: str | None = None) -> str:
-    done = CliRunner().invoke(app, words, input=typed)
+    done = CliRunner().invoke(build_app(), words, input=typed)
     assert done.exit_code == 0, f"{words}: {done.output} {done.exception}"
     return done.output
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from tests.deployment.hosts import RUN, SECOND, Leader, folder, make_request
 
 pytest.importorskip("cryptography")
@@ -31,7 +31,7 @@ def hello(leader: Leader) -> str | None:
 
 def unlock(leader: Leader, answer: str, *more: str) -> tuple[int, str]:
     done = CliRunner().invoke(
-        app, ["site", "unlock", str(leader.site.path), *more], input=answer
+        build_app(), ["site", "unlock", str(leader.site.path), *more], input=answer
     )
     return done.exit_code, " ".join(done.output.split())
 
@@ -70,7 +70,9 @@ def test_nothing_is_left_without_a_yes(tmp_path: Path, answer: str) -> None:
 
 def test_only_the_newest_run_can_be_left(tmp_path: Path) -> None:
     leader = lock_out(tmp_path)
-    done = CliRunner().invoke(app, ["site", "unlock", str(leader.site.path), "--run", RUN])
+    done = CliRunner().invoke(
+        build_app(), ["site", "unlock", str(leader.site.path), "--run", RUN]
+    )
     assert done.exit_code != 0 and f"takes part in run {FAR}, not in {RUN}" in str(
         done.exception
     )
@@ -80,5 +82,5 @@ def test_only_the_newest_run_can_be_left(tmp_path: Path) -> None:
 
 def test_a_site_in_no_run_has_nothing_to_leave(tmp_path: Path) -> None:
     site = folder(tmp_path)
-    done = CliRunner().invoke(app, ["site", "unlock", str(site.path)])
+    done = CliRunner().invoke(build_app(), ["site", "unlock", str(site.path)])
     assert "there is nothing to leave" in str(done.exception)

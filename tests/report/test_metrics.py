@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fallow as fl
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.experiment.record import MetricScores
 from fallow.report.metrics import pool_groups, read_metric
 
@@ -77,10 +77,12 @@ def test_the_command_line_has_the_same_tables(study: fl.Study, tmp_path: Path) -
     assert study.folder is not None
     out = tmp_path / "table.md"
     words = ["export", str(study.folder), "--to", "markdown", "--metric", "auroc"]
-    done = CliRunner().invoke(app, [*words, "--out", str(out)])
+    done = CliRunner().invoke(build_app(), [*words, "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "AUROC" in out.read_text(encoding="utf-8")
-    refused = CliRunner().invoke(app, ["export", str(study.folder), "--metric", "auroc"])
+    refused = CliRunner().invoke(
+        build_app(), ["export", str(study.folder), "--metric", "auroc"]
+    )
     assert "--metric is for tables" in str(refused.exception)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import fallow as fl
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
@@ -190,7 +190,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
 
 
 def test_every_list_of_methods_says_so() -> None:
-    listed = CliRunner().invoke(app, ["algorithms", "--json"]).output
+    listed = CliRunner().invoke(build_app(), ["algorithms", "--json"]).output
     only = {row["name"] for row in json.loads(listed) if row["simulator_only"]}
     assert only == {"oracle-histogram"}
     assert all(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import fallow as fl
 from fallow import contrib, encoders, strategies, training
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.core.build import names
 from fallow.settings.config import ExperimentConfig
 from fallow.study.cite import cite_strategies
@@ -66,10 +66,10 @@ def test_a_study_cites_what_each_strategy_used_once(tmp_path: Path) -> None:
         "li2020federated",
     ]
     assert study.run("random").cite().count("@misc") == 1
-    done = CliRunner().invoke(app, ["cite", str(tmp_path / "study")])
+    done = CliRunner().invoke(build_app(), ["cite", str(tmp_path / "study")])
     assert done.output.strip() == text.strip()
     to_file = ["cite", str(tmp_path / "study"), "--out", str(tmp_path / "study.bib")]
-    assert CliRunner().invoke(app, to_file).exit_code == 0
+    assert CliRunner().invoke(build_app(), to_file).exit_code == 0
     assert (tmp_path / "study.bib").read_text(encoding="utf-8") == text
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import fallow as fl
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.encoders.convolution import pool_matrix
 from tests.each import mark_long
 
@@ -154,10 +154,10 @@ def test_models_of_a_study_are_loaded_and_exported_by_the_command(tmp_path: Path
     loaded = fl.load_model(folder)
     assert (loaded.predict_proba(x) == run.predict_proba(x)).all()
     both = ["--onnx", str(tmp_path / "a.onnx"), "--torch", str(tmp_path / "a.pt2")]
-    done = CliRunner().invoke(app, ["export-model", str(folder), *both])
+    done = CliRunner().invoke(build_app(), ["export-model", str(folder), *both])
     assert done.exit_code == 0, done.output
     assert np.abs(run_onnx(tmp_path / "a.onnx", x) - run.predict_proba(x)).max() < 1e-5
-    nothing = CliRunner().invoke(app, ["export-model", str(folder)])
+    nothing = CliRunner().invoke(build_app(), ["export-model", str(folder)])
     assert "--onnx FILE.onnx, or --torch FILE.pt2" in str(nothing.exception)
 
 

@@ -1,6 +1,5 @@
 """Metadata and download of public datasets, without their readers and without torch."""
 
-from fallow.catalog.download import fetch
 from fallow.catalog.entry import CatalogEntry, Edition, PublishedFile
 from fallow.catalog.folder import DataFiles, data_folder, find_files
 from fallow.catalog.named import (
@@ -19,7 +18,6 @@ __all__ = [
     "Edition",
     "PublishedFile",
     "data_folder",
-    "fetch",
     "find_by_path",
     "find_entry",
     "find_files",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from fallow.cli import options as opt
-from fallow.cli.arguments import PAPERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,26 +31,27 @@ Fetch = Annotated[
 ]
 
 
+Codes = Annotated[
+    bool,
+    typer.Option(
+        "--codes", help="List variants of published code, for reproduction only, instead"
+    ),
+]
+
+
 @opt.shows("fallow.settings.fields:AlgorithmRow", is_list=True)
-def algorithms(as_json: opt.Json = False) -> None:
-    """List query strategies and training algorithms, what they disclose, and their parameters."""
+def algorithms(codes: Codes = False, as_json: opt.Json = False) -> None:
+    """List query strategies and training algorithms, what they disclose, and their parameters.
+
+    ``--codes`` lists the public code in papers of installed distributions, such as fallow-papers.
+    """
     from fallow.settings.fields import list_algorithms
 
-    rows = list_algorithms()
-    codes = _list_codes()
-    if as_json:
-        opt.print_json([*rows, *codes])
-        return
-    _print_table(rows, ALGORITHM_COLUMNS)
-    if codes:
-        opt.console().print("\nVariants of published code, for reproduction only\n")
-        _print_table(codes, ALGORITHM_COLUMNS)
+    _print(_list_codes() if codes else list_algorithms(), as_json, ALGORITHM_COLUMNS)
 
 
 def _list_codes() -> list[AlgorithmRow]:
     """Describe the published code in papers of installed distributions, which imports it."""
-    if not entry_points(group=PAPERS):
-        return []
     from fallow.configs.papers import load_papers
     from fallow.settings.fields import describe_algorithm
 
@@ -87,8 +86,11 @@ def datasets(
             raise ValueError(
                 "--fetch needs the name of a dataset; 'fallow datasets' lists them"
             )
-        rows = [_describe_dataset(entry, data_dir) for entry in list_entries()]
-        _print(rows, as_json, DATASET_COLUMNS)
+        entries = list_entries()
+        if as_json:
+            opt.print_json([_describe_dataset(entry, data_dir) for entry in entries])
+        else:
+            _print_table(entries, DATASET_COLUMNS)
         return
     entry = find_entry(name)
     if fetch:
@@ -96,14 +98,13 @@ def datasets(
             raise ValueError("--fetch prints the paths of the files; omit --json")
         _fetch(name, data_dir)
         return
-    row = _describe_dataset(entry, data_dir)
     if as_json:
-        opt.print_json([row])
-        return
-    _print_dataset(row, entry)
+        opt.print_json([_describe_dataset(entry, data_dir)])
+    else:
+        _print_dataset(entry, data_dir)
 
 
-DATASET_COLUMNS = ("name", "task", "rows", "shape", "classes", "site", "license")
+DATASET_COLUMNS = ("name", "task", "rows", "shape", "classes", "sites", "license")
 
 
 def _describe_dataset(entry: CatalogEntry, data_dir: Path | None) -> DatasetRow:
@@ -138,28 +139,37 @@ def _describe_dataset(entry: CatalogEntry, data_dir: Path | None) -> DatasetRow:
     )
 
 
-def _print_dataset(row: DatasetRow, entry: CatalogEntry) -> None:
+def _print_dataset(entry: CatalogEntry, data_dir: Path | None) -> None:
     """Print one dataset, and the files of its first edition."""
+    from fallow.catalog.folder import data_folder, has_file
+
     console = opt.console()
-    shape = _cell("shape", row.shape)
-    console.print(f"{row.name}: {row.rows:,} examples of {shape}, {row.task}", markup=False)
+    shape = _cell("shape", entry.shape)
+    console.print(
+        f"{entry.name}: {entry.rows:,} examples of {shape}, {entry.task}", markup=False
+    )
+    classes = ""
+    if entry.classes:
+        classes = ", ".join(entry.class_names or (str(entry.classes),))
     facts = {
-        "classes": row.classes and ", ".join(entry.class_names or (str(row.classes),)),
-        "natural sites": row.site,
-        "license": row.license,
-        "citation": row.citation,
-        "page": row.page,
+        "classes": classes,
+        "natural sites": entry.sites,
+        "license": entry.license,
+        "citation": entry.citation,
+        "page": entry.page,
     }
     for title, fact in facts.items():
         if fact:
             console.print(f"{title}: {fact}", markup=False, soft_wrap=True)
-    if not row.files:
+    if not entry.files:
         console.print("No file is needed.")
         return
-    for file in row.files:
+    folder = data_folder(data_dir)
+    present = {file.name for file in entry.files if has_file(folder, file)}
+    for file in entry.files:
         console.print(f"\n{file.name}", markup=False, soft_wrap=True)
-        state = "present" if file.present else "missing"
-        if not file.required:
+        state = "present" if file.name in present else "missing"
+        if file.is_optional:
             state += ", optional"
         size = "unknown size" if file.size is None else f"{file.size:,} bytes"
         members = ""
@@ -171,9 +181,9 @@ def _print_dataset(row: DatasetRow, entry: CatalogEntry) -> None:
     others = [file.name for edition in entry.editions[1:] for file in edition.files]
     if others:
         console.print(f"\nAlso read: {', '.join(others)}", markup=False, soft_wrap=True)
-    if entry.can_fetch and not all(file.present for file in row.files):
+    if entry.can_fetch and len(present) < len(entry.files):
         console.print(
-            f"\nDownload: fallow datasets {row.name} --fetch --data-dir FOLDER",
+            f"\nDownload: fallow datasets {entry.name} --fetch --data-dir FOLDER",
             markup=False,
             soft_wrap=True,
         )
@@ -184,7 +194,7 @@ def _fetch(name: str, data_dir: Path | None) -> None:
     from rich.console import Console
     from rich.progress import DownloadColumn, Progress, TextColumn
 
-    from fallow.catalog import fetch
+    from fallow.catalog.download import fetch
 
     columns = (TextColumn("{task.description}"), DownloadColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -306,8 +316,6 @@ def _cell(column: str, value: object) -> str:
     >>> _cell("shape", (8, 8)), _cell("parameters", {"k": "3"}), _cell("secure_sum", False)
     ('8x8', 'k=3', 'no')
     """
-    from fallow.settings.fields import list_parameters
-
     match value:
         case bool():
             return "yes" if value else "no"
@@ -316,6 +324,8 @@ def _cell(column: str, value: object) -> str:
         case Mapping() if column == "reveals":
             text = "; ".join(dict.fromkeys(value.values()))
         case Mapping():
+            from fallow.settings.fields import list_parameters
+
             text = ", ".join(list_parameters(value))
         case tuple():
             text = ", ".join(value)

@@ -37,7 +37,7 @@ def complete_schema(context: typer.Context, incomplete: str) -> list[str]:
     """Return the next words of names with a prefix."""
     before = " ".join([*(context.params.get("name") or ()), ""])
     words = []
-    for name in [*FILES, *list_results(context)]:
+    for name in [*FILES, *list_results()]:
         if f"{name} ".startswith(before.lstrip()):
             rest = name[len(before.lstrip()) :].split()
             words += [word for word in rest[:1] if word.startswith(incomplete)]
@@ -54,7 +54,7 @@ Name = Annotated[
 ]
 
 
-def schema(context: typer.Context, name: Name = None) -> None:
+def schema(name: Name = None) -> None:
     """Print the JSON schema of a file, or of what a command prints with --json.
 
     For example:
@@ -63,7 +63,7 @@ def schema(context: typer.Context, name: Name = None) -> None:
 
     fallow schema coordinate status
     """
-    results = list_results(context)
+    results = list_results()
     if not name:
         console = opt.console()
         rows = [[file, title] for file, (title, _) in FILES.items()]
@@ -100,12 +100,13 @@ def _load(path: str) -> Any:  # a type, or a function that returns a schema
     return getattr(import_module(module), name)
 
 
-def list_results(context: typer.Context) -> dict[str, opt.Results]:
+def list_results() -> dict[str, opt.Results]:
     """Return the results of all commands with ``--json``, by the words of the command."""
-    root = context.find_root().command
+    from fallow.cli.app import build_command
+
     return {
         path: callback.__results__
-        for path, callback in _walk(root, "")
+        for path, callback in _walk(build_command(), "")
         if hasattr(callback, "__results__")
     }
 
