@@ -16,7 +16,7 @@ from fallow.core.streams import stream
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.building import build_study
 from fallow.deployment.schema import Schema
-from fallow.deployment.site.agreement_text import describe_width
+from fallow.deployment.site.agreement_text import describe_planned
 from fallow.deployment.study_file import (
     agreement_from,
     agreement_text,
@@ -156,9 +156,9 @@ def test_init_compares_numbers_with_values_and_names_the_width_that_keeps_them_b
     encoder: str,
 ) -> None:
     settings = ("training=closed-form:shown=parts:reveal=head", "initial=18")
-    (line,) = describe_width(agreed(*settings, f"encoder={encoder}"))
+    (line,) = describe_planned(agreed(*settings, f"encoder={encoder}"))
     assert re.search(f"{WIDTHS[encoder]}", line)
-    assert describe_width(agreed("training=fedavg", "initial=18")) == []
+    assert describe_planned(agreed("training=fedavg", "initial=18")) == []
 
 
 def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:

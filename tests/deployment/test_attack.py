@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import build_app
 from fallow.cli.site_messages import list_examples
-from fallow.deployment.building import build_study
-from fallow.deployment.exposure import describe_planned
+from fallow.deployment.site.agreement_text import describe_planned
 from fallow.deployment.site.attack import AttackedSite, advise, attack_site, write_examples
 from fallow.deployment.site.status import collect_status
 from fallow.measurements.meter import describe_exposure
@@ -141,7 +140,9 @@ def test_status_and_model_card_compare_numbers_with_values(tmp_path: Path) -> No
     assert words.endswith(
         "about 5 labeled examples of 5 values (25 values): examples can be computed"
     )
-    planned = describe_planned(site.agreement, build_study(site.agreement))
-    assert planned[0].startswith("each training phase sends")
+    planned = describe_planned(site.agreement)
+    assert planned[0].startswith("Each end of labeling sends")
     card = (tmp_path / "coordinator" / "model-card.md").read_text()
     assert "about 15 labeled examples of 5 values" in card
+    own_card = (site.path / "model-card.md").read_text()
+    assert f"- This site sent {words}." in own_card

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import fallow as fl
+from fallow.api.runs import Run
+from fallow.measurements.meter import ALL
 from fallow.measurements.results import AttackResult, describe_attack
 
 EXACT = {"training": fl.ClosedForm()}
@@ -30,19 +32,23 @@ def patients() -> fl.Dataset:
     )
 
 
-def measure(**settings: Any) -> dict[str, AttackResult]:
-    """Return the attacks on a run of three hospitals, by what the attacker sees."""
-    run = fl.run(
+def run(**settings: Any) -> Run:
+    """Run a study of three hospitals."""
+    return fl.run(
         fl.Federation(patients(), fl.IID(), sites=3),
         fl.Random(),
         encoder=fl.Fourier(features=20),
         initial=4,
         budget=1,
-        measure="disclosure",
         progress=False,
         **settings,
     )
-    attacks: list[AttackResult] = run.records["disclosure"].iloc[-1]
+
+
+def measure(**settings: Any) -> dict[str, AttackResult]:
+    """Return the attacks on a run, by what the attacker sees."""
+    records = run(measure="disclosure", **settings).records
+    attacks: list[AttackResult] = records["disclosure"].iloc[-1]
     return {attack["attack"]: attack for attack in attacks}
 
 
@@ -70,6 +76,16 @@ def test_no_row_is_read_from_sums_with_noise() -> None:
     attacks = measure(**NOISY, cycles=0)
     assert attacks["first products"]["rows"] == 12
     assert all(attack["read"] == 0 for attack in attacks.values())
+
+
+def test_a_record_compares_exact_numbers_with_values_and_leaves_out_noise() -> None:
+    of_labels, of_rows = run(**EXACT, cycles=0).records["exposure"].iloc[-1]
+    products = 20 * 21 // 2 + 20 + 2 * 20
+    assert of_labels["numbers"] >= products
+    assert (of_labels["rows"], of_labels["values"]) == (12, 5)
+    assert of_rows["rows"] == 60
+    (of_rows,) = run(**NOISY, cycles=0).records["exposure"].iloc[-1]
+    assert of_rows["subject"] == ALL
 
 
 def test_other_training_is_refused() -> None:

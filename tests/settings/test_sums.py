@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from fallow.measurements.meter import LABELED, Exposure, describe_exposure
 from fallow.privacy.settings import Privacy
-from fallow.report.costs import list_promises
+from fallow.report.blocks import Note
+from fallow.report.costs import disclosure, list_promises
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.sums import (
@@ -23,7 +25,7 @@ from fallow.settings.sums import (
 )
 from fallow.study.reading import read_study
 from tests.each import each_of
-from tests.report.conftest import write_study
+from tests.report.conftest import rewrite, write_study
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXACT = Privacy()
@@ -116,8 +118,15 @@ def test_pages_state_the_sentences_of_a_study(page: str) -> None:
 
 def test_a_report_states_what_holds_for_the_rows_of_its_study(tmp_path: Path) -> None:
     config = {"name": "tiny", "data": "digits", "training": {"name": "closed-form"}}
-    folder = write_study(tmp_path / "study", seeds=1, cycles=1, config=config)
+    folder = write_study(tmp_path / "study", seeds=2, cycles=1, config=config)
+    sent: Exposure = {"subject": LABELED, "numbers": 999, "rows": 24, "values": 13}
+    left = {"kind": "sum", "function": "totals", "description": "sums", "bytes": 8}
+    left |= {"bytes_down": 8, "sites": 3, "exchanges": 1}
+    rewrite(folder, lambda record, cell: {"exposure": [sent], "revealed": [left]})
     study = read_study(folder)
     (sentence,) = list_promises(study)
     assert sentence.startswith("exact: ")
     assert PROMISES["exact"] in sentence
+    _, *notes = disclosure(study, "disclosure")
+    assert Note(f"Sums are {sentence}.") in notes
+    assert notes.count(Note(f"Sites sent {describe_exposure(sent)}.")) == 1

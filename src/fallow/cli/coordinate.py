@@ -98,7 +98,7 @@ def init(
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.deployment.schema import schema_of
-    from fallow.deployment.site.agreement_text import describe_width
+    from fallow.deployment.site.agreement_text import describe_planned
     from fallow.deployment.study_file import SECURE_SUM, SUMS, names_secure_sum
     from fallow.deployment.toml import parse_duration
     from fallow.settings.config import with_settings
@@ -175,7 +175,7 @@ def init(
         called = host[0]
     lines = list(left_out)
     lines.append(f"Sums are {describe_sums(made.agreement.config)}.")
-    lines += describe_width(made.agreement)
+    lines += describe_planned(made.agreement)
     if has_turned_on:
         lines.append(SECURE_SUMS)
     lines += after_init(made, called)

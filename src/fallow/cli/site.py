@@ -658,9 +658,8 @@ def _choose_limit(console: Console, proposed: ProposedLimit, is_asked: bool) -> 
 def _introduce(console: Console, folder: SiteFolder, *, verbose: bool) -> None:
     """Print the study, the site's data, and what leaves the site."""
     from fallow.data.facts import format_facts
-    from fallow.deployment.building import build_study
-    from fallow.deployment.exposure import describe_planned
     from fallow.deployment.site.agreement_text import (
+        describe_planned,
         describe_rows,
         describe_study,
         group_disclosures,
@@ -673,7 +672,7 @@ def _introduce(console: Console, folder: SiteFolder, *, verbose: bool) -> None:
         [
             f"Site {folder.name}",
             *describe_study(folder),
-            *describe_planned(folder.agreement, build_study(folder.agreement)),
+            *describe_planned(folder.agreement),
             *describe_rows(folder.rows, folder.tests),
             *format_facts(describe_own_data(folder)),
         ],

@@ -31,6 +31,7 @@ from fallow.deployment.annotator_values import (
     SquaredErrors,
 )
 from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.instructions import count_replies
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
@@ -42,7 +43,7 @@ from fallow.deployment.test_counts import (
 )
 from fallow.engine.conformal import ERROR_BINS
 from fallow.engine.score_metrics import BINS
-from fallow.experiment.encoding import add_encoder
+from fallow.experiment.encoding import add_encoder, find_dims
 from fallow.experiment.evaluation_set import KEPT as OUTLOOK
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import (
@@ -55,6 +56,7 @@ from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.scoring import scores_retained
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
+from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
@@ -335,6 +337,7 @@ class Annotators:
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
             sets=model.get("sets"),
+            exposure=_measure_exposure(at),
             is_own=is_own,
         )
         if len(at.y):
@@ -434,6 +437,27 @@ def _find_picks(at: LabelingView, step: str) -> State | None:
     if picked is None or tensor_to_bytes(picked["step"], PICKED) != step.encode():
         return None
     return at.site.memory.get("selected")
+
+
+def _measure_exposure(at: LabelingView) -> list[Exposure]:
+    """Return the exact numbers that the site sent over all runs."""
+    parts = at.site.parts
+    shape = at.agreement.schema.shape
+    sizes = find_dims(
+        parts.layout,
+        parts.methods.get("encoder"),
+        shape,
+        parts.classes,
+        len(at.agreement.sites),
+    )
+    labels = at.ledger.store.load_labels(at.site.id)
+    return measure_exposure(
+        parts.methods,
+        sizes,
+        shape,
+        count_replies(at.ledger.instructions.traffic()),
+        {LABELED: len(labels), ALL: len(at.site.x)},
+    )
 
 
 def _count_labels(site: LocalSite) -> dict[str, int]:

@@ -29,7 +29,6 @@ from fallow.core.model_vectors import Layout
 from fallow.core.names import own_class
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
-from fallow.core.values import resolve_dims
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.base import HasWeights
@@ -42,7 +41,13 @@ from fallow.experiment.describing import (
     list_array_columns,
     list_table_columns,
 )
-from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
+from fallow.experiment.encoding import (
+    check_tuning,
+    encoder_of,
+    find_dims,
+    shape_after,
+    with_encoder,
+)
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST
@@ -147,11 +152,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         dtype=DTYPES[config.dtype],
         width=math.prod(shape),
         encoder=encoder,
-        dims={
-            **resolve_dims(layout, len(schema.classes), len(agreement.sites)),
-            "inputs": math.prod(shape),
-            "cells": math.prod(measured),
-        },
+        dims=find_dims(
+            layout, encoder, measured, len(schema.classes), len(agreement.sites)
+        ),
     )
 
 

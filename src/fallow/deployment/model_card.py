@@ -202,8 +202,9 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
 def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     yield f"- Sums are {describe_sums(agreement.config)}."
     yield f"- Transport: {find_title(agreement.transport)}; each message was signed by its sender."
+    sender = "Sites" if facts.left else "This site"
     for exposure in facts.exposure:
-        yield f"- Sites sent {describe_exposure(exposure)}."
+        yield f"- {sender} sent {describe_exposure(exposure)}."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -14,8 +15,10 @@ from fallow import encoders
 from fallow.core.build import build
 from fallow.core.methods import Encoder, Methods, TunableEncoder
 from fallow.core.missing import Missing, find_text_columns
+from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
+from fallow.core.values import resolve_dims
 from fallow.encoders.base import (
     HasWeights,
     Shape,
@@ -72,6 +75,17 @@ def shape_after(encoder: Encoder | None, shape: Shape) -> Shape:
     if encoder is None:
         return shape
     return (encoder.width(shape),)
+
+
+def find_dims(
+    layout: Layout, encoder: Encoder | None, shape: Shape, classes: int, sites: int
+) -> dict[str, int]:
+    """Return the dimensions of declared fields of a study with examples of ``shape``."""
+    return {
+        **resolve_dims(layout, classes, sites),
+        "inputs": math.prod(shape_after(encoder, shape)),
+        "cells": math.prod(shape),
+    }
 
 
 def with_encoder(

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
 from fallow.core.wording import join_words
+from fallow.measurements.meter import Exposure
 from fallow.measurements.results import AttackResult
 from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
 
@@ -366,6 +367,10 @@ class Record(Evaluation, total=False):
     disclosure: Annotated[
         list[AttackResult],
         Field(description="attacks on the sums and the model (setting `measure`)"),
+    ]
+    exposure: Annotated[
+        list[Exposure],
+        Field(description="exact numbers that left the sites, and the values of examples"),
     ]
     relayed: Annotated[Relayed, Field(description="peer messages in the training")]
     diverged: Annotated[bool, Field(description="training ended without a usable model")]

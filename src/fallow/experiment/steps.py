@@ -17,10 +17,12 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
+from fallow.experiment.encoding import find_dims
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.methods import threads, versions_of
+from fallow.measurements.meter import ALL, LABELED, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
@@ -292,6 +294,20 @@ def build_record(
         "notes": {},
         "pseudo_labels": None,
     }
+    shape = simulation.example_spec["shape"]
+    record["exposure"] = measure_exposure(
+        simulation.methods,
+        find_dims(
+            simulation.layout,
+            simulation.methods.get("encoder"),
+            tuple(shape),
+            len(simulation.classes),
+            len(simulation.sizes),
+        ),
+        shape,
+        {entry["function"]: entry["exchanges"] for entry in record["revealed"]},
+        {LABELED: record["labeled"], ALL: record["pool"]},
+    )
     relayed = count_relayed(done["revealed"])
     if relayed is not None:
         record["relayed"] = relayed

@@ -7,25 +7,36 @@ from 1.5 times as many.  That a sum has fewer numbers is necessary for safety, a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from fallow.core.client import Declaration
+from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.values import Numbers, Optional, knows_shape, shape_of
 from fallow.storage.validation import STRICT, Count
 
 SAFE_RATIO = 1.0
 """Numbers per value below which no row was read in any measurement."""
+OF_LABELS = ("training", "head", "tuning")
+"""Owners whose aggregates are about labeled examples, unless they declare otherwise."""
+OF_ROWS = ("filling", "encoder", "scaling")
+"""Owners whose aggregates are about all examples, unless they declare otherwise."""
+Subject = Literal["labeled examples", "examples, labeled or not"]
+LABELED: Subject = "labeled examples"
+ALL: Subject = "examples, labeled or not"
+WEIGHTED_BY: Mapping[str, Subject] = {"labels": LABELED, "rows": ALL}
+"""Examples in an aggregate, by the weight that its declaration names."""
 
 
 @with_config(STRICT)
 class Exposure(TypedDict):
     """Exact numbers that left a site, and the values that they are about."""
 
-    subject: Annotated[str, Field(description="examples: labeled examples, or examples")]
+    subject: Annotated[Subject, Field(description="kind of these examples")]
     numbers: Annotated[Count, Field(description="exact numbers in aggregates")]
     rows: Annotated[Count, Field(description="number of these examples")]
     values: Annotated[Count, Field(description="values of one example")]
@@ -63,6 +74,65 @@ def count_numbers(item: Declaration, sizes: Mapping[str, int]) -> int:
     return total
 
 
+def count_in_reply(
+    methods: Methods, sizes: Mapping[str, int]
+) -> dict[str, tuple[Subject, int]]:
+    """Return, by client function, which examples a reply is about, and its exact numbers."""
+    counts: dict[str, tuple[Subject, int]] = {}
+    by_owner = methods_by_owner(methods)
+    for owner in (*OF_LABELS, *OF_ROWS):
+        if owner not in by_owner:
+            continue
+        for item in by_owner[owner].contract.functions:
+            subject = LABELED if owner in OF_LABELS else ALL
+            if item.weighted_by:
+                subject = WEIGHTED_BY[item.weighted_by]
+            numbers = count_numbers(item, sizes)
+            if numbers:
+                counts[item.name] = subject, numbers
+    return counts
+
+
+def measure_exposure(
+    methods: Methods,
+    sizes: Mapping[str, int],
+    shape: Sequence[int],
+    sent: Mapping[str, int],
+    rows: Mapping[str, int],
+) -> list[Exposure]:
+    """Return the exact numbers about labeled examples, and about all examples.
+
+    Parameters
+    ----------
+    methods : Methods
+        Algorithms of the study, with their declarations.
+    sizes : mapping
+        Dimensions of declared fields by name.
+    shape : sequence of int
+        Shape of an example before encoding.
+    sent : mapping
+        Number of replies by client function.
+    rows : mapping
+        Number of examples, by `LABELED` and `ALL`.
+    """
+    numbers: Counter[str] = Counter()
+    for function, (subject, n) in count_in_reply(methods, sizes).items():
+        replies = sent.get(function, 0)
+        if subject == ALL:  # sums over the same examples are equal in all runs
+            replies = min(replies, 1)
+        numbers[subject] += n * replies
+    return [
+        Exposure(
+            subject=subject,
+            numbers=numbers[subject],
+            rows=rows[subject],
+            values=math.prod(shape),
+        )
+        for subject in (LABELED, ALL)
+        if numbers[subject] and rows.get(subject)
+    ]
+
+
 def can_be_read(exposure: Exposure) -> bool:
     """Return whether there are at least as many numbers as values."""
     unknowns = exposure["rows"] * exposure["values"]
@@ -72,10 +142,14 @@ def can_be_read(exposure: Exposure) -> bool:
 def describe_exposure(exposure: Exposure) -> str:
     """Describe what was sent, and whether rows can be computed from it.
 
-    >>> describe_exposure({"subject": "examples", "numbers": 999, "rows": 24, "values": 13})
-    '999 exact numbers about 24 examples of 13 values (312 values): examples can be computed'
+    >>> describe_exposure({"subject": LABELED, "numbers": 999, "rows": 24, "values": 13})
+    '999 exact numbers about 24 labeled examples of 13 values (312 values): examples can be computed'
     """
     rows = exposure["rows"]
+    values = exposure["values"]
+    sent = f"{exposure['numbers']:,} exact numbers about"
+    if not rows:  # not known yet
+        return f"{sent} {exposure['subject']} of {values:,} values each"
     conclusion = (
         "fewer numbers than values, so that no measured attack read an example; rare values remain "
         "readable"
@@ -83,6 +157,6 @@ def describe_exposure(exposure: Exposure) -> str:
     if can_be_read(exposure):
         conclusion = "examples can be computed"
     return (
-        f"{exposure['numbers']:,} exact numbers about {rows:,} {exposure['subject']} of "
-        f"{exposure['values']:,} values ({rows * exposure['values']:,} values): {conclusion}"
+        f"{sent} {rows:,} {exposure['subject']} of {values:,} values ({rows * values:,} values): "
+        f"{conclusion}"
     )

@@ -19,6 +19,7 @@ from fallow.core.names import BUILT_IN
 from fallow.core.wording import count_noun, duration, join_words, size, was_or_were
 from fallow.encoders.encoding import Imputation
 from fallow.experiment.methods import methods_of
+from fallow.measurements.meter import describe_exposure
 from fallow.report.blocks import (
     NOTHING,
     Block,
@@ -189,6 +190,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
             }
         )
     notes = [Note(f"Sums are {sentence}.") for sentence in list_promises(study)]
+    notes += [Note(f"Sites sent {sentence}.") for sentence in list_exposures(study)]
     if any(exchange.epsilon for exchange in outcome):
         notes.append(Note(NOISE + SOURCE[read_live(study.path) is not None]))
     if any(exchange.masked for exchange in outcome):
@@ -202,6 +204,14 @@ def list_promises(study: StudyRecords) -> list[str]:
     strategies = dict.fromkeys(cell.strategy for cell in study.cells)
     configs = [find_config(study, strategy) for strategy in strategies]
     return list(dict.fromkeys(describe_sums(config) for config in configs if config))
+
+
+def list_exposures(study: StudyRecords) -> list[str]:
+    """Return how many exact numbers the runs of a study sent, without repetitions."""
+    sentences: list[str] = []
+    for cell in study.cells:
+        sentences += map(describe_exposure, cell.last.get("exposure", ()))
+    return list(dict.fromkeys(sentences))
 
 
 def find_config(study: StudyRecords, strategy: str) -> ExperimentConfig | None:

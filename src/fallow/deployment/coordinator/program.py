@@ -43,7 +43,6 @@ from fallow.deployment.coordinator.live import (
 )
 from fallow.deployment.coordinator.sites import RemoteEnvironment, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
-from fallow.deployment.exposure import LABELED, measure_exposure
 from fallow.deployment.folders import private_folder, tighten
 from fallow.deployment.model_card import CARD, CardFacts, write_card
 from fallow.experiment.event_log import EventLog
@@ -357,11 +356,9 @@ class Program:
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.event_log.load_step("model")
         is_own = saved is None or saved["state"] is None
-        sent = {row["function"]: row["exchanges"] for row in last["revealed"]}
-        labeled = sum(counts.get("labeled", 0) for counts in sites.labels.values())
         facts = CardFacts(
             owner="the coordinator",
-            exposure=measure_exposure(self.agreement, parts, sent, {LABELED: labeled}),
+            exposure=last["exposure"],
             labels=sites.labels,
             scores=scores,
             metrics=last.get("metrics", {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, final
 
@@ -325,6 +326,14 @@ class Instructions:
             {"run": run, "function": function, "exchanges": exchanges, "bytes": n_bytes}
             for run, function, exchanges, n_bytes in self._tables.read(sql)
         ]
+
+
+def count_replies(sent: Iterable[SentReplies]) -> Counter[str]:
+    """Return the number of replies over all runs, by client function."""
+    counts: Counter[str] = Counter()
+    for line in sent:
+        counts[line["function"]] += line["exchanges"]
+    return counts
 
 
 def digest_of(instruction: Instruction) -> str:

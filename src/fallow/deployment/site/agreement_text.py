@@ -16,9 +16,10 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import format_duration
 from fallow.measurements.meter import (
+    LABELED,
     Exposure,
     can_be_read,
-    count_numbers,
+    count_in_reply,
     describe_exposure,
 )
 from fallow.settings.budgets import LabelBudget
@@ -60,7 +61,6 @@ UNKNOWN_BUDGET = (
     "coordinator has: the first number that it requests applies; to set one, give "
     "limit in site.toml"
 )
-LABELED = "initial labeled examples"
 LINE = 1000  # characters of a displayed line
 
 
@@ -236,36 +236,43 @@ def describe_showing(agreement: Agreement) -> list[str]:
     return [plain(line, LINE) for line in lines]
 
 
-def describe_width(agreement: Agreement) -> list[str]:
-    """Describe how many numbers one exact total has about the initial labels.
+def describe_planned(agreement: Agreement) -> list[str]:
+    """Describe, before anything is sent, the exact numbers about the first labeled examples.
 
     The numbers of features and of examples with fewer numbers than values are included.  Returns an
-    empty list for studies without exact totals of products, or with a share of examples as budget.
+    empty list for studies without exact totals of products.
     """
     config = agreement.config
     parts = build_study(agreement)
-    contract = parts.methods["training"].contract
-    is_solved = find_promise(config) == "exact" and "least-squares" in contract.tags
-    if not is_solved or not isinstance(config.initial, int) or not config.initial:
+    is_solved = "least-squares" in parts.methods["training"].contract.tags
+    if find_promise(config) != "exact" or not is_solved:
         return []
-    rows = agreement.plan.count_examples(config.initial)
+    rows = 0  # unknown for a share of all examples
+    if isinstance(config.initial, int):
+        rows = agreement.plan.count_examples(config.initial)
     if config.privacy.secure_sum:
         rows *= len(agreement.sites)
-    values = math.prod(agreement.example.x.shape[1:])
+    shape = agreement.schema.shape
 
     def measure(width: int) -> Exposure:
         sizes = {**parts.dims, "features": width, "inputs": width}
-        numbers = sum(count_numbers(item, sizes) for item in contract.functions)
-        return Exposure(subject=LABELED, numbers=numbers, rows=rows, values=values)
+        of_reply = count_in_reply(parts.methods, sizes).values()
+        return Exposure(
+            subject=LABELED,
+            numbers=sum(n for subject, n in of_reply if subject == LABELED),
+            rows=rows,
+            values=math.prod(shape),
+        )
 
     sent = measure(parts.width)
     line = f"Each end of labeling sends {describe_exposure(sent)}"
+    if not rows or can_be_read(sent):
+        enough = sent["numbers"] // sent["values"] + 1
+        line += f"; there are fewer numbers than values from {enough:,} such examples on"
     if can_be_read(sent):
         widest = 0
         while not can_be_read(measure(widest + 1)):
             widest += 1
-        enough = sent["numbers"] // values + 1
-        line += f"; there are fewer numbers than values from {enough:,} such examples on"
         if widest:
             line += f", or with at most {widest} features (encoder)"
     return [f"{line}."]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
@@ -15,13 +14,12 @@ from typing_extensions import TypedDict
 from fallow.core.client import GROUPS, Group
 from fallow.data.facts import DataFacts
 from fallow.deployment.building import build_study
-from fallow.deployment.exposure import ALL, LABELED, measure_exposure
-from fallow.deployment.ledger.instructions import SentReplies
+from fallow.deployment.ledger.instructions import SentReplies, count_replies
 from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
-from fallow.measurements.meter import Exposure
+from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
 from fallow.report.live_state import Moment
 from fallow.storage.errors import StorageError
 from fallow.storage.validation import STRICT, Count
@@ -167,17 +165,18 @@ def collect_status(folder: SiteFolder) -> SiteStatus:
     except (ValueError, StorageError) as error:  # the rest of the status is valid
         data = {"problem": str(error)}
     progress = collect_progress(folder)
-    sent: Counter[str] = Counter()
-    for line in progress["sent"]:
-        sent[line["function"]] += line["exchanges"]
     with closing(folder.open_ledger()) as ledger:
         labels = len(ledger.store.load_labels(folder.name))
         rows = ledger.instructions.rows() or 0
-    agreement = folder.agreement
+    built = build_study(folder.agreement)
     return {
         **progress,
         "exposure": measure_exposure(
-            agreement, build_study(agreement), sent, {LABELED: labels, ALL: rows}
+            built.methods,
+            built.dims,
+            folder.agreement.schema.shape,
+            count_replies(progress["sent"]),
+            {LABELED: labels, ALL: rows},
         ),
         "kinds": group_sent(progress["sent"], list_disclosures(folder)),
         "data": data,
