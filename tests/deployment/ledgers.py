@@ -12,9 +12,10 @@ Open = Callable[..., Ledger]
 
 
 def close(ledger: Ledger, step: str = STEP) -> list[Label]:
-    """Close a step and return all labels."""
+    """Close a step and return all labels, without their folds."""
     ledger.requests.close(RUN, step, lambda labels: labels)
-    return ledger.store.load_labels("north")
+    labels = ledger.store.load_labels("north")
+    return [label._replace(fold=None) for label in labels]
 
 
 def state(ledger: Ledger, row: int) -> str:

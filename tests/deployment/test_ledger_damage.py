@@ -84,7 +84,7 @@ def test_what_a_log_holds_of_its_own_file_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["UPDATE label SET value = 2", "UPDATE label SET is_validation = 1"]
+    "sql", ["UPDATE label SET value = 2", "UPDATE label SET weight = 2"]
 )
 def test_a_label_changed_behind_its_back_is_noticed(tmp_path: Path, sql: str) -> None:
     ledger = make_ledger(tmp_path)

@@ -30,7 +30,7 @@ UNLABELED: dict[str, Any] = {
     "training": Spec("closed-form", {"unlabeled": "auto"}),
     "privacy": Privacy(secure_sum=True),
 }
-CALLS = ("class_counts", "bins", *4 * ["totals"], "totals", "left_out")
+CALLS = ("class_counts", *4 * ["totals"], "totals", "left_out")
 POOL = f"0/train/0/{2 * len(CALLS) + 1}"
 """Prefix of the exchanges of products of unlabeled examples: keys, then the sum."""
 

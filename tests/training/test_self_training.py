@@ -18,20 +18,19 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.core.values import SenderFacts
+from fallow.core.view import FOLDS
 from fallow.data.partition.partitions import ExactDirichlet
+from fallow.sites.folds import FoldAssignment
+from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts.closed_form import Labeled
 from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import (
-    BINS,
     CANDIDATES,
-    FOLDS,
     FORMS,
     Validated,
-    assign_folds,
     choose_candidate,
-    find_bins,
     has_enough,
     sum_held_out,
 )
@@ -67,14 +66,28 @@ def sites_of(
     method: ClosedForm | None = None,
     secure: bool = False,
 ) -> Hospitals:
-    """Return sites with these labeled examples; unlabeled ones are assigned in turn."""
-    return hospitals(
+    """Return sites with these labeled examples; unlabeled ones are assigned in turn.
+
+    An example has the fold that it has at one site with all examples.
+    """
+    sites = hospitals(
         rows,
         method or ClosedForm(unlabeled="auto"),
         parts,
         secure=secure,
         unlabeled=[unlabeled[index :: len(parts)] for index in range(len(parts))],
     )
+    folds = folds_of(rows)
+    for site, part in zip(sites.members.values(), parts, strict=True):
+        site.fold[: len(part)] = folds[list(part)]
+    return sites
+
+
+def folds_of(rows: Rows) -> Tensor:
+    """Return the folds of labeled examples of one site, (n,)."""
+    lines = [Label(row, float(y), 0) for row, y in enumerate(rows.y)]
+    labels = FoldAssignment(0, "a", CLASSES).assign(lines)
+    return torch.tensor([label.fold for label in labels], dtype=torch.int64)
 
 
 def is_used(state: State) -> bool:
@@ -125,12 +138,7 @@ def pooled(rows: Rows, unlabeled: Tensor, supervised: State) -> tuple[str, float
     """Return the selected form, the temperature and the model, from pooled examples."""
     penalty = float(supervised["penalty"])
     temperature = float(supervised["temperature"])
-    counts = torch.zeros(CLASSES, BINS, dtype=torch.float64)
-    bins = find_bins(rows.z, LABELED)
-    for label, at in zip(rows.y.tolist(), bins.tolist(), strict=True):
-        counts[label, at] += 1
-    folds = assign_folds(counts)
-    fold = folds[rows.y, bins].numpy()
+    fold = folds_of(rows).numpy()
     z = rows.z.numpy()
     y = np.eye(CLASSES)[rows.y.numpy()]
     more = unlabeled.numpy()
@@ -236,7 +244,7 @@ def test_secure_aggregation_gives_the_same_model() -> None:
 def test_it_gains_accuracy_where_classes_are_clusters() -> None:
     gained = []
     for seed in range(6):
-        rows, unlabeled = clusters(seed, 0.9)
+        rows, unlabeled = clusters(seed, 1.1)
         draw = stream(seed, "clusters")
         truth = torch.randint(CLASSES, (LABELED + UNLABELED,), generator=draw)[LABELED:]
         scores = []
@@ -311,8 +319,8 @@ def test_the_unit_of_weights_does_not_matter_to_the_selection(unit: float) -> No
     weight[:FOLDS, 0, 1] = 2.0  # supervised models are wrong about the first 16
     weight[FOLDS:, 1, 1] = 2.0  # those of the candidate about the next 12
     bias = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(2 * FOLDS, 2)
-    folds = torch.zeros(2, BINS, dtype=torch.int64)
-    held_out = sum_held_out(rows, folds, 0, weight, bias)
+    folds = torch.zeros(100, dtype=torch.int64)
+    held_out = sum_held_out(rows, folds, weight, bias)
     right, changed, log = (torch.as_tensor(value) for value in held_out.values())
     assert (right[1] - right[0]) / unit == 4
     assert choose_candidate(Validated(right, changed, log)) == 0
@@ -323,37 +331,6 @@ def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:
     assert not has_enough(torch.tensor([24.0, 25.0]))
     assert has_enough(torch.tensor([60.0, 3.0, 0.0]))
     assert not has_enough(torch.full((20,), 4.0))
-
-
-# -- folds -----------------------------------------------------------------------------
-
-
-def test_folds_are_even_in_every_class_and_in_all() -> None:
-    draw = torch.Generator().manual_seed(0)
-    counts = torch.zeros(3, BINS)
-    for label, n in enumerate((40, 23, 7)):
-        counts[label] = torch.bincount(
-            torch.randint(BINS, (n,), generator=draw), minlength=BINS
-        ).float()
-    folds = assign_folds(counts)
-    for label in range(3):
-        of_class = [int(counts[label][folds[label] == f].sum()) for f in range(FOLDS)]
-        assert max(of_class) - min(of_class) <= counts[label].max()
-    in_all = [int(counts[folds == fold].sum()) for fold in range(FOLDS)]
-    assert sum(in_all) == 70
-    assert max(in_all) - min(in_all) <= counts.max()
-
-
-def test_bins_depend_on_the_example_alone_and_change_with_the_draw() -> None:
-    rows, _ = clusters()
-    bins = find_bins(rows.z, 80)
-    turned = torch.randperm(LABELED, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(find_bins(rows.z[turned], 80), bins[turned])
-    assert torch.equal(find_bins(rows.z[3:4], 80), bins[3:4])
-    assert (find_bins(rows.z, 90) != bins).double().mean() > 0.9
-    assert bins.min() >= 0
-    assert bins.max() < BINS
-    assert len(set(bins.tolist())) > LABELED / 2
 
 
 # -- refusals --------------------------------------------------------------------------
@@ -372,7 +349,7 @@ def test_an_unknown_value_is_refused() -> None:
 
 
 def test_without_it_no_function_is_allowed_that_reads_unlabeled_examples() -> None:
-    own = {"bins", "unlabeled_totals", "soft_labels", "held_out", "class_counts"}
+    own = {"unlabeled_totals", "soft_labels", "held_out", "class_counts"}
     assert not own & declared(ClosedForm()).keys()
     assert own <= declared(ClosedForm(unlabeled="auto")).keys()
 
@@ -389,16 +366,12 @@ def models(n: int = 2 * FOLDS) -> dict[str, Tensor]:
     }
 
 
-FOLDED = torch.zeros(CLASSES, BINS, dtype=torch.int64)
-
-
 @pytest.mark.parametrize(
     ("function", "args", "why"),
     [
-        ("totals", {"folds": FOLDED[:2]}, "folds has the shape"),
-        ("totals", {"folds": FOLDED + FOLDS}, "folds is 5, which is above 4"),
-        ("held_out", {**models(), "folds": FOLDED - 1}, "folds is below 0"),
-        ("held_out", {**models(), "folds": FOLDED + 0.5}, "folds has a fraction"),
+        ("totals", {"fold": FOLDS}, "fold is 5, and it is a whole number of at most 4"),
+        ("totals", {"fold": -1}, "fold is -1, and it is a whole number"),
+        ("held_out", {**models(), "fold": 0}, "has the argument 'fold'"),
         (
             "soft_labels",
             {**models(), "bias": torch.zeros(3, CLASSES), "temperature": torch.ones(10)},
@@ -418,7 +391,7 @@ FOLDED = torch.zeros(CLASSES, BINS, dtype=torch.int64)
     ],
 )
 def test_a_site_refuses_other_arguments(
-    function: str, args: dict[str, Tensor], why: str
+    function: str, args: dict[str, object], why: str
 ) -> None:
     takes = declared(ClosedForm(unlabeled="auto"))[function].takes
     assert takes is not None
@@ -429,4 +402,4 @@ def test_a_site_refuses_other_arguments(
 @pytest.mark.parametrize("n", [0, 7])
 def test_a_site_refuses_models_that_are_not_one_for_each_fold(n: int) -> None:
     with pytest.raises(Refusal, match=f"{n} models were received instead of 5 of each"):
-        ClosedForm(unlabeled="auto").held_out(view(), **models(n), folds=FOLDED, draw=80)
+        ClosedForm(unlabeled="auto").held_out(view(), **models(n))

@@ -14,6 +14,8 @@ from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State, Values
 
 Rows = Literal["pool", "labeled", "validation"]
+FOLDS = 5
+"""Number of folds of cross-validation, into which each site divides its labels."""
 
 
 class View(Protocol):
@@ -68,6 +70,14 @@ class View(Protocol):
     @property
     def labeled_positions(self) -> Tensor:
         """Positions of their examples among all examples of the site, (n,)."""
+        ...
+
+    @property
+    def folds(self) -> Tensor:
+        """Fold of each label for training, (n,), from 0 to `FOLDS` - 1.
+
+        It is decided once, when the label arrives, and never changes.
+        """
         ...
 
     @property

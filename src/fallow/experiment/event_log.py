@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS received (site TEXT, name TEXT, mark BLOB,
 CREATE INDEX IF NOT EXISTS received_mark ON received (mark);
 CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTEGER, weight REAL,
                                   probability REAL, mark BLOB, is_validation INTEGER NOT NULL,
-                                  PRIMARY KEY (site, row)) STRICT;
+                                  fold INTEGER, PRIMARY KEY (site, row)) STRICT;
 CREATE TABLE IF NOT EXISTS privacy_spending (site TEXT, key TEXT, line BLOB,
                                              PRIMARY KEY (site, key)) STRICT;
 CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, content BLOB) STRICT;
@@ -301,27 +301,27 @@ class EventLog:
                     label.probability,
                     _label_checksum(site, label),
                     label.is_validation,
+                    label.fold,
                 )
             )
+        sql = "INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         try:
-            self._file.write_many("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            self._file.write_many(sql, rows)
         except sqlite3.IntegrityError as error:  # no label is acquired twice
             raise self._damaged(str(error)) from error
 
     def load_labels(self, site: SiteId) -> list[Label]:
         sql = """
-            SELECT row, value, cycle, weight, probability, is_validation, mark
+            SELECT row, value, cycle, weight, probability, is_validation, fold, mark
             FROM label WHERE site = ? ORDER BY row
         """
         labels = []
-        for row, value, cycle, weight, probability, is_validation, mark in self._read(
-            sql, site
-        ):
-            label = Label(
-                row, value, cycle, weight, probability, is_validation=bool(is_validation)
-            )
+        for *values, is_validation, fold, mark in self._read(sql, site):
+            label = Label(*values, is_validation=bool(is_validation), fold=fold)
             if _label_checksum(site, label) != mark:
-                raise self._damaged(f"the label of row {row} of site {site} was changed")
+                raise self._damaged(
+                    f"the label of row {label.row} of site {site} was changed"
+                )
             labels.append(label)
         return labels
 
@@ -379,5 +379,6 @@ def _label_checksum(site: SiteId, label: Label) -> bytes:
         float(label.weight),
         probability,
         label.is_validation,
+        label.fold,
     )
     return checksum(repr(line).encode())

@@ -26,6 +26,7 @@ from fallow.engine.batches import Streams
 from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.privacy.guard import Noise, ReleaseGuard
 from fallow.privacy.settings import Privacy
+from fallow.sites.folds import FoldAssignment
 from fallow.sites.store import (
     Label,
     PeerMessages,
@@ -215,7 +216,10 @@ class LocalSite:
         return torch.bincount(self.labels, minlength=self.parts.classes).to(self.x.dtype)
 
     def _enter(self, labels: Sequence[Label]) -> None:
+        """Add labels with their folds."""
         for label in labels:
+            assert label.fold is not None  # noqa: S101 - it was just assigned
+            self.fold[label.row] = label.fold
             self.bought[label.row] = True
             self.is_validation[label.row] = label.is_validation
             self.values[label.row] = label.value
@@ -231,6 +235,7 @@ class LocalSite:
         twice = [label.row for label in labels if self.bought[label.row]]
         if twice:
             raise ValueError(f"site {self.id} already has a label for example {twice[0]}")
+        labels = self._assignment.assign(labels)
         self.store.write(self.id, labels)
         self._enter(labels)
 
@@ -241,7 +246,9 @@ class LocalSite:
         self.chance = torch.full((len(self.x),), torch.nan, dtype=torch.float64)
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
         self.is_validation = torch.zeros(len(self.x), dtype=torch.bool)
-        self._enter(labels)
+        self.fold = torch.zeros(len(self.x), dtype=torch.int64)
+        self._assignment = FoldAssignment(self.parts.seed, self.id, self.parts.classes)
+        self._enter(self._assignment.assign(labels))
 
     def leave(self, rows: Sequence[int]) -> None:
         """Exclude exactly these examples from the unlabeled pool, training and validation."""

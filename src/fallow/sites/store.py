@@ -20,7 +20,8 @@ from fallow.storage.packing import pack
 class Label(NamedTuple):
     """Entry of a site's ledger: a label, and the weight and probability from the query.
 
-    ``is_validation``: the label is held out for validation and not used for training.
+    ``is_validation``: the label is held out for validation and not used for training. ``fold``: its
+    fold of cross-validation, or None before it is decided (`fallow.sites.folds`).
     """
 
     row: int
@@ -29,6 +30,7 @@ class Label(NamedTuple):
     weight: float = 1.0
     probability: float | None = None
     is_validation: bool = False
+    fold: int | None = None
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,11 @@ class SiteView:
         return self._site.labeled
 
     @property
+    def folds(self) -> Tensor:
+        """Return the fold of each training example, (n,)."""
+        return self._site.fold[self._site.labeled]
+
+    @property
     def validation_labels(self) -> Tensor:
         """Return the labels of the validation examples, (v,)."""
         return self._site.targets(self._site.validation)

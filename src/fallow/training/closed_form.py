@@ -27,7 +27,7 @@ from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
 from fallow.core.values import Count, Kind, NonNegative, Optional, Real, Share, Whole
-from fallow.core.view import Release, View
+from fallow.core.view import FOLDS, Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.closed_form import (
     AT_SERVER,
@@ -77,14 +77,9 @@ from fallow.training.parts.ridge import (
     validation_score,
 )
 from fallow.training.parts.self_training import (
-    BINS,
     CANDIDATES,
-    FOLDS,
     Validated,
-    assign_folds,
     choose_candidate,
-    count_bins,
-    find_folds,
     has_enough,
     read_unlabeled,
     stack_heads,
@@ -103,28 +98,13 @@ DELTA = Limits(
 )
 TINY = 1e-300  # means are 0 if no site has a label
 POOL_SHOWS = "it also sees those of each site's unlabeled examples"
-FOLDED = Count(("classes", BINS), high=FOLDS - 1)
-"""The fold of each bin of each class."""
-IN_FOLD = {
-    "folds": Optional(FOLDED),
-    "draw": Whole(),
-    "fold": Whole(upto=(FOLDS - 1,)),
-}
-"""Arguments for the examples of one fold."""
+IN_FOLD = {"fold": Optional(Whole(upto=(FOLDS - 1,)))}
+"""Argument for the examples of one fold."""
 MODELS = {
     "weight": Real(("models", "features", "classes")),
     "bias": Real(("models", "classes")),
 }
 MOST_PASSES = max(candidate.passes for candidate in CANDIDATES.values())
-
-
-class Split(NamedTuple):
-    """Folds of cross-validation: the fold of each bin (C, BINS), the number by which bins are
-    drawn, and the aggregates of every fold but the last."""
-
-    folds: Tensor
-    draw: int
-    held_out: list[Totals]
 
 
 class SelfTrainingResult(NamedTuple):
@@ -199,9 +179,10 @@ class ClosedForm:
     The forms are w = 0.1 with the T of the supervised model, once ("one-pass") or three times
     ("soft"), w = 1 and T = 10 ("sharp"), and w = 0.1 and T = 5 ("smooth"), three times.  The
     supervised model stays unless a form is better by more than one standard error, and with fewer
-    than 5 labels per class or 50 in all.  Folds are even in every class and depend on the examples
-    alone.  T and the score of the result are those of the held-out predictions, because soft labels
-    depend on every label, so that leaving one out of the last solution is not enough.
+    than 5 labels per class or 50 in all.  A label belongs to the fold with the fewest labels of its
+    class at its site, for good: no fold is drawn anew.  T and the score of the result are those of
+    the held-out predictions, because soft labels depend on every label, so that leaving one out of
+    the last solution is not enough.
 
     *Leave-one-out accuracy.*  Query strategies prefer difficult examples.  The leave-one-out
     accuracy is then lower than the accuracy on all examples.
@@ -348,7 +329,7 @@ class ClosedForm:
             return self.private_round(state, ask)
         weights = class_weights(ask, self.class_counts) if self.balance == "class" else None
         center = self.find_center(ask, weights)
-        split = self.split_labels(ask, weights, center) if self.learns_unlabeled else None
+        folds = self.sum_folds(ask, weights, center) if self.learns_unlabeled else None
         total = read_totals(
             sum_of_all(ask, self.totals, weights=weights, center=center), center
         )
@@ -366,7 +347,7 @@ class ClosedForm:
                 )
             if self.learns_unlabeled:
                 result = self.train_on_unlabeled(
-                    ask, total, SelfTrainingResult(head, choice), split, weights, center
+                    ask, total, SelfTrainingResult(head, choice), folds, weights, center
                 )
                 head = result.head
                 choice = result.choice
@@ -445,41 +426,30 @@ class ClosedForm:
 
     # -- server side, self-training -----------------------------------------------------------
 
-    def split_labels(
+    def sum_folds(
         self, ask: Ask, weights: Tensor | None, center: Tensor | None
-    ) -> Split | None:
-        """Return the folds and what is labeled outside each; None with too few labels."""
+    ) -> list[Totals] | None:
+        """Return the aggregates of every fold but the last; None with too few labels."""
         per_class = sum_of_all(ask, self.class_counts)["counts"].clamp_min(0)
         if not has_enough(per_class):
             return None
-        draw = round(float(per_class.sum()))  # other folds with other labels
-        counts = sum_of_all(ask, self.bins, draw=draw)["counts"].clamp_min(0)
-        folds = assign_folds(counts)
-        held_out = []
+        folds = []
         for fold in range(FOLDS - 1):
-            part = sum_of_all(
-                ask,
-                self.totals,
-                weights=weights,
-                center=center,
-                folds=folds,
-                draw=draw,
-                fold=fold,
-            )
-            held_out.append(read_totals(part, center).totals)
-        return Split(folds, draw, held_out)
+            part = sum_of_all(ask, self.totals, weights=weights, center=center, fold=fold)
+            folds.append(read_totals(part, center).totals)
+        return folds
 
     def train_on_unlabeled(
         self,
         ask: Ask,
         total: AggregatedStatistics,
         supervised: SelfTrainingResult,
-        split: Split | None,
+        folds: list[Totals] | None,
         weights: Tensor | None,
         center: Tensor | None,
     ) -> SelfTrainingResult:
         """Return the best model by cross-validation: of a candidate, or the supervised one."""
-        if split is None:
+        if folds is None:
             return supervised
         unlabeled = read_unlabeled(
             sum_of_all(ask, self.unlabeled_totals, center=center),
@@ -488,7 +458,7 @@ class ClosedForm:
         )
         if float(unlabeled.mass) < 1:
             return supervised
-        labeled = train_totals(total.totals, split.held_out)
+        labeled = train_totals(total.totals, folds)
         penalty = supervised.choice.penalty
         start = [solve_one(totals, penalty).head() for totals in labeled]
         models = train_candidates(
@@ -508,8 +478,6 @@ class ClosedForm:
             self.held_out,
             None,
             **stack_heads(heads),
-            folds=split.folds,
-            draw=split.draw,
             weights=weights,
         )
         validated = Validated(result["right"], result["changed"], result["log"])
@@ -563,28 +531,16 @@ class ClosedForm:
         view: View,
         weights: Tensor | None = None,
         center: Tensor | None = None,
-        folds: Tensor | None = None,
-        draw: int = 0,
-        fold: int = 0,
+        fold: int | None = None,
     ) -> Values:
         """Return products of labeled examples; ``center`` (D,) is subtracted from the features.
 
-        folds: (C, BINS), for the examples of one ``fold`` alone.
+        fold: for the examples of one fold alone.
         """
         rows = self.labeled(view, weights)
-        if folds is None:
+        if fold is None:
             return totals_of(rows, center)
-        return totals_of(take_fold(rows, find_folds(rows, folds, draw) == fold), center)
-
-    @client.sum(
-        "aggregates of numbers of labels of each class in random groups of examples",
-        returns={"counts": Count(("classes", BINS), of="labels", is_together=True)},
-        takes={"draw": Whole()},
-        when=lambda self: self.learns_unlabeled,
-    )
-    def bins(self, view: View, draw: int) -> Values:
-        """Return the numbers of labels in each bin, (C, BINS)."""
-        return {"counts": count_bins(self.labeled(view), draw)}
+        return totals_of(take_fold(rows, view.folds == fold), center)
 
     @client.sum(
         "aggregates of products of unlabeled examples",
@@ -628,8 +584,6 @@ class ClosedForm:
         returns=Losses("kinds", temperatures=len(TEMPERATURES), has_changed=True),
         takes=lambda self: {
             **MODELS,
-            "folds": FOLDED,
-            "draw": Whole(),
             **self.weight_kinds,
         },
         when=lambda self: self.learns_unlabeled,
@@ -639,13 +593,11 @@ class ClosedForm:
         view: View,
         weight: Tensor,
         bias: Tensor,
-        folds: Tensor,
-        draw: int,
         weights: Tensor | None = None,
     ) -> Values:
         """Return the weight of held-out examples that each kind of models predicts."""
         rows = self.labeled(view, weights)
-        return sum_held_out(rows, folds, draw, weight, bias)
+        return sum_held_out(rows, view.folds, weight, bias)
 
     @client.sum(
         LEFT_OUT,

@@ -44,7 +44,7 @@ UNION SELECT q.row FROM task AS q JOIN request AS p ON p.id = q.request
     WHERE p.closed = 0 AND p.run = ?
 """
 CHECKABLE = """
-SELECT row FROM label WHERE NOT is_validation
+SELECT row FROM label WHERE row NOT IN (SELECT row FROM place WHERE is_validation)
 AND row NOT IN (SELECT row FROM excluded)
 AND row NOT IN (SELECT row FROM task WHERE is_check AND state <> 'expired')
 AND row NOT IN (SELECT q.row FROM task AS q JOIN annotation AS g ON g.task = q.id

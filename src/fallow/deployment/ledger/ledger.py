@@ -98,6 +98,8 @@ class Ledger:
     shown
         Largest number of annotations that are requested, including those of expired labeling tasks
         (default: that of the study).
+    seed
+        Seed of the study, which decides between equal folds of a new label.
 
     Attributes
     ----------
@@ -121,13 +123,14 @@ class Ledger:
         epsilon: float | None = None,
         shown: int | None = None,
         delta: float | None = None,
+        seed: int = 0,
     ) -> None:
         self.path = path
         self.site = site
         self.classes = classes
         self.rule: Rule = rule
         self._tables = Tables(path, site)
-        self.store = SiteStore(self._tables, epsilon, delta)
+        self.store = SiteStore(self._tables, epsilon, delta, seed, classes)
         self.instructions = Instructions(self._tables)
         self.requests = LabelRequests(self._tables, self.store, rule, classes)
         self.requests.limit_to(limit=limit, shown=shown)

@@ -14,6 +14,7 @@ from fallow.deployment.ledger.releases import NAME, ReleaseEntry, Releases, Unre
 from fallow.deployment.ledger.tables import COPIED, NOTICED, Tables
 from fallow.experiment.event_log import with_checksum
 from fallow.privacy.ledger import Released, SumKey, add_up, as_written, doubtful
+from fallow.sites.folds import FoldAssignment
 from fallow.sites.store import Label
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack
@@ -30,6 +31,11 @@ RECORDED = "releases are recorded"
 """Mark of a ledger: `Releases` has all of its releases."""
 RESTORED = "put back, in words"
 """Mark of a ledger: description of the cost of restoring it."""
+LABELS = """
+SELECT l.row, l.value, l.cycle, l.weight, l.probability, p.is_validation, p.fold, l.mark
+FROM label AS l LEFT JOIN place AS p ON p.row = l.row
+"""
+"""Labels with their places: training or validation, and the fold."""
 NEW_RELEASE = "INSERT INTO privacy_spending (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
 
@@ -41,15 +47,23 @@ class SiteStore:
     of each name that an ``exchange`` changed. Labels, releases and secrets are never undone.
     ``run`` selects the releases in the ledger. Releases of other runs count only against the site's
     own limits ``epsilon`` and ``delta``. With a limit on epsilon, releases are also written to a
-    release log (`Releases`), and the two are compared at each release.
+    release log (`Releases`), and the two are compared at each release. ``seed`` and ``classes``
+    decide the folds of labels.
     """
 
     def __init__(
-        self, tables: Tables, epsilon: float | None = None, delta: float | None = None
+        self,
+        tables: Tables,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        seed: int = 0,
+        classes: int = 0,
     ) -> None:
         self._tables = tables
         self._epsilon = epsilon
         self._delta = delta
+        self._seed = seed
+        self._classes = classes
         self.run = ""
         self.exchange = 0
         self._releases = Releases(tables.path.with_name(NAME), tables.site)
@@ -99,13 +113,16 @@ class SiteStore:
     # -- labels -----------------------------------------------------------------------------
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
-        """Add labels, which are never undone."""
+        """Add labels, which are never undone.
+
+        The first label of a row decides its place for good: training or validation, and the fold.
+        """
         sql = (
-            "INSERT INTO label (row, value, cycle, weight, probability, is_validation, mark) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO label (row, value, cycle, weight, probability, mark) "
+            "VALUES (?, ?, ?, ?, ?, ?)"
         )
         with self._tables.transaction():
-            for label in labels:
+            for label in self._place(labels):
                 self._tables.write(
                     sql,
                     label.row,
@@ -113,18 +130,37 @@ class SiteStore:
                     label.cycle,
                     label.weight,
                     label.probability,
-                    label.is_validation,
                     _mark(site, label),
                 )
 
+    def _place(self, labels: Sequence[Label]) -> list[Label]:
+        """Return labels in the places of their rows, which new rows are given now."""
+        lines = self._tables.read("SELECT row, is_validation, fold FROM place")
+        places = {row: (bool(is_validation), fold) for row, is_validation, fold in lines}
+        placed = []
+        for label in labels:
+            if label.row in places:
+                is_validation, fold = places[label.row]
+                label = label._replace(is_validation=is_validation, fold=fold)
+            placed.append(label)
+        if all(label.row in places for label in labels):
+            return placed
+        assignment = FoldAssignment(self._seed, self._tables.site, self._classes)
+        assignment.assign(self.load_labels(self._tables.site))
+        placed = assignment.assign(placed)
+        sql = "INSERT OR IGNORE INTO place (row, is_validation, fold) VALUES (?, ?, ?)"
+        for label in placed:
+            self._tables.write(sql, label.row, label.is_validation, label.fold)
+        return placed
+
     def load_labels(self, site: SiteId) -> list[Label]:
         """Return all labels by row. Raises StorageError if one was changed."""
-        rows = self._tables.read("SELECT * FROM label ORDER BY row")
+        rows = self._tables.read(f"{LABELS} ORDER BY l.row")
         return [self._read_label(line) for line in rows]
 
     def _read_label(self, line: Sequence[Any]) -> Label:
         """Parse a line of the table and verify its checksum."""
-        row, value, cycle, weight, probability, is_validation, mark = line
+        row, value, cycle, weight, probability, is_validation, fold, mark = line
         label = Label(
             row=row,
             value=value,
@@ -132,6 +168,7 @@ class SiteStore:
             weight=weight,
             probability=probability,
             is_validation=bool(is_validation),
+            fold=fold,
         )
         if _mark(self._tables.site, label) != mark:
             raise self._tables.damage_error(f"the label of row {label.row} was changed")
@@ -139,7 +176,7 @@ class SiteStore:
 
     def erase(self, row: int) -> Label | None:
         """Remove and return the label of a row for a correction."""
-        result = self._tables.read("SELECT * FROM label WHERE row = ?", row)
+        result = self._tables.read(f"{LABELS} WHERE l.row = ?", row)
         self._tables.write("DELETE FROM label WHERE row = ?", row)
         if not result:
             return None
@@ -431,5 +468,6 @@ def _mark(site: SiteId, label: Label) -> bytes:
         float(label.weight),
         probability,
         label.is_validation,
+        label.fold,
     )
     return checksum(repr(line).encode())

@@ -24,7 +24,7 @@ COPIED = "copied at"
 """Mark of a restored backup, until labels of a cycle were added."""
 NOTICED = "is older since"
 """Mark of a restored backup whose missing releases were charged, for the same time."""
-VERSION = 3
+VERSION = 4
 """Version of the tables. A file of another version is rejected."""
 
 TABLES = """
@@ -46,8 +46,9 @@ CREATE TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1),
     content BLOB NOT NULL) STRICT;
 
 CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
-    cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, is_validation INTEGER NOT NULL,
-    mark BLOB NOT NULL) STRICT;
+    cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, mark BLOB NOT NULL) STRICT;
+CREATE TABLE place (row INTEGER PRIMARY KEY, is_validation INTEGER NOT NULL,
+    fold INTEGER NOT NULL, mark BLOB) STRICT;
 CREATE TABLE excluded (row INTEGER PRIMARY KEY, reason TEXT NOT NULL
     CHECK (reason IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
     at TEXT NOT NULL, applied INTEGER NOT NULL, mark BLOB) STRICT;
@@ -103,6 +104,10 @@ END;
 CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON task
 WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
 BEGIN SELECT RAISE(ABORT, 'a task that has ended is never opened again'); END;
+CREATE TRIGGER place_is_decided_once BEFORE UPDATE OF row, is_validation, fold ON place
+BEGIN SELECT RAISE(ABORT, 'the place of a label is decided once'); END;
+CREATE TRIGGER place_stays BEFORE DELETE ON place
+BEGIN SELECT RAISE(ABORT, 'the place of a label is decided once'); END;
 CREATE TRIGGER history_stays
 BEFORE UPDATE OF id, task, annotator, value, at, kind, undoes, reason ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
@@ -143,6 +148,7 @@ MARKED = {
         "at",
     ),
     "privacy_spending": ("run", "key", "epsilon"),
+    "place": ("row", "is_validation", "fold"),
     "excluded": ("row", "reason", "annotator", "note", "at", "applied"),
     "label_budget": ("id", "maximum", "asked"),
     "display_budget": ("id", "maximum", "shown"),
@@ -183,6 +189,7 @@ MARKED = {
 """Tables whose lines have a checksum of these columns. Other tables have their own checksums: labels
 (`store`), states, secrets, replies and releases (`with_checksum`)."""
 LABEL_TABLES = (
+    "place",
     "excluded",
     "label_budget",
     "display_budget",

@@ -284,6 +284,7 @@ class SiteFolder:
                 epsilon=self.epsilon,
                 shown=own.shown,
                 delta=self.delta,
+                seed=self.agreement.seed,
             )
             is_creating.unlink(missing_ok=True)
             return ledger

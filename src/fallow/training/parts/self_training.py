@@ -6,7 +6,7 @@ A model predicts class probabilities P of unlabeled examples, and the next model
 
 where the first sum and n = Σ s are over labeled examples and the second sum is over unlabeled ones.
 P = softmax(T (W'z + b)) with the model before.  The result depends on the examples of all sites
-together, not on their distribution over sites.
+together and their folds, which each site decides when a label arrives.
 
 Related work: Yarowsky (ACL 1995); Lee (ICML workshop 2013) calls P pseudo-labels.
 """
@@ -22,9 +22,8 @@ from torch import Tensor
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.refusal import Refusal
-from fallow.core.streams import stream
 from fallow.core.types import Values
-from fallow.core.view import View
+from fallow.core.view import FOLDS, View
 from fallow.training.parts.closed_form import (
     FeatureRows,
     Labeled,
@@ -66,9 +65,6 @@ CANDIDATES: Mapping[str, Candidate] = {
 }
 FORMS = ("off", *CANDIDATES)
 """Names by the position in a record: none, and the candidates."""
-FOLDS = 5
-BINS = 256  # groups of labeled examples of one class that a fold has entirely or not at all
-WAVES = 8.0  # bins repeat so often per unit of a projection of the features
 FEWEST_A_CLASS = 5
 FEWEST = 50
 """Numbers of labels, per class with a label and in all, that cross-validation needs."""
@@ -91,35 +87,6 @@ class Validated(NamedTuple):
 
 
 # -- client side ----------------------------------------------------------------------------------
-
-
-def find_bins(z: Tensor, draw: int) -> Tensor:
-    """Return the bin of each example, (n,), by a random projection of its features z (n, D).
-
-    The bin depends on nothing but the example and the number ``draw`` of the projection, so that
-    folds are the same for every distribution of examples over sites, and equal examples share one.
-    """
-    direction = torch.randn(
-        z.shape[1], generator=stream(0, "folds", draw), dtype=torch.float64
-    )
-    turns = WAVES * (z.double() @ direction)
-    return ((turns - turns.floor()) * BINS).long().clamp_max(BINS - 1)
-
-
-def count_bins(rows: LabeledRows, draw: int) -> Tensor:
-    """Return the numbers of labeled examples in each bin, (C, BINS)."""
-    classes = rows.y.shape[1]
-    counts = torch.zeros(classes, BINS, dtype=torch.float64)
-    for z, y in row_blocks(rows.z, rows.y):
-        cells = y.argmax(1) * BINS + find_bins(z, draw)
-        counts += torch.bincount(cells, minlength=classes * BINS).view(classes, BINS)
-    return counts
-
-
-def find_folds(rows: LabeledRows, folds: Tensor, draw: int) -> Tensor:
-    """Return the fold of each labeled example, (n,).  folds: (C, BINS), from `assign_folds`"""
-    parts = [folds[y.argmax(1), find_bins(z, draw)] for z, y in row_blocks(rows.z, rows.y)]
-    return torch.cat(parts)
 
 
 def take_fold(rows: LabeledRows, is_in: Tensor) -> Labeled:
@@ -175,22 +142,20 @@ def sum_soft_labels(
     }
 
 
-def sum_held_out(
-    rows: LabeledRows, folds: Tensor, draw: int, weight: Tensor, bias: Tensor
-) -> Values:
+def sum_held_out(rows: LabeledRows, folds: Tensor, weight: Tensor, bias: Tensor) -> Values:
     """Return sums over labeled examples of the fields of `Validated`, by models without their fold.
 
-    weight: (K FOLDS, D, C), bias: (K FOLDS, C), of K kinds of models, supervised ones first.
+    folds: (n,), of the examples; weight: (K FOLDS, D, C), bias: (K FOLDS, C), of K kinds of models,
+    supervised ones first.
     """
     models = len(weight)
     kinds = models // FOLDS
     if models % FOLDS or not kinds:
         raise Refusal(f"{models} models were received instead of {FOLDS} of each kind")
-    fold = find_folds(rows, folds, draw)
     right = torch.zeros(kinds, dtype=torch.float64)
     changed = torch.zeros(kinds, dtype=torch.float64)
     log = torch.zeros(kinds, len(TEMPERATURES), dtype=torch.float64)
-    for z, y, s, at in row_blocks(rows.z, rows.y, rows.s, fold):
+    for z, y, s, at in row_blocks(rows.z, rows.y, rows.s, folds):
         for index in range(FOLDS):
             is_out = at == index
             z_out = z[is_out].double()
@@ -210,25 +175,6 @@ def sum_held_out(
 
 
 # -- server side ----------------------------------------------------------------------------------
-
-
-def assign_folds(counts: Tensor) -> Tensor:
-    """Return the fold of each bin, (C, BINS), so that folds are even in every class and in all.
-
-    counts: (C, BINS) numbers of labeled examples
-    """
-    folds = torch.zeros(counts.shape, dtype=torch.int64)
-    in_all = [0] * FOLDS
-    for label, bins in enumerate(counts.round().long().tolist()):
-        of_class = [0] * FOLDS
-        for at, count in enumerate(bins):
-            if count <= 0:
-                continue
-            fold = min(range(FOLDS), key=lambda f: (of_class[f], in_all[f], f))
-            folds[label, at] = fold
-            of_class[fold] += count
-            in_all[fold] += count
-    return folds
 
 
 def has_enough(counts: Tensor) -> bool:
