@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from fallow.core.extensions import list_extensions
@@ -59,7 +58,7 @@ def check_config(config: str) -> None:
     if config.endswith(".toml"):
         _check_toml(path)
         return
-    known = [*BUILT_IN, *sorted(entry_points(group=PAPERS).names)]
+    known = [*BUILT_IN, *list_extensions(PAPERS)]
     if config.partition("/")[0] in known or is_dataset(config):
         return
     _check_file(config)

@@ -251,7 +251,7 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
 
     columns = ["name", "type", "default", "meaning"]
     if name is None:
-        result = list_settings()
+        result = list(list_settings())
     else:
         result = find_all(name)
         columns.append("source")

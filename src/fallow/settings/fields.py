@@ -167,7 +167,7 @@ def find_all(name: str) -> list[Setting]:
     named = find_settings(name) + of_classes
     if named:
         return named
-    settings = list_settings()
+    settings = list(list_settings())
     words = re.compile(rf"\b{re.escape(name.replace('_', ' '))}\b", re.IGNORECASE)
     with_meaning = [one for one in settings if words.search(one.meaning)]
     if with_meaning:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field
@@ -58,9 +59,10 @@ class Setting:
         return self.name.rpartition(".")[2]
 
 
-def list_settings() -> list[Setting]:
+@cache
+def list_settings() -> tuple[Setting, ...]:
     """Return all settings in the order of declaration, nested settings included."""
-    return list(_walk(ExperimentConfig(""), prefix=""))
+    return tuple(_walk(ExperimentConfig(""), prefix=""))
 
 
 def find_settings(name: str) -> list[Setting]:
