@@ -27,7 +27,6 @@ RACES: Mapping[str, str] = {
     "k-center": "selection",
     "badge": "selection",
     "k-means": "selection",
-    "coverage": "selection",
     "bait": "bait",
     "feal": "neighbors",
     "ifal": "neighbors",

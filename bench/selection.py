@@ -1,19 +1,14 @@
-"""Selection kernels: Core-Set, BADGE, the clusters of TypiClust, and Coverage."""
+"""Selection kernels: Core-Set, BADGE and the clusters of TypiClust."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from multiprocessing import get_context
 
 import torch
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
-from bench.shared_clusters import measure
 from bench.timing import Entry, Race
-from fallow.contrib import Coverage
-from fallow.contrib.coverage import cover_greedily, kernel
 from fallow.core.streams import stream
 from fallow.strategies.parts import (
     FeatureVectors,
@@ -143,68 +138,6 @@ def spread(x: Tensor, cluster: Tensor) -> float:
     return float((x - mean[cluster]).double().square().sum())
 
 
-def race_coverage(is_quick: bool) -> Race:
-    """Return the benchmark of 500 selections with 500 landmarks, kernels included."""
-    rows, features, landmarks, selected = (300, 6, 20, 30)
-    if not is_quick:
-        rows, features, landmarks, selected = (50_000, 512, 500, 500)
-    x = draw_clusters(rows, features) / features**0.5
-    means = x[:landmarks].double()
-    unsure = torch.rand(rows, generator=stream(0, "bench margins"))
-    outcome: dict[str, Tensor] = {}
-
-    def similar() -> Tensor:
-        blocks = [kernel(block, means, sigma=0.7) for block in torch.split(x, 1024)]
-        return torch.cat(blocks)
-
-    def theirs() -> None:
-        outcome["theirs"] = cover_lazily(similar(), 1e-6 * unsure, selected)
-
-    def ours() -> None:
-        outcome["ours"] = cover_greedily(
-            similar(),
-            covered=torch.zeros(landmarks),
-            weight=torch.ones(landmarks),
-            besides=1e-6 * unsure,
-            n=selected,
-        )
-
-    def are_close() -> bool:
-        """Compare the coverage of both, up to single-precision rounding."""
-        kernels = similar()
-        covered = [float(kernels[rows].amax(0).sum()) for rows in outcome.values()]
-        return abs(covered[0] - covered[1]) <= 1e-5 * covered[0]
-
-    return Race(theirs, ours, are_close, runs=3)
-
-
-def cover_lazily(kernels: Tensor, besides: Tensor, n: int) -> Tensor:
-    """Select greedily with a heap of earlier gains, which bound the present ones (Minoux)."""
-    heap = [(-gain, row) for row, gain in enumerate((kernels.sum(1) + besides).tolist())]
-    heapify(heap)
-    covered = torch.zeros(kernels.shape[1])
-    selected: list[int] = []
-    while len(selected) < n:
-        _, row = heappop(heap)
-        gain = float((kernels[row] - covered).clamp_(min=0).sum() + besides[row])
-        if heap and gain < -heap[0][0]:
-            heappush(heap, (-gain, row))
-            continue
-        selected.append(row)
-        covered = torch.maximum(covered, kernels[row])
-    return torch.tensor(selected)
-
-
-def measure_coverage(is_quick: bool) -> float:
-    """Return the memory in MB of a complete query at one site, without the examples."""
-    rows = 50_000
-    if is_quick:
-        rows = 600
-    with get_context("spawn").Pool(1) as pool:
-        _, mb = pool.apply(measure, (Coverage(), rows))
-    return float(mb)
-
-
 ENTRIES = (
     Entry(
         "k-center",
@@ -227,14 +160,5 @@ ENTRIES = (
         compared="squared distances from the means that were timed: ours no more than 1 % larger",
         prepare=race_k_means,
         ceiling=4.0,
-    ),
-    Entry(
-        "coverage",
-        "the same kernels, then lazy greedy selection with a heap, one row at a time",
-        bar=1.0,
-        compared="coverage of the selections that were timed: 1e-5",
-        prepare=race_coverage,
-        extra=measure_coverage,
-        limit=500.0,
     ),
 )

@@ -15,7 +15,6 @@ import torch
 from bench.memory import read_memory
 from bench.query_seconds import Nothing
 from bench.timing import CPU
-from fallow.contrib import Coverage, Fisher, Prices
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
@@ -77,10 +76,7 @@ def main() -> None:
     strategies: tuple[Query, ...] = (
         Typical(),
         TypicalUnsure(),
-        Coverage(),
         Pivotal(),
-        Fisher(),
-        Prices(),
     )
     for strategy in strategies:
         for rows in (25_000, 50_000):

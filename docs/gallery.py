@@ -17,7 +17,6 @@ from pathlib import Path
 import pandas as pd
 from charts import Curve, Difference, draw_curves, draw_differences
 
-from fallow import contrib
 from fallow.configs.few_labels import FEDAVG
 from fallow.configs.find import load_configs
 from fallow.core.contract import Contract
@@ -69,19 +68,6 @@ def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
     )
 
 
-def on_fashion(row: str) -> TableCurve:
-    """Return the table of a dataset that determined constants of Fallow's strategies."""
-    details = "Accuracy on Fashion-MNIST with a long tail, Dirichlet 0.1, three seeds"
-    return TableCurve(
-        page="selection.md",
-        heading="## Two others",
-        row=row,
-        beside="random",
-        score="accuracy, %",
-        caption=details,
-    )
-
-
 FROM_TABLES: dict[str, TableCurve] = {
     "acs-fw": on_kegg("ACS-FW [1x25]"),
     "bait": on_kegg("BAIT [1x25]"),
@@ -95,7 +81,6 @@ FROM_TABLES: dict[str, TableCurve] = {
         caption="Mean squared error on the table protein, the same solver for both, ten seeds; lower "
         "is better",
     ),
-    "fisher": on_fashion("fisher"),
 }
 """Strategies without a curve in the benchmark, and the table of their curve."""
 
@@ -162,8 +147,8 @@ def read_facts() -> Facts:
 def plain_name(strategy: str) -> str:
     """Return the name of a strategy's page.
 
-    >>> plain_name("core_set"), plain_name("chooser@evaluation_fraction=0.1")
-    ('core-set', 'chooser')
+    >>> plain_name("core_set"), plain_name("max_herding@seeds=3")
+    ('core-set', 'max-herding')
     """
     return strategy.partition("@")[0].replace("_", "-")
 
@@ -513,8 +498,6 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
         else "It reads no predictions."
     )
     public = cls.__name__
-    if public in contrib.__all__:
-        public = f"contrib.{public}"
     parts = [
         _heading("Usage"),
         f".. code-block:: python\n\n   fl.run(federation, fl.{public}())",

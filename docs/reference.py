@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from typer.main import get_command
 
-from fallow import contrib
 from fallow._index import CLASSES
 from fallow._names import PARTS
 from fallow.cli.app import build_app
@@ -36,10 +35,6 @@ TITLES = {
     "fallow.encoders": ("Encoders", "Compute features of examples without labels."),
     "fallow.models": ("Models", "Networks of the package."),
 }
-CONTRIB = (
-    "Experimental query strategies",
-    "They have not proved better than the standard query strategies.",
-)
 SUMMARIES = {
     "Datasets": "Load, describe and distribute examples.",
     "Experiments": "Run and compare query strategies, and read the results.",
@@ -51,7 +46,6 @@ SUMMARIES = {
 
 KINDS = {
     "strategy": "Query strategies",
-    "contrib": "Experimental query strategies (`fallow.contrib`)",
     "training": "Training algorithms (one global model)",
     "personal": "Personalized training algorithms (one model per site)",
 }
@@ -69,8 +63,6 @@ def write_reference(folder: Path) -> None:
     for module, listed in CLASSES.items():
         title, summary = TITLES[module]
         pages[module.rpartition(".")[2]] = _page(title, summary, listed)
-    experimental = [f"contrib.{name}" for name in contrib.__all__]
-    pages["contrib"] = _page(*CONTRIB, experimental)
     entries = "\n".join(f"   {page}" for page in pages)
     pages["index"] = (
         f"{_title('Python API')}\n\nAll public names of ``import fallow as fl``.\n\n"
@@ -85,7 +77,7 @@ def write_reference(folder: Path) -> None:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
     remove_others(folder, pages)
-    public += [*experimental, *(name for listed in CLASSES.values() for name in listed)]
+    public += [name for listed in CLASSES.values() for name in listed]
     remove_others(folder / "names", [f"fallow.{name}" for name in public])
 
 

@@ -48,7 +48,6 @@ class Listing:
     private: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # packages whose classes are exported as well
     base: str = ""  # "module.Class": only its subclasses; such a module is not written
-    is_public: bool = True  # `fallow` has their names
 
     @property
     def path(self) -> Path:
@@ -68,13 +67,6 @@ LISTINGS = (
     ),
     Listing(
         "fallow.strategies", "fallow.strategies", ("contract", "query"), "Query strategies"
-    ),
-    Listing(
-        "fallow.contrib",
-        "fallow.contrib",
-        ("contract", "query"),
-        "Experimental query strategies (fallow.contrib)",
-        is_public=False,
     ),
     Listing(
         "fallow.training",
@@ -144,8 +136,6 @@ def public_classes(listing: Listing) -> list[type[Any]]:
 
 def public_names(listing: Listing) -> list[str]:
     """Return the names that `fallow` has of a package."""
-    if not listing.is_public:
-        return []
     return [cls.__name__ for cls in public_classes(listing)]
 
 
@@ -184,8 +174,6 @@ def write_index() -> str:
         "CLASSES: dict[str, tuple[str, ...]] = {",
     ]
     for listing in LISTINGS:
-        if not listing.is_public:
-            continue
         names = "".join(f"        {name!r},\n" for name in public_names(listing))
         lines.append(f"    {listing.module!r}: (\n{names}    ),")
     return "\n".join([*lines, "}", ""])
@@ -245,7 +233,7 @@ START = "references and an example.\n\n"
 """End of the hand-written part of the overview."""
 NAMESPACE_SECTION = """Namespaces
 ----------
-strategies, training, partitions, encoders, models, contrib    The classes above, by kind."""
+strategies, training, partitions, encoders, models    The classes above, by kind."""
 
 
 def _section(title: str, values: Sequence[Any]) -> str:
@@ -264,7 +252,6 @@ def _section(title: str, values: Sequence[Any]) -> str:
 
 ALGORITHMS = {
     "fallow.strategies": "strategy",
-    "fallow.contrib": "contrib",
     "fallow.training": "training",
     "fallow.training.personal": "personal",
 }

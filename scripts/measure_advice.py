@@ -21,7 +21,16 @@ from statistics import fmean
 
 import pandas as pd
 
-from fallow.configs.few_labels import RULES, SCORES, SIMULATIONS, SOLVED, TUNED, read_table
+from fallow.configs.few_labels import (
+    OURS,
+    RIVALS,
+    RULES,
+    SCORES,
+    SIMULATIONS,
+    SOLVED,
+    TUNED,
+    read_table,
+)
 from fallow.study.advice import (
     AHEAD,
     COLUMNS,
@@ -42,11 +51,14 @@ ENOUGH = 15
 
 
 def write_tables(folders: Sequence[Path]) -> None:
-    """The published scores and the facts of their tasks, as the package ships them."""
+    """The published scores and the facts of their tasks, as the package ships them.
+
+    Strategies that were removed are not advised.
+    """
     scores = read_score_file(PUBLISHED)
     scores = scores[scores["task"].isin(ADVISED)]
     seeds = scores.groupby(["task", "strategy"])["seed"].transform("nunique")
-    scores = scores[seeds >= ENOUGH]
+    scores = scores[(seeds >= ENOUGH) & scores["strategy"].isin([*OURS, *RIVALS])]
     simulations = {}
     for folder in folders:
         for file in sorted(folder.glob("*/study.json")):

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import fallow as fl
 from fallow.core.methods import Query
@@ -33,10 +32,6 @@ TRAININGS = {
     "pivotal": "server-solve",
 }
 """Strategies that come with a training algorithm of their own; the others: FedAvg."""
-
-
-EXTRA: dict[str, dict[str, Any]] = {"chooser": {"evaluation_fraction": 0.1}}
-"""Settings without which a strategy is not used."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,6 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
             cycles=cycles,
             rounds=1,
             progress=False,
-            **EXTRA.get(name, {}),
         )
         costs.append(
             of_selection(run.revealed.to_dict("records"), strategy.contract.disclosures)

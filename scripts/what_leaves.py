@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fallow import contrib, encoders, strategies, training
+from fallow import encoders, strategies, training
 from fallow.core.build import names
 from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
@@ -128,7 +128,7 @@ def draw_groups() -> str:
 
 def list_functions() -> Iterator[tuple[str, Declaration]]:
     """Yield the client functions of the algorithms, with the names of their classes."""
-    for package in (strategies, contrib, training, personal, encoders):
+    for package in (strategies, training, personal, encoders):
         for _, cls in sorted(names(package).items()):
             try:
                 algorithm = cls()

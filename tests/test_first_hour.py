@@ -277,7 +277,6 @@ POOL = np.random.default_rng(0).normal(size=(20, 3))
 NEED_TWO_CLASSES = (
     fl.AHFAL(),
     fl.BALD(),
-    fl.contrib.Chooser(),
     fl.Complementary(),
     fl.DropQuery(),
     fl.Ensemble(),
@@ -291,7 +290,6 @@ NEED_TWO_CLASSES = (
     fl.MaxHerding(),
     fl.NoiseStability(),
     fl.OracleHistogram(),
-    fl.contrib.Prices(),
     fl.ProbCover(),
     fl.TypicalUnsure(),
     fl.Typicality(),

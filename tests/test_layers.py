@@ -14,7 +14,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
-METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "contrib", "training"}
+METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "catalog", "data", "privacy", "engine"}
 BELOW_EXPERIMENT = BELOW_SITES | {"sites", "transport", "settings", "measurements"}
 BELOW_DEPLOYMENT = BELOW_EXPERIMENT | {"experiment", "study", "configs", "report"}
@@ -26,7 +26,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"core"},
     "encoders": {"core"},
     "strategies": {"core", "models"},
-    "contrib": {"core", "models", "strategies"},
     "training": {"core", "models"},
     "privacy": {"core"},
     "engine": {"core", "models"},
@@ -43,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": BELOW_DEPLOYMENT | {"api"},
     "cli": BELOW_DEPLOYMENT | {"api", "deployment", "integrations"},
 }
-METHODS = {"strategies", "contrib", "training"}  # one algorithm per file
+METHODS = {"strategies", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # permitted imports of an algorithm from its own package
 
 REQUIRED = {

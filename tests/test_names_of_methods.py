@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import contrib, strategies, training
+from fallow import strategies, training
 from fallow.configs.find import load_configs
 from fallow.configs.papers import load_papers
 from fallow.core.build import names
@@ -54,7 +54,7 @@ def fold_name(text: str) -> str:
 def known_names() -> set[str]:
     """Return every spelling of every algorithm, class of public code, and paper."""
     outcome = set()
-    for package in (strategies, contrib, training, personal):
+    for package in (strategies, training, personal):
         for name, cls in names(package).items():
             contract = cls.contract
             outcome |= {name, spell_class(cls), contract.short, *contract.aliases}

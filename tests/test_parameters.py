@@ -11,7 +11,6 @@ from operator import attrgetter
 import pytest
 
 import fallow as fl
-from fallow import contrib
 from fallow._index import CLASSES
 from fallow._names import PARTS
 from fallow.core.methods import (
@@ -26,7 +25,6 @@ PARTS_NAMES = [name for parts in PARTS.values() for _, names in parts for name i
 NAMES = [
     *PARTS_NAMES,
     *(name for names in CLASSES.values() for name in names),
-    *(f"contrib.{name}" for name in contrib.__all__),
 ]
 INTERFACES = (
     *(fl.Strategy, fl.Training, FinalTraining, CustomPrediction, CollaboratorSelection),

@@ -95,12 +95,10 @@ def build_pages(out: Path) -> None:
 
 
 def test_every_public_name_has_its_page(site: Path) -> None:
-    from fallow import contrib
     from fallow._names import WHERE
 
-    experimental = {f"fallow.contrib.{name}" for name in contrib.__all__}
     pages = {path.stem for path in (site / "reference_pages" / "names").glob("*.html")}
-    assert pages == {f"fallow.{name}" for name in WHERE} | experimental
+    assert pages == {f"fallow.{name}" for name in WHERE}
 
 
 def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> None:
@@ -117,7 +115,7 @@ def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> N
     assert "When it does not" in pages["margin"]
     assert "1 exchange with the sites" in pages["margin"]
     assert 'aria-label="Accuracy of margin beside random' in pages["margin"]
-    assert "fl.contrib.Coverage()" in re.sub(r"<[^>]+>", "", pages["coverage"])
+    assert "fl.MaxHerding()" in re.sub(r"<[^>]+>", "", pages["max-herding"])
     assert "There is no figure" in pages["oracle-histogram"]
     assert "does not support differential privacy" in pages["typical"]
 

@@ -134,14 +134,6 @@ Typicality              Select the most typical example of each of the largest c
 UncertaintyHerding      Select as `MaxHerding`, with each example of the pool weighted by its
                         uncertainty.
 
-Experimental query strategies (fallow.contrib)
-----------------------------------------------
-Chooser                 Select a query strategy for each query with a multi-armed bandit.
-Coverage                Select examples that cover regions where the model is still uncertain.
-Fisher                  Select examples greedily by the decrease of tr(M⁻¹ F).
-Prices                  Select by 1 - margin + the price of the class that the global model
-                        predicts.
-
 Training algorithms for a global model
 --------------------------------------
 ClosedForm              Solve for a linear classifier or regressor in closed form (ridge
@@ -198,7 +190,7 @@ ResNet8                 Residual network of eight layers (He et al., 2016).
 
 Namespaces
 ----------
-strategies, training, partitions, encoders, models, contrib    The classes above, by kind.
+strategies, training, partitions, encoders, models    The classes above, by kind.
 """
 
 from __future__ import annotations

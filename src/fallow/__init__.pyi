@@ -1,6 +1,5 @@
 """Public names, for type checkers and editors.  Written by ``scripts/index.py``."""
 
-from fallow import contrib as contrib
 from fallow import encoders as encoders
 from fallow import models as models
 from fallow import strategies as strategies

@@ -51,7 +51,6 @@ WHERE = {name: module for module, names in CLASSES.items() for name in names} | 
 
 
 NAMESPACES = {
-    "contrib": "fallow.contrib",
     "encoders": "fallow.encoders",
     "models": "fallow.models",
     "partitions": "fallow.data.partition.partitions",

@@ -146,7 +146,7 @@ REFUSALS = (
 
 
 LONG = (
-    *("Chooser", "Coverage", "Fisher", "IFAL", "LoGo", "Prices"),
+    *("IFAL", "LoGo"),
     *("ProbCover", "Typical", "TypicalUnsure"),
 )
 """Strategies with the most computation, whose parts other strategies have too."""

@@ -72,12 +72,7 @@ def test_completion_lists_functions_thirty_classes_and_the_namespaces() -> None:
         assert getattr(fl, name) is not None
 
 
-def test_experimental_strategies_are_in_a_namespace_alone() -> None:
-    assert {"Coverage", "Prices", "Fisher", "Chooser"} <= set(dir(fl.contrib))
-    assert not set(dir(fl.contrib)) & set(PUBLIC)
-
-
-@pytest.mark.parametrize("namespace", sorted({*public.NAMESPACES} - {"contrib"}))
+@pytest.mark.parametrize("namespace", sorted({*public.NAMESPACES}))
 def test_a_namespace_holds_the_classes_of_its_kind_alone(namespace: str) -> None:
     module = getattr(fl, namespace)
     assert module.__name__ == public.NAMESPACES[namespace]

@@ -194,15 +194,15 @@ def test_the_results_page_states_the_digest_of_the_constants_there_are(
 ) -> None:
     ended = fallow("benchmark", "--constants")
     assert ended.code == 0, ended.err
-    assert "coverage: " in ended.out
+    assert "typical: " in ended.out
     details = json.loads(fallow("benchmark", "--constants", "--json").out)
-    assert details["constants"]["coverage"]["width"] == 0.7
-    assert details["constants"]["coverage"]["SURE"] == 0.95  # the file of its module
+    assert details["constants"]["typical"]["neighbors"] == 20
+    assert details["constants"]["typical"]["CROWD"] == 1000  # the file of its module
     assert details["digest"] in " ".join(ended.out.split())
     page = Path(__file__).parents[2] / "studies/benchmark.md"
     assert f"`{details['digest']}`" in page.read_text()
     other = json.loads(
-        fallow("benchmark", "--constants", "-q", "coverage:width=0.6", "--json").out
+        fallow("benchmark", "--constants", "-q", "typical:neighbors=10", "--json").out
     )
-    same = json.loads(fallow("benchmark", "--constants", "-q", "coverage", "--json").out)
+    same = json.loads(fallow("benchmark", "--constants", "-q", "typical", "--json").out)
     assert other["digest"] != same["digest"]

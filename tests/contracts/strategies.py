@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fallow.contrib import Chooser, Coverage, Fisher
 from fallow.core.methods import Query
 from fallow.settings.classes import classes_of
 from fallow.strategies import (
@@ -36,7 +35,7 @@ from fallow.strategies import (
 )
 from tests.each import each_of
 
-NEED_SETTINGS = ("Chooser", "FALE", "Pivotal")  # in the tests' federation
+NEED_SETTINGS = ("FALE", "Pivotal")  # in the tests' federation
 STRATEGIES: list[Query] = [
     *(cls() for name, cls in classes_of("strategy").items() if name not in NEED_SETTINGS),
     Entropy(model="global"),
@@ -50,11 +49,8 @@ STRATEGIES: list[Query] = [
     AHFAL(score="margin", toggle="always", balance="target_deficit"),
     AHFAL(score="least_confidence", toggle="never", balance="uniform"),
     AHFAL(balance="none"),
-    Chooser(("margin", "entropy")),  # with equal requests; a query uses one arm
-    Chooser(("typicality",)),
     Complementary(temperature=0.5),
     CoreSet(model="global"),
-    Coverage(prices=False, least=3),
     BADGE(model="global"),
     BALD(model="global", passes=4),
     BALD(ensemble=True),
@@ -84,7 +80,6 @@ STRATEGIES: list[Query] = [
     UncertaintyHerding(model="global", width=0.5),
     ProbCover(model="global", radius=0.5),
     DropQuery(model="global"),
-    Fisher(ridge=1.0),
     Pivotal(allot="site"),
     Pivotal(allot="site", tree=False),
     OracleHistogram(score="typicality"),
@@ -115,6 +110,6 @@ READ_FEATURES = (
         FairFAL,
     ),
     *(MaxHerding, UncertaintyHerding, ProbCover, DropQuery),
-    *(OracleHistogram, LCMD, BAIT, ACSFW, Chooser, Complementary, Coverage, Fisher),
+    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary),
 )
 of_logits = each_of("strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow import contrib, encoders, strategies, training
+from fallow import encoders, strategies, training
 from fallow.core.build import names
 from fallow.core.client import (
     Declaration,
@@ -63,7 +63,7 @@ SIZES = {
 SITES = ("a", "b", "c")
 LABEL = DescribedColumn("label", ("no", "yes"))
 METHODS: list[Any] = []
-for package in (strategies, contrib, training, personal):
+for package in (strategies, training, personal):
     METHODS += [cls() for _, cls in sorted(names(package).items())]
 METHODS += [
     *(AHFAL(tau_scale="count"), FALE(mode="fedsvd"), FALE(mode="tsqr", allot="site")),

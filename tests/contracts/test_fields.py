@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow import contrib, encoders, models, strategies, training
+from fallow import encoders, models, strategies, training
 from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
@@ -58,16 +58,13 @@ OTHERS: dict[tuple[str, str], Any] = {
     ("AHFAL", "mix"): 1.0,
     ("BADGE", "sigma"): 1.0,
     ("BAIT", "sigma"): 10.0,
-    ("Chooser", "arms"): ("margin", "typical"),
     ("Complementary", "gamma"): 10.0,
     ("FEAL", "neighbors"): 1,
     ("FairFAL", "query_model"): "global",
-    ("Fisher", "ridge"): 10.0,
     ("IFAL", "neighbors"): 3,
     ("IFAL", "epochs"): 1,
     ("IFAL", "patience"): 1,
     ("NoiseStability", "draws"): 1,
-    ("Coverage", "shrink"): 2.0,
     ("IFAL", "batch"): 4,
     ("MaxHerding", "width"): 0.5,
     ("NoiseStability", "epsilon"): 1.0,
@@ -120,8 +117,6 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
 CIRCUMSTANCES: dict[tuple[str, str], str] = {
     ("ClosedForm", "shown"): "at real sites, without secure aggregation",
     ("ClosedFormHeads", "shown"): "at real sites, without secure aggregation",
-    ("Chooser", "shown"): "at real sites, without secure aggregation",
-    ("Fisher", "shown"): "at real sites, without secure aggregation",
 }
 """Fields that do nothing in these runs, and when they do."""
 
@@ -183,11 +178,6 @@ def find_other(package: ModuleType, name: str, field: str) -> Any:
     return value * 0.5 if value else 0.1
 
 
-def find_class(name: str) -> Any:
-    """Return the class of an algorithm."""
-    return getattr(fl, name, None) or getattr(contrib, name)
-
-
 def digest(run: fl.Run) -> str:
     """Hash the results of a run (scores, labels and weights) without its description."""
     described = [
@@ -219,7 +209,7 @@ def hash_tensors(hashed: Any, value: Any) -> None:
 
 
 def run_training(name: str, fields: Mapping[str, Any]) -> str:
-    algorithm = find_class(name)(**fields)
+    algorithm = getattr(fl, name)(**fields)
     settings: dict[str, Any] = {"rounds": 3, "epochs": 2, "batch_size": 4, "model": "mlp"}
     if "least-squares" in algorithm.contract.tags:
         settings = {}
@@ -242,13 +232,11 @@ def run_training(name: str, fields: Mapping[str, Any]) -> str:
 
 
 def run_strategy(name: str, fields: Mapping[str, Any]) -> str:
-    strategy = find_class(name)(**fields)
+    strategy = getattr(fl, name)(**fields)
     needs_numbers = (name, *fields) == ("BADGE", "sigma") or not strategy.contract.classes
     federation = DIABETES if needs_numbers or name in ("FALE", "Pivotal") else SKEWED
     settings: dict[str, Any] = {"training": "fedavg", "model": fl.MLP(hidden=[8])}
     settings |= {"rounds": 2, "epochs": 1}
-    if name == "Coverage":  # needs a trained model
-        settings = {"training": "closed-form", "model": "linear"}
     if name == "Complementary":  # requests the models of collaborators
         settings |= {"training": "dpfl", "validation": 0.3, "rounds": 6, "epochs": 2}
     run = fl.run(
@@ -256,7 +244,7 @@ def run_strategy(name: str, fields: Mapping[str, Any]) -> str:
         strategy,
         budget=4,
         cycles=2 if name in ("AHFAL", "BAIT") else 1,  # whose fields have an effect later
-        initial=4 if name == "Coverage" else 12,
+        initial=12,
         progress=False,
         **settings,
     )
@@ -317,7 +305,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 RUNS = {
     strategies: run_strategy,
-    contrib: run_strategy,
     training: run_training,
     models: build_model,
     encoders: run_encoder,
@@ -325,7 +312,7 @@ RUNS = {
 }
 FIELDS = [(package, *field) for package in RUNS for field in list_fields(package)]
 
-SLOW = ("BAIT", "Chooser", "Convolution", "Coverage", "DPFL", "EfficientNetLite0", "IFAL")
+SLOW = ("BAIT", "Convolution", "DPFL", "EfficientNetLite0", "IFAL")
 LONG = [row for row in FIELDS if row[1] in SLOW]
 """Fields of the algorithms and encoders whose runs take the longest."""
 
@@ -414,7 +401,7 @@ def test_a_field_that_another_field_switches_off_is_refused(
     algorithm: str, fields: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        find_class(algorithm)(**fields)
+        getattr(fl, algorithm)(**fields)
 
 
 def test_a_field_for_regression_is_refused_where_there_are_classes() -> None:

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_origin, get_type_hints
 import pytest
 import torch
 
-from fallow.contrib import Coverage
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method
 from fallow.core.streams import stream
@@ -234,7 +233,7 @@ def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(
         simulation(sites, strategy).selected(3)
 
 
-@each_of("strategy", [Coverage(), DropQuery(), UncertaintyHerding()])
+@each_of("strategy", [DropQuery(), UncertaintyHerding()])
 def test_finite_features_do_not_hide_a_model_that_predicts_nothing(strategy: Any) -> None:
     federation = simulation(tables(), strategy)
     for member in federation.members.values():

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from fallow.contrib import Chooser, Coverage, Fisher, Prices
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
@@ -66,18 +65,10 @@ def listed(strategy: Any) -> Listed:
         return of_fale(strategy)
     if isinstance(strategy, Pivotal):
         return of_pivotal()
-    if isinstance(strategy, Fisher):
-        return of_fisher()
-    if isinstance(strategy, Prices):
-        return of_prices()
-    if isinstance(strategy, Chooser) and len(strategy.arms) > 1:
-        return of_chooser()
     if isinstance(strategy, Typical):
         return of_typical(strategy)
     if isinstance(strategy, TypicalUnsure):
         return of_typical_unsure(strategy)
-    if isinstance(strategy, Coverage):
-        return of_coverage(strategy)
     if isinstance(strategy, IFAL):
         return Listed(fits=({},))  # its teacher, the global model, was sent before
     if isinstance(strategy, OracleHistogram):
@@ -134,54 +125,6 @@ def of_pivotal() -> Listed:
         ("keep", {"count": ()}, {**at, "basis": (k, k)}),
         ("sum", {"mass": ()}, {}),
         ("keep", {"count": ()}, {"n": (), "mass": (), "rows": ()}),
-    ]
-    kinds, up, down = zip(*exchanges, strict=True)
-    return Listed(kinds, up[:-1], down)
-
-
-def of_fisher() -> Listed:
-    """Return what is sent if each site selects three examples in as many exchanges."""
-    k = 2 * CLASSES + 1
-    triangle = (k * (k + 1) // 2,)
-    fisher: Shapes = {"products": triangle, "labeled": triangle, "rows": ()}
-    exchanges: list[tuple[str, Shapes, Shapes]] = [("sum", fisher, {})]
-    for _ in range(3):
-        at: Shapes = {"inverse": (k, k), "drop": (k, k), "many": ()}
-        exchanges.append(("keep", {"count": ()}, at))
-        exchanges.append(("sum", {"products": triangle}, {"width": ()}))
-    exchanges.append(("keep", {"count": ()}, {"n": ()}))
-    kinds, up, down = zip(*exchanges, strict=True)
-    return Listed(kinds, up[:-1], down)
-
-
-def of_chooser() -> Listed:
-    """Return what is sent besides the count of selections of the chosen arm."""
-    k = 2 * CLASSES + 1
-    chooser: Shapes = {
-        "products": (k * (k + 1) // 2,),
-        "cross": (k, CLASSES),
-        "squares": (),
-    }
-    lost: Shapes = dict.fromkeys(("loss", "loss_known", "by_chance", "known"), ())
-    head: Shapes = {"inverse": (k, k), "weight": (k, CLASSES)}
-    exchanges: list[tuple[str, Shapes, Shapes]] = [
-        ("sum", {**chooser, "rows": (), "draw": ()}, {}),
-        ("sum", lost, head),
-        ("keep", {"count": ()}, {"arm": ()}),
-        ("keep", {"count": ()}, {"n": ()}),
-    ]
-    kinds, up, down = zip(*exchanges, strict=True)
-    return Listed(kinds, up[:-1], down)
-
-
-def of_prices() -> Listed:
-    counts: Shapes = {"counts": (CLASSES,)}
-    prices: Shapes = {"prices": (CLASSES,)}
-    exchanges: list[tuple[str, Shapes, Shapes]] = [
-        ("keep", {"count": ()}, {"n": ()}),
-        ("sum", counts, {}),
-        *[("sum", counts, prices) for _ in range(5)],
-        ("keep", {"count": ()}, {"n": (), **prices}),
     ]
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
@@ -263,38 +206,6 @@ def of_typical_unsure(strategy: TypicalUnsure) -> Listed:
         exchanges.append(("sum", {"taken": (k,)}, {"bars": (turn + 1, k)}))
     last: Shapes = {"n": (), "bars": (turns, k), "covered": (k,)}
     exchanges.append(("keep", count, last))
-    kinds, up, down = zip(*exchanges, strict=True)
-    return Listed(kinds, up[:-1], down)
-
-
-def of_coverage(strategy: Coverage) -> Listed:
-    """Return what is sent for three sites with 12 examples each and a budget of three."""
-    d = 2 * CLASSES
-    splits = [1, 2, 3, 4, 6, 6]
-    if strategy.least == 3:
-        splits = [1, 2, 3, 4, 6, 9, 11, 11]
-    m = splits[-1]
-    count: Shapes = {"count": ()}
-    size: Shapes = {"rows": (), "labels": (), "features": (d,), "squares": ()}
-    outlook: Shapes = {"margins": (64,), "classes": (CLASSES,), "counts": (CLASSES,)}
-    unsure: Shapes = {"landmarks": (m, d), "sure": (), "weights": (CLASSES,)}
-    seen: Shapes = {"landmarks": (m, d), "sigma": ()}
-    bid: Shapes = {"prefix": (m,), "digit": ()}
-    digit: Shapes = {"bids": (m, 128)}
-    cover: Shapes = {"covered": (m,), "masses": (m,), "owners": (m,), "many": (), **seen}
-    exchanges: list[tuple[str, Shapes, Shapes]] = [
-        ("keep", count, {}),
-        ("sum", size, {}),
-        *clustered(splits),
-        ("sum", outlook, {}),
-        ("sum", {"masses": (m,)}, unsure),
-        ("keep", count, {"n": (), **unsure}),
-        ("sum", digit, bid),
-        ("sum", digit, bid),
-    ]
-    for _ in range(3):
-        exchanges += [("sum", {"reach": (m, 64)}, seen), ("keep", count, cover)]
-    exchanges.append(("keep", count, {"n": ()}))
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
 
@@ -406,15 +317,10 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
     keeps_before = 0  # of scores or clusters
-    is_choosing = isinstance(strategy, Chooser) and len(strategy.arms) > 1
-    if is_choosing or isinstance(strategy, FALE | Pivotal | Prices):
+    if isinstance(strategy, FALE | Pivotal):
         keeps_before = 1
-    elif isinstance(strategy, Fisher):
-        keeps_before = 3
     elif isinstance(strategy, Typical | TypicalUnsure):
         keeps_before = 2
-    elif isinstance(strategy, Coverage):
-        keeps_before = 5
     assert kinds.count("keep") == 1 + keeps_before
 
 

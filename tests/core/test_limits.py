@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fallow import contrib, encoders, strategies, training
+from fallow import encoders, strategies, training
 from fallow.core.build import names
 from fallow.core.limits import Limits, list_limits
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
@@ -23,7 +23,7 @@ OTHERS = (Optimizer, TrainingConfig, TrainingStage, Privacy)
 
 def list_classes() -> list[Any]:
     """Return all components with declared ranges or choices."""
-    places = (strategies, contrib, training, personal, encoders, partitions)
+    places = (strategies, training, personal, encoders, partitions)
     classes = {*names(places).values(), *OTHERS}
     return sorted(filter(is_dataclass, classes), key=lambda cls: cls.__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import contrib, strategies, training
+from fallow import strategies, training
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner, site_function
@@ -39,7 +39,7 @@ def test_what_an_instance_never_asks_is_no_site_function_of_it() -> None:
 
 
 def test_every_method_has_the_functions_that_its_contract_lists() -> None:
-    for package in (strategies, contrib, training, personal):
+    for package in (strategies, training, personal):
         for cls in names(package).values():
             contract: Contract = cls.contract
             for function in contract.disclosures:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.contrib.coverage import kernel
 from fallow.core.products import block_rows, has_device, taking_products_on, to_device
 from fallow.core.streams import stream
 from fallow.engine.device import SelectionDevice, ignore_message
@@ -63,7 +62,6 @@ PRODUCTS: dict[str, Callable[[], Tensor]] = {
     "neighbors": lambda: most_similar(rows(), 4, rows(7, seed=2))[1],
     "many neighbors": lambda: most_similar(rows(200), 60)[1],
     "centers": lambda: nearest_center(rows(), rows(7, seed=2)),
-    "kernels": lambda: kernel(rows(), rows(7, seed=2), 0.7),
     "k-means": lambda: cluster_rows(rows(), 6, draw()),
 }
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.contrib import Coverage, Fisher, Prices
 from fallow.data import load
 from fallow.data.catalog.idx import FASHION_SCALE
 from fallow.data.catalog.photos import CIFAR10_SCALE
@@ -105,7 +104,7 @@ def counted(strategy: Any, sites: Tables) -> tuple[Simulation, Counted]:
     return federation, model
 
 
-AGAIN = {Typical: 3, Coverage: 7, Fisher: 4, Prices: 6, TypicalUnsure: 3}
+AGAIN = {Typical: 3, TypicalUnsure: 3}
 """How often strategies that ask sites several times look at features: they keep none in between."""
 
 

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 import fallow as fl
-from fallow import contrib, encoders, strategies, training
+from fallow import encoders, strategies, training
 from fallow.cli.app import build_app
 from fallow.core.build import names
 from fallow.settings.config import ExperimentConfig
@@ -28,7 +28,7 @@ def find_keys(text: str) -> list[str]:
     return keys
 
 
-@pytest.mark.parametrize("package", [strategies, contrib, training, personal, encoders])
+@pytest.mark.parametrize("package", [strategies, training, personal, encoders])
 def test_each_algorithm_with_a_paper_names_its_authors(package: Any) -> None:
     for name in names(package):
         contract = getattr(package, name).contract

@@ -87,13 +87,13 @@ def benchmark(
     listed = opt.named_strategies(rivals, "--rivals")
     check_strategies([*(chosen or []), *(listed or [])])
     from fallow.cli.paths import use_current_folder
-    from fallow.configs.few_labels import EXPERIMENTAL, OURS, RIVALS
+    from fallow.configs.few_labels import OURS, RIVALS
     from fallow.study.benchmark import read_score_file
     from fallow.study.study_run import build_error
 
     use_current_folder()
     if constants:
-        _show_constants(chosen or [*OURS, *EXPERIMENTAL], as_json=as_json)
+        _show_constants(chosen or OURS, as_json=as_json)
         return
     others = listed or list(RIVALS)
     wanted = chosen or list(OURS)

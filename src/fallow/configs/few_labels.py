@@ -45,8 +45,6 @@ OURS = (
     "typical",
     "typical_unsure",
 )
-EXPERIMENTAL = ("coverage", "prices", "fisher", "chooser@evaluation_fraction=0.1")
-"""Strategies of `fallow.contrib` that were measured with the others."""
 FEDAVG = "-fedavg"
 PICTURES = "convolution:filters=32"  # 512 features
 TABLES = "fourier:features=512"

@@ -64,17 +64,10 @@ def _is_concrete(exported: Any) -> bool:
     return not getattr(exported, "_is_protocol", False)
 
 
-CONTRIB = {"fallow.strategies": "fallow.contrib"}
-"""Package -> the package of its experimental classes, which are found by name but listed apart."""
-
-
 @functools.cache
 def _words(package: Packages) -> dict[str, type[Any]]:
     """Return all names of the classes of a package, including aliases of their contracts."""
     exported = names(package)
-    for item in _listed(package):
-        if item.__name__ in CONTRIB:
-            exported |= names(import_module(CONTRIB[item.__name__]))
     known = {fold_name(name): cls for name, cls in exported.items()}
     for cls in exported.values():
         contract = getattr(cls, "contract", None)

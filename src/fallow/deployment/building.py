@@ -135,9 +135,6 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         has_coverage=config.coverage is not None,
     )
     _check_shown(agreement, methods["training"], "training", config.training)
-    # other query strategies disclose only means of several examples
-    if isinstance(methods["query"], ContributionDisclosure):
-        _check_shown(agreement, methods["query"], "strategy", config.strategy)
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,

@@ -21,7 +21,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "features": ("fallow.models.networks",),
     "model": ("fallow.models.networks",),
     "training": ("fallow.training", "fallow.training.personal"),
-    "strategy": ("fallow.strategies", "fallow.contrib"),
+    "strategy": ("fallow.strategies",),
 }
 """Setting -> packages whose classes it may name."""
 

@@ -91,7 +91,7 @@ class AlgorithmRow:
     parameters: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
 
 
-KINDS = ("strategy", "contrib", "training", "personal")
+KINDS = ("strategy", "training", "personal")
 """Kinds of algorithms, in the order of their list."""
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.contrib import Coverage
 from fallow.core import client
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
@@ -184,7 +183,7 @@ def find_wrong(method: object, function: str, **args: object) -> str | None:
 def test_more_centers_than_any_query_finds_are_refused() -> None:
     """Check the limit; with many centers, a coordinator could locate examples."""
     centers = torch.zeros(626, 4, dtype=torch.float64)
-    for method in (Typical(), TypicalUnsure(), Coverage()):
+    for method in (Typical(), TypicalUnsure()):
         assert find_wrong(method, "groups", centers=centers[:625], planes=None) is None
         why = find_wrong(method, "groups", centers=centers, planes=None)
         assert why == "centers has 626 centers, and a query has at most 625"
@@ -215,13 +214,6 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
         for digit in (-1, 2, -(10**9)):  # the last value would need a number of 900 MB
             why = find_wrong_argument(takes, {"digit": digit}, SenderFacts())
             assert why == f"digit is {digit}, and it is a whole number of at most 1"
-
-
-def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
-    landmarks = torch.zeros(626, 4, dtype=torch.float64)
-    assert find_wrong(Coverage(), "reach", landmarks=landmarks[:625], sigma=1.0) is None
-    why = find_wrong(Coverage(), "reach", landmarks=landmarks, sigma=1.0)
-    assert why == "landmarks has 626 clusters, and a query has at most 625"
 
 
 @pytest.mark.parametrize("is_there", [True, False])
