@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,15 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import build_app
 from fallow.cli.site_messages import list_examples
+from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.agreement_text import describe_planned
-from fallow.deployment.site.attack import AttackedSite, advise, attack_site, write_examples
+from fallow.deployment.site.attack import (
+    AttackedSite,
+    advise,
+    attack_site,
+    describe_cells,
+    write_examples,
+)
 from fallow.deployment.site.status import collect_status
 from fallow.measurements.meter import describe_exposure
 from fallow.measurements.results import AttackResult
@@ -78,6 +86,7 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
         build_app(), ["site", "attack", str(folder), "--seconds", "20"]
     )
     assert shown.exit_code == 0, shown.output
+    assert "each of up to 5 attacks takes at most 20 CPU seconds" in shown.output
     assert "last products: 9 of 9 examples read" in shown.output
     assert (folder / "attack.csv").read_text() == file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -114,8 +123,24 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
         "seconds": 0.1,
     }
     attacked = AttackedSite([result], ("age",), [])
-    assert advise(attacked)[0].startswith("None of 5 labeled examples was read")
-    assert list_examples(attacked) == (["Column"], [["age"]])
+    (line,) = advise(attacked)
+    assert line.startswith("None of 5 labeled examples was read")
+    assert list_examples(attacked) == (["Column"], [])
+    attacked.attacks[0]["numbers"] = 65
+    assert "assume that examples can be computed" in advise(attacked)[1]
+    assert len(advise(replace(attacked, is_exact=False))) == 1
+
+
+def test_a_table_of_attacked_examples_has_the_cells_of_the_file() -> None:
+    columns = (
+        Column("sex", values=("female", "male")),
+        Column("age", may_be_empty=True),
+    )
+    schema = Schema("table", "classification", "y", ("no", "yes"), columns, (4,))
+    assert schema.features == ("sex=female", "sex=male", "age", "age_missing")
+    cells = describe_cells(schema, [0.4, 0.6, 51.04, 0.1])
+    assert cells == {"sex": "male", "age": "51.04"}
+    assert describe_cells(schema, [1, 0, 60, 0.97])["age"] == "(empty)"
 
 
 def test_a_site_without_a_run_has_nothing_to_attack(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ from fallow.measurements.attacks import (
     NetworkFeatures,
     Search,
     WithConstant,
+    rank_by_distance,
     read_columns,
     read_head,
     read_products,
     read_sum,
 )
-from fallow.measurements.disclosure import match_rows
+from fallow.measurements.disclosure import differentiate, match_rows, units_of
 from tests.each import each_of
 
 COLUMNS = 4
@@ -89,6 +90,36 @@ def test_products_are_their_rows() -> None:
     assert count_read(candidates, ROWS) == len(ROWS)
 
 
+def test_a_column_that_no_feature_depends_on_hides_no_row() -> None:
+    features = waves(96)
+    features.w[:, 3] = 0
+    constant = np.array([1.0, 1.0, 1.0, 0.0])  # the last column has its mean everywhere
+    z = phi(features, ROWS * constant)
+    candidates = read_products(features, z.T @ z, len(ROWS), Search())
+    assert count_read(candidates, ROWS * constant) == len(ROWS)
+
+
+def test_a_column_that_is_constant_at_one_site_is_unknown_as_well() -> None:
+    mean, unit = units_of(np.array([[5.0, 0.0], [7.0, 0.0]]), (2,))
+    assert (mean.tolist(), unit.tolist()) == ([6.0, 0.0], [1.0, 1.0])
+    fourier = fl.Fourier(features=8)
+    state = {
+        "center": torch.zeros(2),
+        "spread": torch.ones(2),  # over all sites, the second column varies
+        "length": torch.ones(()),
+    }
+    features = differentiate(fourier, state, None, (2,), mean, unit)
+    assert features.varies.all()
+
+
+def test_similar_examples_are_ranked_by_their_distance_to_the_products() -> None:
+    features = waves(96)
+    z = phi(features, ROWS[:2])
+    _, directions = np.linalg.eigh(z.T @ z)
+    order = rank_by_distance(features, directions[:, -2:], ROWS)
+    assert set(order[:2].tolist()) == {0, 1}
+
+
 def test_rows_are_found_one_after_another_and_reported() -> None:
     features = waves(96)
     z = phi(features, ROWS)
@@ -105,7 +136,7 @@ def test_a_sum_of_more_numbers_than_unknowns_is_its_rows(
 ) -> None:
     features = waves(width)
     total = phi(features, ROWS[:rows]).sum(0)
-    candidates = read_sum(features, total, rows, Search(seconds=0.3))
+    candidates = read_sum(features, total, rows, Search(seconds=20 if read else 0.3))
     assert count_read(candidates, ROWS[:rows]) == read
 
 
@@ -118,7 +149,7 @@ def test_a_model_of_more_numbers_than_unknowns_is_its_rows(
     y = np.eye(2)[np.arange(rows) % 2]
     gram = z.T @ z + 1e-3 * np.eye(width)
     head = np.linalg.solve(gram, z.T @ (y - y.mean(0)))
-    candidates = read_head(features, head, rows, Search(seconds=0.3))
+    candidates = read_head(features, head, rows, Search(seconds=20 if read else 0.3))
     assert count_read(candidates, ROWS[:rows]) == read
 
 

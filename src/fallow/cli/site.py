@@ -341,10 +341,16 @@ def attack(
         write_examples,
     )
     from fallow.deployment.site.folder import SiteFolder
+    from fallow.measurements.disclosure import MOST_ATTACKS
     from fallow.measurements.results import describe_attack
 
     opened = SiteFolder.open(folder)
     console = opt.console(quiet=quiet or as_json)
+    line = (
+        f"Attacking the sums that site {opened.name} sent; each of up to {MOST_ATTACKS} attacks "
+        f"takes at most {seconds:g} CPU seconds."
+    )
+    print_lines(console, [line])
     with console.status("Attack") as status:
         attacked = attack_site(
             opened,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,7 +22,7 @@ from fallow.report.live import format_moment
 
 if TYPE_CHECKING:
     from fallow.data.facts import DataFacts
-    from fallow.deployment.site.attack import AttackedSite
+    from fallow.deployment.site.attack import AttackedSite, ReadExample
     from fallow.deployment.site.status import SiteStatus, UnreadableData
 
 
@@ -169,7 +170,7 @@ def describe_leaving(run: str, labels: int, now: float) -> list[str]:
     ]
 
 
-SHOWN_EXAMPLES = 3
+SHOWN_EXAMPLES = 2
 SHOWN_COLUMNS = 20
 """Size of the table of attacked examples in the terminal."""
 
@@ -178,12 +179,26 @@ def list_examples(attacked: AttackedSite) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows of a table with the examples that an attack computed best."""
     heads = ["Column"]
     shown = attacked.examples[:SHOWN_EXAMPLES]
+    errors = ["largest error"]
+    cells = []
     for example in shown:
-        heads += [f"{example.name}, true", "computed"]
+        heads += [example.name, "computed"]
+        errors += ["", f"{example.error:.2g} sd"]
+        cells.append(example.cells or _format_values(example, attacked.columns))
     rows = []
-    for position, column in enumerate(attacked.columns[:SHOWN_COLUMNS]):
-        row = [column]
-        for example in shown:
-            row += [f"{example.true[position]:.5g}", f"{example.computed[position]:.5g}"]
-        rows.append(row)
+    if shown:
+        rows.append(errors)
+        for column in list(cells[0])[:SHOWN_COLUMNS]:
+            row = [column]
+            for of_example in cells:
+                row += of_example[column]
+            rows.append(row)
     return heads, rows
+
+
+def _format_values(
+    example: ReadExample, columns: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    """Return true and computed values by column."""
+    values = zip(columns, example.true, example.computed, strict=True)
+    return {column: (f"{true:.5g}", f"{computed:.5g}") for column, true, computed in values}

@@ -73,11 +73,10 @@ def measure_disclosure(
     everything = as_columns(x)
     shape = tuple(x.shape[1:]) if fixed is None else everything.shape[1:]
     mean, std = units_of(everything, shape)
-    divisor = np.where(std > 0, std, 1.0)
-    true = (as_columns(labeled.x) - mean) / divisor
+    true = (as_columns(labeled.x) - mean) / std
     similar = None
     if len(shape) > 1:  # pictures of the same kind are often public
-        similar = (as_columns(simulation.dataset.x_test[:MOST_SIMILAR]) - mean) / divisor
+        similar = (as_columns(simulation.dataset.x_test[:MOST_SIMILAR]) - mean) / std
     classes = simulation.dataset.n_classes
     phases = []
     for cycle, of_phase in enumerate(sums):

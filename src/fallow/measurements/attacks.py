@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Order = NDArray[np.intp]
 PullBack = Callable[[Array], Array]
 """Gradient (m, p) of the sum of features, weighted by (m, D), with respect to the examples."""
 Progress = Callable[[int, int], None]
@@ -39,6 +41,7 @@ RESIDUAL = 1e-8
 """Residual of a sum, relative to it, at which its rows are found."""
 TINY = 1e-300
 SIMILAR_NOISE = 0.1  # in standard units, around a similar example
+BATCH = 200  # points whose features are computed together
 PATIENCE = 200  # starts without a new row
 GREEDY_STARTS = 12
 JOINT_STEPS = 150  # after each added row
@@ -52,7 +55,10 @@ class FeatureMap(Protocol):
     """Differentiable features of examples in standard units."""
 
     @property
-    def columns(self) -> int: ...
+    def varies(self) -> Mask:
+        """Whether features depend on a column, (p,)."""
+        ...
+
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         """Return the features (m, D) of examples (m, p), and the pullback of their gradient."""
         ...
@@ -73,8 +79,8 @@ class CosineFeatures:
     scale: Array
 
     @property
-    def columns(self) -> int:
-        return int(self.w.shape[1])
+    def varies(self) -> Mask:
+        return (self.w != 0).any(0)
 
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         angle = x @ self.w.T + self.c
@@ -92,7 +98,8 @@ class CosineFeatures:
 class LinearFeatures:
     """Columns themselves: x times ``scale``, plus ``shift``, both (p,).
 
-    zero (p,): 0 in the units of the data, in standard units.  A constant column has scale 0.
+    zero (p,): 0 in the units of the data, in standard units.  A column that is constant at all sites
+    has scale 0.
     """
 
     scale: Array
@@ -100,8 +107,8 @@ class LinearFeatures:
     zero: Array
 
     @property
-    def columns(self) -> int:
-        return len(self.scale)
+    def varies(self) -> Mask:
+        return self.scale > 0
 
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         return x * self.scale + self.shift, lambda weights: weights * self.scale
@@ -124,8 +131,8 @@ class NetworkFeatures:
     scale: Array
 
     @property
-    def columns(self) -> int:
-        return len(self.mean)
+    def varies(self) -> Mask:
+        return np.ones(len(self.mean), dtype=bool)
 
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         with torch.enable_grad():
@@ -155,8 +162,7 @@ class NetworkFeatures:
             aligned.append(fitted[nearest])
         if not aligned:
             return candidates
-        divisor = np.where(self.std > 0, self.std, 1.0)
-        return np.asarray((np.stack(aligned) - self.mean) / divisor)
+        return np.asarray((np.stack(aligned) - self.mean) / self.std)
 
 
 @final
@@ -168,8 +174,8 @@ class ClippedFeatures:
     factor: float
 
     @property
-    def columns(self) -> int:
-        return self.features.columns
+    def varies(self) -> Mask:
+        return self.features.varies
 
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         z, pull_back_z = self.features.linearize(x)
@@ -195,8 +201,8 @@ class WithConstant:
     constant: float = 1.0
 
     @property
-    def columns(self) -> int:
-        return self.features.columns
+    def varies(self) -> Mask:
+        return self.features.varies
 
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         z, pull_back = self.features.linearize(x)
@@ -230,9 +236,9 @@ class Search:
         """Whether the time is spent."""
         return time.process_time() > self._ends
 
-    def draw(self, rows: int, columns: int) -> Array:
-        """Return starting points, (rows, columns)."""
-        points = self._random.standard_normal((rows, columns))
+    def draw(self, rows: int, varies: Mask) -> Array:
+        """Return starting points, (rows, p), with the mean of columns that do not vary."""
+        points = self._random.standard_normal((rows, len(varies))) * varies
         if self.similar is not None and len(self.similar):
             chosen = self._random.integers(len(self.similar), size=len(points[::2]))
             points[::2] = self.similar[chosen] + SIMILAR_NOISE * points[::2]
@@ -256,27 +262,35 @@ def read_products(
 
     Each row is a minimum of the distance of phi(x) to the span of the products, (D, D), relative to
     its length.  A row that was found is subtracted, so that the next start finds another one.  It
-    needs fewer rows than features.
+    needs fewer rows than features.  With similar examples, the search starts at those nearest to the
+    span.
     """
     values, directions = np.linalg.eigh(products)
     rank = int((values > RELATIVE_RANK * max(values[-1], TINY)).sum())
     rank = min(rank, rows)
     if rank == 0:
-        return np.zeros((0, features.columns))
+        return np.zeros((0, len(features.varies)))
     rest = Span(directions[:, -rank:], np.diag(values[-rank:]))
     minima: list[Minimum] = []
     in_vain = 0
-    for start in search.draw(search.starts, features.columns):
+    starts = search.draw(search.starts, features.varies)
+    is_ranked = False
+    while len(starts):
+        if search.similar is not None and not is_ranked:
+            starts = starts[rank_by_distance(features, rest.directions, starts)]
+            is_ranked = True
         minimum = descend(
             partial(measure_distance, features, rest.directions),
-            start,
+            starts[0],
             search.steps,
             search,
         )
+        starts = starts[1:]
         is_new = _add_distinct(minima, minimum)
         if is_new and minimum.value < MINIMUM:
             phi, _ = features.linearize(minimum.point[None])
             rest = rest.without(phi[0])
+            is_ranked = False
             in_vain = 0
         in_vain += 1
         search.notify(rank - rest.rank, rank)
@@ -318,6 +332,17 @@ def measure_distance(
     return share, pull_back(2 * (outside - share * phi) / length)[0]
 
 
+def rank_by_distance(features: FeatureMap, span: Array, points: Array) -> Order:
+    """Return the order (m,) of points (m, p) by the distance of phi to a span (D, k)."""
+    shares = []
+    for position in range(0, len(points), BATCH):
+        phi, _ = features.linearize(points[position : position + BATCH])
+        length = (phi * phi).sum(1) + TINY
+        inside = ((phi @ span) ** 2).sum(1)
+        shares.append(1 - inside / length)
+    return np.concatenate(shares).argsort()
+
+
 def read_columns(features: LinearFeatures, products: Array, constant: float) -> Array:
     """Return the examples that alone have a nonzero value in some column, from their products.
 
@@ -356,7 +381,7 @@ def _read_combination(
 
     Greedy: the example that fits the residual best is added, then all are fitted jointly.
     """
-    columns = features.columns
+    columns = len(features.varies)
     outputs = target.shape[1]
     norm = float((target * target).sum()) + TINY
     best = Minimum(np.zeros(0), np.inf)
@@ -406,7 +431,7 @@ def _fit_one(
         share = float((along * along).sum()) / length
         return -share, -pull_back(2 * (along @ residual.T - share * phi) / length)[0]
 
-    starts = search.draw(GREEDY_STARTS, features.columns)
+    starts = search.draw(GREEDY_STARTS, features.varies)
     ends = [descend(misfit, start, search.steps, search) for start in starts]
     return min(ends, key=lambda end: end.value).point
 

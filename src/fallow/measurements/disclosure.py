@@ -48,6 +48,8 @@ STEPS_OF_IMAGES = 1_000
 CLASS_ROWS = 20
 """Rows of a class up to which the sum of its features is attacked."""
 TINY = 1e-300
+MOST_ATTACKS = 5
+"""Attacks on sums, without that on a model."""
 
 
 # -- what an attacker holds -------------------------------------------------------------------
@@ -160,14 +162,15 @@ def _width_of_noisy(numbers: int, outputs: int) -> int:
 
 
 def units_of(columns: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return mean and standard deviation of columns (n, p), (p,) each.
+    """Return mean and unit of columns (n, p), (p,) each.
 
-    Pixels of an image (``shape`` of several dimensions) share one standard deviation.
+    The unit is the standard deviation, which pixels of an image (``shape`` of several dimensions)
+    share.  That of a constant column is 1: it may vary at other sites, and is then unknown as well.
     """
     std = columns.std(0)
     if len(shape) > 1:
         std = np.full_like(std, columns.std())
-    return columns.mean(0), std
+    return columns.mean(0), np.where(std > 0, std, 1.0)
 
 
 def is_differentiable(encoder: Encoder) -> bool:
@@ -213,8 +216,7 @@ def differentiate(
         center, divisor = _units(scale, encoder.width(shape))
         return NetworkFeatures(network, shape, mean, std, center, divisor)
     center, divisor = _units(scale, len(mean))
-    zero = np.where(std > 0, -mean / np.where(std > 0, std, 1.0), 0.0)
-    return LinearFeatures(std / divisor, (mean - center) / divisor, zero)
+    return LinearFeatures(std / divisor, (mean - center) / divisor, -mean / std)
 
 
 def _units(scale: State | None, width: int) -> tuple[Array, Array]:
@@ -243,6 +245,7 @@ def attack(observed: Observed) -> list[Attempt]:
         added = subtract(before, last)
         results += [
             _attack_products("difference of products", observed, added.sums, added.rows),
+            _attack_class_sums("difference of class sums", observed, added),
             _attack_products("last products", observed, last.sums, last.rows),
         ]
     if phases and observed.head is not None:

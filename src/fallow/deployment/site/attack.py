@@ -6,9 +6,9 @@ does not help.  Nothing is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, final
 
@@ -24,6 +24,7 @@ from fallow.core.wording import count_noun
 from fallow.deployment.building import BuiltStudy, build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
+from fallow.deployment.schema import Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.encoders.base import EMPTY_CELLS, encode_rows
 from fallow.experiment.encoding import encoding_with
@@ -52,6 +53,8 @@ from fallow.training.closed_form import ClosedForm
 
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
+IS_EMPTY = 0.5
+"""Value of a missing-value indicator above which a cell is shown as empty."""
 
 
 @with_config(STRICT)
@@ -70,13 +73,15 @@ class SiteAttack(TypedDict):
 class ReadExample:
     """A labeled example, and what the best attack computed for it, in units of the data.
 
-    error: largest error of a column, in standard deviations.
+    error: largest error of a column, in standard deviations.  cells: true and computed value of each
+    column, as in the file.
     """
 
     name: str
     true: Sequence[float]
     computed: Sequence[float]
     error: float
+    cells: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def is_read(self) -> bool:
@@ -92,6 +97,7 @@ class AttackedSite:
     attacks: list[AttackResult]
     columns: tuple[str, ...]
     examples: list[ReadExample]
+    is_exact: bool = True
 
 
 def attack_site(
@@ -195,16 +201,15 @@ def _attack(
     )
     attempts = attack(Observed(features, phases, seconds=seconds, notify=notify))
     names = [folder.rows.ids[label.row] for label in sums[-1][1]]
-    columns = folder.agreement.schema.features
-    if len(columns) != len(
-        units.mean
-    ):  # pixels, or features of an encoder without gradient
-        columns = tuple(f"value {position + 1}" for position in range(len(units.mean)))
-    return AttackedSite(
-        [attempt.result for attempt in attempts],
-        columns,
-        _choose_nearest(attempts, phases[-1].rows, units, names),
-    )
+    examples = _choose_nearest(attempts, phases[-1].rows, units, names)
+    results = [attempt.result for attempt in attempts]
+    schema = folder.agreement.schema
+    if len(schema.features) == len(units.mean):
+        shown = [_add_cells(example, schema) for example in examples]
+        return AttackedSite(results, schema.features, shown, training.delta is None)
+    # pixels, or features of an encoder without gradient
+    columns = tuple(f"value {position + 1}" for position in range(len(units.mean)))
+    return AttackedSite(results, columns, examples, training.delta is None)
 
 
 def _list_sums(
@@ -274,13 +279,11 @@ class _Units:
 
     def scale(self, x: Tensor) -> Array:
         """Return examples in standard units, (n, p)."""
-        return np.asarray(
-            (self.read(x) - self.mean) / np.where(self.std > 0, self.std, 1.0)
-        )
+        return np.asarray((self.read(x) - self.mean) / self.std)
 
     def restore(self, rows: Array) -> Array:
         """Return rows in units of the data."""
-        return np.asarray(rows * np.where(self.std > 0, self.std, 1.0) + self.mean)
+        return np.asarray(rows * self.std + self.mean)
 
 
 def _choose_nearest(
@@ -302,15 +305,50 @@ def _choose_nearest(
     return examples
 
 
+def _add_cells(example: ReadExample, schema: Schema) -> ReadExample:
+    """Add the cells of a table to an example."""
+    true = describe_cells(schema, example.true)
+    computed = describe_cells(schema, example.computed)
+    cells = {name: (text, computed[name]) for name, text in true.items()}
+    return replace(example, cells=cells)
+
+
+def describe_cells(schema: Schema, values: Sequence[float]) -> dict[str, str]:
+    """Return the cells of a table from its features; free text is left out."""
+    of_feature = dict(zip(schema.features, values, strict=True))
+    mark_of = {column: mark for mark, column in schema.marks}
+    cells = {}
+    for column in schema.columns:
+        if column.text:
+            continue
+        if of_feature.get(mark_of.get(column.name, ""), 0.0) > IS_EMPTY:
+            cells[column.name] = "(empty)"
+        elif column.values:
+            shares = [of_feature[feature] for feature in column.features]
+            cells[column.name] = column.values[int(np.argmax(shares))]
+        else:
+            number = of_feature[column.name] + (column.offset or 0.0)
+            cells[column.name] = f"{number:.5g}"
+    return cells
+
+
 def advise(attacked: AttackedSite) -> list[str]:
     """Return what a site can conclude and change, in sentences."""
     n = max(result["rows"] for result in attacked.attacks)
     read = sum(example.is_read for example in attacked.examples)
     if not read:
-        return [
+        lines = [
             f"None of {count_noun(n, 'labeled example')} was read. This proves nothing: a longer "
-            "search, or an attacker who knows similar examples, may read more."
+            "search (--seconds), or an attacker who knows similar examples, may read more."
         ]
+        has_enough = any(
+            result["numbers"] >= result["unknowns"] for result in attacked.attacks
+        )
+        if attacked.is_exact and has_enough:
+            lines.append(
+                "There are more numbers than values: assume that examples can be computed."
+            )
+        return lines
     values = len(attacked.examples[0].true)
     width = max(int((2 * n * values) ** 0.5) - 1, 1)
     return [
