@@ -9,7 +9,7 @@ import pytest
 
 from fallow.deployment.ledger.label_requests import SelectedRow
 from fallow.sites.store import Label
-from tests.deployment.ledgers import RUN, STEP, Open, close, state
+from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
 
 
 def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open) -> None:
@@ -116,11 +116,36 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(
     )
 
 
-def test_a_withdrawn_sample_has_left_once_it_was_let_go(open_ledger: Open) -> None:
+def test_a_withdrawn_sample_has_left_at_once(open_ledger: Open) -> None:
     ledger = open_ledger()
     ledger.withdraw(2, "ann")
-    assert ledger.requests.find_excluded_rows() == []
-    ledger.requests.apply_withdrawals()
+    assert ledger.requests.find_excluded_rows() == [2]
+
+
+def test_a_correction_counts_before_the_end_of_labeling_and_a_new_label_does_not(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger()
+    ledger.answer(2, 1, "ann")
+    assert not ledger.requests.apply_corrections()
+    close(ledger)
+    ledger.requests.ask(
+        RUN, "1/query", cycle=1, allowed=1, deadline=None, rows=[SelectedRow(5)]
+    )
+    ledger.answer(2, 0, "ann")
+    ledger.answer(5, 1, "ann")
+    assert ledger.requests.apply_corrections()
+    assert values(ledger) == {2: 0.0}
+    assert not ledger.requests.apply_corrections()
+
+
+def test_cannot_tell_removes_a_label_before_the_end_of_labeling(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.answer(2, 1, "ann")
+    close(ledger)
+    ledger.answer(2, None, "ann")
+    assert ledger.requests.apply_corrections()
+    assert values(ledger) == {}
     assert ledger.requests.find_excluded_rows() == [2]
 
 

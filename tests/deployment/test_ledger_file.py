@@ -201,7 +201,6 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
     assert [answer.annotator for row in range(3) for answer in ledger.history(row)] == 3 * [
         "ann"
     ]
-    ledger.requests.apply_withdrawals()
     assert ledger.requests.find_excluded_rows() == list(range(20, 40))
 
 

@@ -149,9 +149,7 @@ def test_own_labels_are_listed_and_lead_to_a_correction(tmp_path: Path) -> None:
     )
     close(queue.ledger)
     assert "You chose healthy" in browser.get("/sample/1")
-    assert "this one replaces it at the end of the cycle" in browser.send(
-        "/answer", value="1"
-    )
+    assert "this one replaces it at once" in browser.send("/answer", value="1")
     ask(queue.ledger, (5,), cycle=1)
     close(queue.ledger, 1)
     labels = {

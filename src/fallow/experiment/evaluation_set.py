@@ -221,16 +221,21 @@ class EvaluationSet:
 
 
 def find_picked(view: View) -> tuple[Tensor, Tensor]:
-    """Return the positions in the pool of the selected and of the drawn examples."""
+    """Return the positions in the pool of the selected and of the drawn examples.
+
+    A selected example may have left since.
+    """
     none = torch.empty(0, dtype=torch.int64)
     selected = view.memory.get("selected")
     if selected is None:
         return none, none
     at = {int(row): i for i, row in enumerate(view.positions.tolist())}
-    picked = torch.tensor([at[row] for row in selected["rows"].tolist()], dtype=torch.int64)
+    rows: list[int] = selected["rows"].tolist()
+    is_there = torch.tensor([row in at for row in rows], dtype=torch.bool)
+    picked = torch.tensor([at[row] for row in rows if row in at], dtype=torch.int64)
     if "beside" not in selected:
         return picked, none
-    is_beside = selected["beside"]
+    is_beside = selected["beside"][is_there]
     return picked[~is_beside], picked[is_beside]
 
 

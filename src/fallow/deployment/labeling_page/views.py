@@ -46,7 +46,7 @@ NOTICES = {  # confirmation messages
     "same": text_id("“%(label)s” was already saved for example “%(id)s” and counts once."),
     "changed": text_id(
         "Corrected: example “%(id)s” is now “%(label)s”. If your earlier label is already used "
-        "in training, this one replaces it at the end of the cycle."
+        "in training, this one replaces it at once."
     ),
     "conflict": text_id(
         "Saved: “%(label)s” for example “%(id)s”. Another annotator chose a different label. "

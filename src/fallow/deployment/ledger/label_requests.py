@@ -31,6 +31,10 @@ SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.answers, q.reques
 FROM task AS q JOIN annotation AS g ON g.task = q.id
 WHERE q.state IN ('answered', 'declined') GROUP BY q.id HAVING max(g.id) > q.entered ORDER BY q.id
 """
+CORRECTED = f"""
+SELECT * FROM ({SETTLED}) WHERE row IN (SELECT row FROM label)
+"""
+"""Lines of `SETTLED` whose row has a label, which is corrected."""
 STANDING = """
 SELECT id, task, annotator, value, at, kind, reason FROM annotation WHERE kind <> 'taken back'
 AND id NOT IN (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)
@@ -369,8 +373,8 @@ class LabelRequests:
         if value is None:
             self._store.erase(row)
             sql = (
-                "INSERT INTO excluded (row, reason, annotator, note, at, applied) "
-                "VALUES (?, 'declined', '', ?, ?, 1) ON CONFLICT (row) DO UPDATE "
+                "INSERT INTO excluded (row, reason, annotator, note, at) "
+                "VALUES (?, 'declined', '', ?, ?) ON CONFLICT (row) DO UPDATE "
                 "SET note = excluded.note WHERE reason = 'declined'"
             )
             answers = load_answers(self._tables, task)
@@ -395,12 +399,22 @@ class LabelRequests:
             probability=answered.probability,
         )
 
-    def apply_withdrawals(self) -> None:
-        """Apply all withdrawals so far."""
-        self._tables.write("UPDATE excluded SET applied = 1")
+    def apply_corrections(self) -> bool:
+        """Correct or remove labels by newer answers, and return whether there were any.
+
+        New labels wait for the end of labeling (`close`).
+        """
+        with self._tables.transaction():
+            corrected = [_Answered._make(line) for line in self._tables.read(CORRECTED)]
+            if not corrected:
+                return False
+            self._tables.check()
+            for answered, value in self._decide(corrected):
+                self._enter(answered, value, answered.run)
+            return True
 
     def find_left_rows(self) -> set[int]:
-        """Return the withdrawn and the undecidable rows, including those not yet applied."""
+        """Return the withdrawn and the undecidable rows."""
         return {row for (row,) in self._tables.read("SELECT row FROM excluded")}
 
     def find_excluded_rows(self) -> list[int]:
@@ -410,7 +424,7 @@ class LabelRequests:
         the end of labeling.
         """
         sql = (
-            "SELECT row FROM excluded WHERE applied = 1 UNION SELECT q.row FROM task AS q "
+            "SELECT row FROM excluded UNION SELECT q.row FROM task AS q "
             "JOIN request AS p ON p.id = q.request WHERE p.closed = 1 AND q.state NOT IN "
             "('expired', 'withdrawn') AND q.row NOT IN (SELECT row FROM label) ORDER BY row"
         )

@@ -351,7 +351,7 @@ class Ledger:
         """Record an annotator's label of a row, replacing an earlier one. None means "cannot tell".
 
         With a ``reason``, None means "not gradable". Repeating a label changes nothing. A label
-        that is already used in training is corrected at the end of the cycle.
+        that is already used in training is corrected before the next exchange.
 
         The page and the import check the value and the reason. Raises ValueError for a row without
         a labeling task, and for an expired or withdrawn task.
@@ -432,13 +432,13 @@ class Ledger:
     def withdraw(self, row: int, annotator: str, note: str = "") -> None:
         """Withdraw an example permanently.
 
-        Its labeling tasks end at once. It is removed from the pool, training and validation at the
-        next instruction that starts a step. Repeating the withdrawal changes nothing.
+        Its labeling tasks end at once. No later exchange has it in the pool, training or validation.
+        Repeating the withdrawal changes nothing.
         """
         with self.transaction():
             self._tables.write(
-                "INSERT INTO excluded (row, reason, annotator, note, at, applied) "
-                "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
+                "INSERT INTO excluded (row, reason, annotator, note, at) "
+                "VALUES (?, 'withdrawn', ?, ?, ?) ON CONFLICT (row) DO UPDATE "
                 "SET reason = 'withdrawn', annotator = excluded.annotator, note = excluded.note, "
                 "at = excluded.at WHERE reason = 'declined'",
                 row,

@@ -51,7 +51,7 @@ CREATE TABLE place (row INTEGER PRIMARY KEY, is_validation INTEGER NOT NULL,
     fold INTEGER NOT NULL, mark BLOB) STRICT;
 CREATE TABLE excluded (row INTEGER PRIMARY KEY, reason TEXT NOT NULL
     CHECK (reason IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
-    at TEXT NOT NULL, applied INTEGER NOT NULL, mark BLOB) STRICT;
+    at TEXT NOT NULL, mark BLOB) STRICT;
 
 CREATE TABLE label_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
     asked INTEGER NOT NULL DEFAULT 0, mark BLOB,
@@ -149,7 +149,7 @@ MARKED = {
     ),
     "privacy_spending": ("run", "key", "epsilon"),
     "place": ("row", "is_validation", "fold"),
-    "excluded": ("row", "reason", "annotator", "note", "at", "applied"),
+    "excluded": ("row", "reason", "annotator", "note", "at"),
     "label_budget": ("id", "maximum", "asked"),
     "display_budget": ("id", "maximum", "shown"),
     "request": (

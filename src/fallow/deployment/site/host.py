@@ -37,6 +37,7 @@ from fallow.deployment.site.refusals import ErrorLog, word_for_outside
 from fallow.deployment.site.rollback import Rollback
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.schedule import InstructionPosition, check_run
+from fallow.deployment.site.step_log import note_stored, repeat_stored
 from fallow.experiment.encoding import encoding_with
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.privacy.settings import SMALLEST
@@ -419,7 +420,7 @@ class Host:
     ) -> Values:
         """Perform a request, and write the reply and all changes in one transaction at the end."""
         check_instruction(request, self._parts)
-        pool = len(self._local_site(request).pool)
+        pool = len(self._local_site().pool)
         self._limits.check_receivers(request, to)
         notes = self._limits.check(instruction.run, request, position, pool)
         self._check_keys(instruction, request, to)
@@ -525,21 +526,28 @@ class Host:
     def _run_client_function(
         self, request: Request, position: InstructionPosition
     ) -> Values:
-        site = self._local_site(request)
+        site = self._local_site()
         begin_cycle(site, max(position.cycle, 0), self._agreement.config)
         before = site.memory.get("selected")
+
+        def run(performed: Request) -> Values:
+            replies = perform({site.id: site}, self._made.executor, {site.id: performed})
+            return replies[site.id]
+
         with self._hold_back_new_labels(site, request):
-            replies = perform({site.id: site}, self._made.executor, {site.id: request})
+            repeat_stored(site, request, run)
+            reply = run(request)
+        note_stored(site, request)
         if site.memory.get("selected") is not before:
             site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
-        return replies[site.id]
+        return reply
 
     def _run_labeling_function(
         self, instruction: Instruction, request: Request, position: InstructionPosition
     ) -> Values:
         """Run client functions of `Annotators`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
-        site = self._local_site(request)
+        site = self._local_site()
         if step.masked is not None and step.function == KEYS:
             return site.guard.public_key(step.masked)
         if step.function == "score":
@@ -556,23 +564,18 @@ class Host:
 
     # -- site state --------------------------------------------------------------------------
 
-    def _local_site(self, request: Request | None = None) -> LocalSite:
-        """Return the site from the ledger.
-
-        Withdrawn rows are removed before the first exchange of a round or query, because an
-        algorithm may store data per row between exchanges.
-        """
-        is_first = request is not None and request.key.turn == 0
-        is_new = self._site is None
-        if is_first:
-            self._ledger.requests.apply_withdrawals()
-        site = self._site or LocalSite(
-            self._folder.name, self._x, self._own_parts(), self._draft
-        )
-        if is_first or is_new:
-            site.leave(self._ledger.requests.find_excluded_rows())
-        self._site = site
-        return site
+    def _local_site(self) -> LocalSite:
+        """Return the site from the ledger, without rows that have left, and with corrections."""
+        requests = self._ledger.requests
+        is_corrected = requests.apply_corrections()
+        if self._site is None:
+            self._site = LocalSite(
+                self._folder.name, self._x, self._own_parts(), self._draft
+            )
+        elif is_corrected:
+            self._site.reread(self._ledger.store.load_labels(self._folder.name))
+        self._site.leave(requests.find_excluded_rows())
+        return self._site
 
     def _own_parts(self) -> RunComponents:
         """Return the algorithms with secret random streams of this run.

@@ -1,0 +1,118 @@
+"""Test that a withdrawn example is in no later exchange, also in the middle of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core.messages import Delivered, Request, Step
+from fallow.core.types import SiteId, Values
+from tests.deployment.hosts import NUMBERS, SCHEMA, Leader, agreement, folder, truth
+from tests.keys import key_of
+
+pytest.importorskip("cryptography")
+
+POISON = 1e9
+"""Value of all columns of an example that has left."""
+LARGEST = 1e6
+LABELED, UNLABELED = 0, 9
+
+
+def poison(leader: Leader, row: int) -> None:
+    """Withdraw an example, whose values can then be recognized in every reply."""
+    leader.ledger.withdraw(row, "ann")
+    leader.host._x[row] = POISON
+    site = leader.host._site
+    if site is not None:
+        site.seen = site.see(site.x)
+
+
+class Withdrawing(Leader):
+    """Coordinator of a site where examples leave before one exchange."""
+
+    before: int = -1
+    rows: tuple[int, ...] = ()
+    restarts: bool = False
+    later: list[Values]
+
+    def exchange(self, requests: Mapping[SiteId, Request], routes: Any = None) -> Delivered:
+        if len(self.instructions) == self.before:
+            if self.restarts:
+                self.again()
+            for row in self.rows:
+                poison(self, row)
+            self.later = []
+        delivered = super().exchange(requests, routes)
+        if self.before >= 0 and len(self.instructions) > self.before:
+            self.later.append(delivered.replies[self.site.name])
+        return delivered
+
+
+def start(path: Path, *settings: str, **chosen: Any) -> Withdrawing:
+    agreed = agreement(*settings, schema=chosen.pop("schema", SCHEMA))
+    leader = Withdrawing(folder(path, agreed, brought=range(6), **chosen))
+    leader.people("hello", "0/hello")
+    return leader
+
+
+def find_poison(reply: Values) -> list[str]:
+    """Return the fields of a reply with values of an example that has left."""
+    fields = []
+    for name, value in reply.items():
+        is_large = torch.as_tensor(value).double().abs() > LARGEST
+        if bool(is_large.any()):
+            fields.append(name)
+    return fields
+
+
+def query(leader: Withdrawing, number: int, *, restarts: bool = False) -> int:
+    """Query; examples leave before the exchange of this number.  Return the number of exchanges."""
+    first = len(leader.instructions)
+    leader.before = first + number
+    leader.rows = (LABELED, UNLABELED)
+    leader.restarts = restarts
+    is_one_pass = leader.host._limits.schedule.is_one_pass
+    leader.query(leader.first_model(), cycle=int(is_one_pass))
+    return len(leader.instructions) - first
+
+
+@pytest.mark.parametrize("strategy", ["typical", "pivotal"])
+def test_an_example_that_leaves_during_a_query_is_in_no_later_exchange(
+    strategy: str, tmp_path: Path
+) -> None:
+    schema = NUMBERS if strategy == "pivotal" else SCHEMA
+    settings = [f"strategy={strategy}"]
+    if schema is NUMBERS:
+        settings.append("training=server-solve")
+    leader = start(tmp_path / "whole", *settings, schema=schema)
+    exchanges = query(leader, number=10**6)
+    leader.ledger.close()
+    for number in (exchanges // 2, exchanges - 1):
+        leader = start(tmp_path / str(number), *settings, schema=schema)
+        query(leader, number, restarts=number < exchanges - 1)
+        assert [find_poison(reply) for reply in leader.later] == [[] for _ in leader.later]
+        selected: Tensor = leader.host._local_site().memory["selected"]["rows"]
+        assert UNLABELED not in selected
+        assert 1 <= len(selected) <= 3
+        leader.ledger.close()
+
+
+@pytest.mark.parametrize(("value", "left"), [(2.0, 10), (None, 9)])
+def test_a_correction_counts_in_the_next_exchange(
+    value: float | None, left: int, leader: Leader
+) -> None:
+    leader.initial()
+    site = leader.host._local_site()
+    row = int(site.labeled[-1])
+    assert float(site.values[row]) == truth(row) != value
+    leader.ledger.answer(row, value, "ann")
+    request = Request(key_of("0/train/0/1"), "training", 0, 0, (Step("sum", "upload", {}),))
+    leader.send(leader.instruction(request))
+    assert len(site.labeled) == left
+    if value is not None:
+        assert float(site.values[row]) == value
