@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import fallow as fl
-from fallow.cli.app import app
+from fallow.cli.app import build_app
 from fallow.sites import in_process
 
 LIMIT = 0.02
@@ -35,7 +35,7 @@ def run_demo() -> None:
     """Run ``fallow demo --fast --jobs 1``."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["demo", "--fast", "--jobs", "1", "--quiet", "--out", folder]
-        app(command, standalone_mode=False)
+        build_app()(command, standalone_mode=False)
 
 
 def run_closed_form() -> None:

@@ -13,10 +13,10 @@ from fallow.study.reading import read_study
 from tests.data.published import write_fashion_mnist
 from tests.each import each_of
 
-PAPER = find_config("fairfal/fmnist").to_dict()
+PAPER: dict[str, Any] = find_config("fairfal/fmnist").to_dict()
 
 
-def table_of(study_dir: Path, **changes: object) -> FinalTable:
+def table_of(study_dir: Path, **changes: Any) -> FinalTable:
     """Return the final table of a study with the settings of FairFAL, apart from changes."""
     study = read_study(study_dir, load_paper_results())
     settings = PAPER | changes

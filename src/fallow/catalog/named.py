@@ -74,8 +74,12 @@ def name_of_data(data: str) -> str:
     >>> name_of_data("digits"), name_of_data("rows.csv")
     ('digits', 'rows.csv')
     """
-    place = None if is_named(data) else find_by_path(Path(data))
-    return data if place is None else place[0].name
+    if is_named(data):
+        return data
+    match = find_by_path(Path(data))
+    if match is None:
+        return data
+    return match[0].name
 
 
 def _find_base(entry: CatalogEntry, path: Path) -> Path | None:

@@ -126,17 +126,17 @@ def build_app(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(frame)
-    for name, place in COMMANDS.items():
+    for name, target in COMMANDS.items():
         if only in (None, name):
-            app.command(name)(_import_command(place))
-    for name, place in GROUPS.items():
+            app.command(name)(_import_command(target))
+    for name, target in GROUPS.items():
         if only in (None, name):
-            app.add_typer(_import_command(place))
+            app.add_typer(_import_command(target))
     return app
 
 
-def _import_command(place: str) -> Any:
-    module, _, function = place.partition(":")
+def _import_command(target: str) -> Any:
+    module, _, function = target.partition(":")
     return getattr(import_module(f"fallow.cli.{module}"), function)
 
 

@@ -316,12 +316,11 @@ class EventLog:
             FROM label WHERE site = ? ORDER BY row
         """
         labels = []
-        for *values, is_validation, fold, mark in self._read(sql, site):
-            label = Label(*values, is_validation=bool(is_validation), fold=fold)
+        for line in self._read(sql, site):
+            row, value, cycle, weight, probability, is_validation, fold, mark = line
+            label = Label(row, value, cycle, weight, probability, bool(is_validation), fold)
             if _label_checksum(site, label) != mark:
-                raise self._damaged(
-                    f"the label of row {label.row} of site {site} was changed"
-                )
+                raise self._damaged(f"the label of row {row} of site {site} was changed")
             labels.append(label)
         return labels
 

@@ -118,7 +118,7 @@ def test_a_reduced_version_alone_has_another_setting_than_its_paper(
 ) -> None:
     if config.published is None:
         return
-    whole = config.to_dict()
+    whole: dict[str, Any] = config.to_dict()
     study = StudyManifest(
         config.name, whole, None, (), (), "", whole["published"], versions={}
     )

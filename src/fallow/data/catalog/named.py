@@ -50,8 +50,10 @@ def load_path(path: Path) -> Dataset | None:
 
     Pixels are normalized as by name. Return None for any other path.
     """
-    place = find_by_path(path)
-    return None if place is None else _load_entry(*place)
+    match = find_by_path(path)
+    if match is None:
+        return None
+    return _load_entry(*match)
 
 
 def _load_entry(
