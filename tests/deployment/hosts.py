@@ -106,14 +106,17 @@ def create_folder(
         files[name] = path / f"{name}.csv"
         with open(files[name], "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow([*(column.name for column in agreed.schema.columns), "y"])
+            group = [chosen["group"]] if "group" in chosen else []
+            columns = [column.name for column in agreed.schema.columns]
+            writer.writerow([*columns, "y", *group])
             for row in range(rows):
                 x = (
                     draw.normal(size=FEATURES)
                     + 2 * np.eye(CLASSES, FEATURES)[row % CLASSES]
                 )
                 y = "abc"[row % CLASSES] if agreed.schema.classes else row % CLASSES
-                writer.writerow([*x.round(4).tolist(), y if row in known else ""])
+                groups = [f"{name} {row // 3}"] if group else []
+                writer.writerow([*x.round(4).tolist(), y if row in known else "", *groups])
     write_agreement(path / "study.toml", agreed)
     details = {
         "name": SITE,

@@ -22,7 +22,7 @@ from fallow.data import open_dataset
 from fallow.data.dataset import Dataset
 from fallow.data.reading import note
 from fallow.experiment import row_cache
-from fallow.experiment.row_cache import DatasetCache
+from fallow.experiment.row_cache import AS_JSON, NAMES, PLAIN, DatasetCache
 from fallow.experiment.rows import open_data
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import load_tree, save_tree
@@ -71,6 +71,25 @@ def test_what_is_kept_is_what_was_read_until_the_file_or_a_setting_changes(
         ExperimentConfig("t", data=str(path), label="y", drop=("kind",)), 0, kept_in=folder
     )
     assert len(list(folder.glob("*.safetensors"))) == 3
+
+
+def test_a_copy_has_every_field_of_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fallow.experiment.row_cache.LARGE", 0)
+    path = tmp_path / "t.csv"
+    rows = [f"p{i % 9},{1.7e9 + i},{'ab'[i % 2]}" for i in range(40)]
+    path.write_text("\n".join(["patient,time,y", *rows]) + "\n")
+    config = ExperimentConfig("t", data=str(path), label="y", group="patient")
+    read = open_data(config, 0, kept_in=tmp_path / "rows")
+    again = open_data(config, 0, kept_in=tmp_path / "rows")
+    assert read.offsets and again.groups is not None and again.groups_test is not None
+    for field in fields(Dataset):
+        first = getattr(read, field.name)
+        second = getattr(again, field.name)
+        assert repr(first) == repr(second), field.name
+    saved = {"x", "x_test", *PLAIN, *NAMES, *AS_JSON}
+    assert saved == {field.name for field in fields(Dataset)}
 
 
 def test_small_tables_and_named_sets_leave_nothing_behind(tmp_path: Path) -> None:

@@ -53,3 +53,15 @@ def test_the_hash_decides_between_equal_folds_by_seed_site_and_row() -> None:
     by_row = [FoldAssignment(0, "a", 3).assign([label])[0].fold for label in alone]
     assert set(by_row) == set(range(FOLDS))
     assert by_row != [FoldAssignment(0, "b", 3).assign([label])[0].fold for label in alone]
+
+
+def test_labels_of_a_group_share_a_fold_over_all_purchases() -> None:
+    groups = [row % 9 for row in range(60)]
+    assignment = FoldAssignment(0, "a", 3, groups)
+    placed = assignment.assign(labels(*[float(row % 3) for row in range(25)]))
+    more = [Label(row, float(row % 3), cycle=1) for row in range(25, 60)]
+    fold_of: dict[int, set[int | None]] = {}
+    for label in [*placed, *assignment.assign(more)]:
+        fold_of.setdefault(groups[label.row], set()).add(label.fold)
+    assert all(len(folds) == 1 for folds in fold_of.values())
+    assert set.union(*fold_of.values()) == set(range(FOLDS))

@@ -33,6 +33,7 @@ def load(
     *,
     label: str | None = None,
     site: str | None = None,
+    group: str | None = None,
     id: str | None = None,
     drop: Sequence[str] = (),
     columns: Sequence[str] = (),
@@ -42,6 +43,7 @@ def load(
     channels: Channels = "auto",
     sheet: str | None = None,
     header_row: int | None = None,
+    physical_range: Sequence[float] = (),
     merge: bool = False,
 ) -> Dataset:
     """Load a dataset by its name, or from a file, a folder or a data frame.
@@ -61,6 +63,8 @@ def load(
         Column of labels, which a table needs.  See `from_frame` for this and the other columns.
     site : str, optional
         Column with the site ID.
+    group : str, optional
+        Column with the group, such as the patient, which no split divides.
     id : str, optional
         Column with names of examples.
     drop : sequence of str
@@ -80,6 +84,9 @@ def load(
     header_row : int, optional
         Row of an Excel file with the names of the columns, from 1.  Default: the first row that is
         not empty.
+    physical_range : pair of floats, optional
+        Physical values of DICOM images in a folder, such as HU, that become 0 and 1.  Default:
+        their 0.1 % and 99.9 % quantiles over all sites.
     merge : bool
         Make one name of names in a table that differ only in their writing, see `from_frame`.
 
@@ -110,13 +117,16 @@ def load(
 
         if label is None:
             raise ValueError("the data frame needs its column of labels; give label='...'")
-        if sheet is not None or header_row is not None:
-            raise ValueError("a data frame has no sheet and no header_row; omit them")
+        if sheet is not None or header_row is not None or physical_range:
+            raise ValueError(
+                "a data frame has no sheet, header_row and physical_range; omit them"
+            )
         return from_frame(
             data,
             label,
             site,
             id,
+            group=group,
             drop=drop,
             columns=columns,
             task=task,
@@ -134,6 +144,7 @@ def load(
         data_dir=data_dir,
         label=label,
         site=site,
+        group=group,
         id=id,
         drop=drop,
         columns=columns,
@@ -143,6 +154,7 @@ def load(
         channels=channels,
         sheet=sheet,
         header_row=header_row,
+        physical_range=physical_range,
         merge=merge,
     )
     warn_of_findings(dataset, stacklevel=4)
@@ -158,6 +170,8 @@ def from_arrays(
     x_test: Any = None,
     y_test: Any = None,
     sites_test: Any = None,
+    groups: Any = None,
+    groups_test: Any = None,
     columns: Sequence[str] = (),
     ids: Sequence[Any] | None = None,
     name: str = "arrays",
@@ -182,6 +196,11 @@ def from_arrays(
         the same for the same ``name``.
     sites_test : array-like, optional
         Site of each test example.
+    groups : array-like of shape (n,), optional
+        Group of each example, such as its patient, as integers or strings.  A group is never
+        divided between training, validation and test examples, or between the sites of a partition.
+    groups_test : array-like, optional
+        Group of each test example.
     columns : sequence of str, optional
         Feature names.
     ids : sequence, optional
@@ -228,18 +247,23 @@ def from_arrays(
     if y_test is not None:
         y_test = as_labels(y_test, f"{name}: labels of the test rows")
     if sites_test is not None:
-        sites_test = as_sites(sites_test, f"{name}: sites of the test rows")
+        sites_test = as_names(sites_test, f"{name}: sites of the test rows")
     if sites is not None:
-        sites = as_sites(sites, f"{name}: sites")
+        sites = as_names(sites, f"{name}: sites")
+    if groups_test is not None:
+        groups_test = as_names(groups_test, f"{name}: groups of the test rows")
+    if groups is not None:
+        groups = as_names(groups, f"{name}: groups")
     if ids is not None:
         ids = [str(value) for value in ids]
     x = _features(x)
     shape = np.shape(x)
-    if sites is not None and len(sites) != len(x):
-        raise ValueError(
-            f"{name}: sites has {len(sites)} values and x has {len(x)} rows; give the site of "
-            "each row"
-        )
+    for what, names in (("site", sites), ("group", groups)):
+        if names is not None and len(names) != len(x):
+            raise ValueError(
+                f"{name}: {what}s has {len(names)} values and x has {len(x)} rows; give the "
+                f"{what} of each row"
+            )
     if has_channels_last(shape, name, channels) and channels == "auto":
         warnings.warn(
             f"{name}: {describe_move(shape)}; give channels='last' to confirm", stacklevel=3
@@ -251,6 +275,8 @@ def from_arrays(
         x_test=x_test,
         y_test=y_test,
         sites_test=sites_test,
+        groups=groups,
+        groups_test=groups_test,
         columns=[str(column) for column in columns],
         ids=ids,
         name=name,
@@ -314,14 +340,14 @@ def _has_none(data: Any) -> bool:
     return labels.dtype.kind == "O" and any(value is None for value in labels.tolist())
 
 
-def as_sites(data: Any, what: str) -> npt.NDArray[Any]:
-    """Convert site IDs to integers or strings of shape (n,), and reject missing ones."""
-    sites = as_array(data, what)
-    if sites.dtype.kind in "iuU":
-        return sites
+def as_names(data: Any, what: str) -> npt.NDArray[Any]:
+    """Convert names of sites or groups to integers or strings (n,), and reject missing ones."""
+    values = as_array(data, what)
+    if values.dtype.kind in "iuU":
+        return values
     from fallow.data.loaders.cells import texts_of
 
-    names = texts_of(_cells(sites, what))
+    names = texts_of(_cells(values, what))
     if missing := sum(not name for name in names):
         raise ValueError(f"{what}: {missing} examples have none; fill them in")
     return np.array(names, dtype=np.str_)

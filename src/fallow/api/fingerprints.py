@@ -79,11 +79,12 @@ def _read(path: Path) -> InputDigests:
 
 
 def digest_of_rows(dataset: Dataset) -> str:
-    """Return a digest of the examples, labels, test set, columns and sites of a dataset."""
+    """Return a digest of the examples, labels, test set, columns, sites and groups of a dataset."""
     names = (dataset.classes, dataset.columns, dataset.site_names)
     h = hashlib.blake2b(repr(names).encode(), digest_size=16)
     parts = (dataset.x, dataset.y, dataset.x_test, dataset.y_test)
-    for part in (*parts, dataset.sites, dataset.sites_test):
+    divisions = (dataset.sites, dataset.sites_test, dataset.groups, dataset.groups_test)
+    for part in (*parts, *divisions):
         h.update(b"part")
         if part is not None:
             h.update(repr(tuple(part.shape)).encode())

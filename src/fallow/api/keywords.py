@@ -45,6 +45,7 @@ class RunSettings(TypedDict, total=False):
     data: str | None
     label: str | None
     site: str | None
+    group: str | None
     id: str | None
     drop: Sequence[str] | None
     columns: Sequence[str] | None
@@ -53,6 +54,7 @@ class RunSettings(TypedDict, total=False):
     merge: bool | None
     sheet: str | None
     header_row: int | None
+    physical_range: Sequence[float] | None
     channels: Literal["auto", "first", "last"] | None
     rows: int | None
     test_rows: int | None

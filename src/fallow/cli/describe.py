@@ -26,9 +26,14 @@ def describe(
     data: DataToDescribe,
     label: opt.Label = None,
     site: opt.SiteColumn = None,
+    group: opt.GroupColumn = None,
     id: opt.IdColumn = None,
     drop: opt.Drop = None,
     columns: opt.Columns = None,
+    merge: opt.Merge = False,
+    sheet: opt.Sheet = None,
+    header_row: opt.HeaderRow = None,
+    physical_range: opt.PhysicalRange = None,
     data_dir: opt.DataDir = None,
     out: SheetFile = None,
     quiet: opt.Quiet = False,
@@ -56,16 +61,21 @@ def describe(
             data_dir=data_dir,
             label=label,
             site=site,
+            group=group,
             id=id,
             drop=opt.split_names(drop or ""),
             columns=opt.split_names(columns or ""),
+            merge=merge,
+            sheet=sheet,
+            header_row=header_row,
+            physical_range=opt.split_numbers(physical_range or ""),
             notify=waiting.tell_bytes,
         )
     folder = Path(data)
-    sheet = build_sheet(dataset, folder=folder if folder.is_dir() else None)
-    write_sheet(sheet, target)
-    lines = [*format_sheet(sheet), f"Wrote {target}"]
-    opt.tell(lines, replace(sheet, pictures=()), quiet=quiet, as_json=as_json)
+    record = build_sheet(dataset, folder=folder if folder.is_dir() else None)
+    write_sheet(record, target)
+    lines = [*format_sheet(record), f"Wrote {target}"]
+    opt.tell(lines, replace(record, pictures=()), quiet=quiet, as_json=as_json)
 
 
 def name_sheet(data: Path) -> Path:

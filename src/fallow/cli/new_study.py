@@ -108,6 +108,7 @@ def init(
     data: opt.Data = None,
     label: opt.Label = None,
     site: opt.SiteColumn = None,
+    group: opt.GroupColumn = None,
     data_dir: opt.DataDir = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
@@ -127,7 +128,7 @@ def init(
         raise ValueError(f"{file} already exists; choose another name, or delete it first")
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
-    result, notes = _write_study(console, file, source, label, site, data_dir)
+    result, notes = _write_study(console, file, source, label, site, group, data_dir)
     sheet = []
     if result.sheet is not None:
         sheet.append(f"Wrote {result.sheet}: open it to check how your data were read")
@@ -163,7 +164,7 @@ def new(
     study = folder / "study.toml"
     write_whole(table, build_table())
     console = opt.console(quiet=quiet or as_json)
-    _write_study(console, study, str(table), "outcome", "site", None)
+    _write_study(console, study, str(table), "outcome", "site", None, None)
     write_whole(folder / "README.md", build_readme())
     result = NewFolder(str(folder), tuple(sorted(os.listdir(folder))))
     lines = [
@@ -181,6 +182,7 @@ def _write_study(
     source: str,
     label: str | None,
     site: str | None,
+    group: str | None,
     data_dir: Path | None,
 ) -> tuple[WrittenStudy, tuple[str, ...]]:
     """Read the data and write the configuration file; return the result and notes on the data."""
@@ -194,7 +196,7 @@ def _write_study(
     from fallow.storage.files import write_whole
     from fallow.study.statistics import seeds_needed
 
-    config = ExperimentConfig("", data=source, label=label, site=site)
+    config = ExperimentConfig("", data=source, label=label, site=site, group=group)
     with Spinner(console, f"reading {source}") as waiting:
         dataset = open_data(config, 0, data_dir, outline=1, notify=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
@@ -205,6 +207,7 @@ def _write_study(
         data=source,
         label=label,
         site=site,
+        group=group,
         rows=len(dataset.x),
         test_rows=len(dataset.x_test),
         classes=dataset.classes,

@@ -18,6 +18,7 @@ from rich.console import Console
 from fallow.cli.completion import complete_config, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
+from fallow.core.refusal import explain_errors
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
 from fallow.storage.errors import Stopped
@@ -57,6 +58,9 @@ SiteColumn = Annotated[
     str | None,
     typer.Option("--site", help=as_help(MEANINGS["site"])),
 ]
+GroupColumn = Annotated[
+    str | None, typer.Option("--group", help=as_help(MEANINGS["group"]))
+]
 IdColumn = Annotated[str | None, typer.Option("--id", help=as_help(MEANINGS["id"]))]
 Drop = Annotated[
     str | None,
@@ -67,6 +71,17 @@ Columns = Annotated[
     typer.Option("--columns", metavar="A,B", help=as_help(MEANINGS["columns"])),
 ]
 Merge = Annotated[bool, typer.Option("--merge", help=as_help(MEANINGS["merge"]))]
+Sheet = Annotated[str | None, typer.Option("--sheet", help=as_help(MEANINGS["sheet"]))]
+HeaderRow = Annotated[
+    int | None,
+    typer.Option("--header-row", min=1, help=as_help(MEANINGS["header_row"])),
+]
+PhysicalRange = Annotated[
+    str | None,
+    typer.Option(
+        "--physical-range", metavar="A,B", help=as_help(MEANINGS["physical_range"])
+    ),
+]
 Query = Annotated[
     str | None,
     typer.Option(
@@ -335,6 +350,16 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
+def split_numbers(text: str) -> tuple[float, ...]:
+    """Split a comma-separated list of numbers.
+
+    >>> split_numbers("-1000, 400")
+    (-1000.0, 400.0)
+    """
+    with explain_errors(f"{text!r} is not a list of numbers: "):
+        return tuple(float(word) for word in split_names(text))
+
+
 def print_json(result: object) -> None:
     """Print the result of a command as JSON; numbers that are not finite become null."""
     typer.echo(json.dumps(_plain(result), indent=1))
@@ -358,9 +383,9 @@ def warn(text: str) -> None:
     typer.echo(printable(f"warning: {text}"), err=True)
 
 
-def as_text(path: Path | None) -> str | None:
-    """Return a path as a setting or a result."""
-    return None if path is None else str(path)
+def as_text(value: Path | int | None) -> str | None:
+    """Return a path or a number as a setting or a result."""
+    return None if value is None else str(value)
 
 
 def tell(lines: Iterable[str], result: object, *, quiet: bool, as_json: bool) -> None:
@@ -387,7 +412,7 @@ def settings(
 ) -> dict[str, str]:
     """Combine ``KEY=VALUE`` pairs and the data options into a dictionary.
 
-    ``columns`` contains the options id, drop, columns and budget.  A site column implies the natural
+    ``columns`` has the other options by the name of their setting.  A site column implies the natural
     partition with all its sites, unless the pairs override it.  Raises ValueError for a pair
     without ``=``, and for a setting with two values.
     """
@@ -408,7 +433,8 @@ def settings(
             continue
         if words.get(key, option) != option:
             raise ValueError(
-                f"--{key} is {option!r} and --set {key} is {words[key]!r}; omit one of them"
+                f"--{key.replace('_', '-')} is {option!r} and --set {key} is {words[key]!r}; "
+                "omit one of them"
             )
         details[key] = option
     values = details | words

@@ -68,6 +68,7 @@ Data = Annotated[
     ),
 ]
 Tests = Annotated[Path | None, typer.Option(help=as_help(SITE["test"]))]
+Group = Annotated[str | None, typer.Option(help=as_help(SITE["group"]))]
 Address = Annotated[
     str | None,
     typer.Option(
@@ -135,6 +136,7 @@ def init(
     name: Annotated[str, typer.Option(help=as_help(SITE["name"]))],
     data: Data,
     test: Tests = None,
+    group: Group = None,
     address: Address = None,
     proxy: Proxy = None,
     own_certificate: OwnCertificate = None,
@@ -186,6 +188,7 @@ def init(
         "name": name,
         "data": str(data),
         "test": opt.as_text(test),
+        "group": group,
         "address": address,
         "proxy": proxy,
         "own_certificate": opt.as_text(own_certificate),

@@ -72,6 +72,18 @@ class View(Protocol):
         """Positions of their examples among all examples of the site, (n,)."""
         ...
 
+    def groups(self, which: Rows = "pool") -> Tensor | None:
+        """Return the group of each example of a kind, such as its patient, (n,) int64.
+
+        None: the data have no groups.  No split divides a group.
+
+        Parameters
+        ----------
+        which : {"pool", "labeled", "validation"}
+            Kind of examples.
+        """
+        ...
+
     @property
     def folds(self) -> Tensor:
         """Fold of each label for training, (n,), from 0 to `FOLDS` - 1.

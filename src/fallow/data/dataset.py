@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
+from fallow.core.wording import count_noun
 from fallow.data.loaders.scaling import PixelScale
 from fallow.data.reading import Finding, Reading, note
 
@@ -72,6 +73,10 @@ class Dataset:
         Summary of the import of a user's own data.
     physical_range : tuple of float, optional
         Physical values of DICOM images that became 0 and 1; None for images without units.
+    groups : Tensor, optional
+        (n,) int64 group of every example, such as its patient; no split divides a group.
+    groups_test : Tensor, optional
+        (m,) int64 group of every test example; none is a group of the training set.
 
     Raises
     ------
@@ -112,11 +117,14 @@ class Dataset:
     scale: PixelScale | None = None  # normalization of images
     reading: Reading | None = None  # summary of the import of a user's own data
     physical_range: tuple[float, float] | None = None  # physical values that became 0 and 1
+    groups: Tensor | None = None  # (n,) int64: no split divides a group
+    groups_test: Tensor | None = None  # (m,) int64
 
     def __post_init__(self) -> None:
         _check_shapes(self)
         _check_labels(self)
         _check_sites(self)
+        _check_groups(self)
         can_lack = self.missing is not None
         check_finite(self.name, "training rows", self.x, self.columns, can_lack)
         check_finite(self.name, "test rows", self.x_test, self.columns, can_lack)
@@ -129,6 +137,8 @@ class Dataset:
         sites = ""
         if self.sites is not None:
             sites = f", {len(self.site_names)} sites"
+        if self.groups is not None:
+            sites += f", {count_noun(self.n_groups, 'group')}"
         missing = int((~self.is_labeled).sum())
         unlabeled = ""
         if missing:
@@ -148,6 +158,12 @@ class Dataset:
     @property
     def n_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of training and test examples; 0 without groups."""
+        parts = [part for part in (self.groups, self.groups_test) if part is not None]
+        return len(torch.unique(torch.cat(parts))) if parts else 0
 
     @property
     def is_labeled(self) -> Tensor:
@@ -190,14 +206,26 @@ class Dataset:
             Random generator of the draw.
         """
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
-        sites = self.sites
-        if sites is not None:
-            sites = sites[keep]
+        return self.take(keep)
+
+    def take(self, at: Tensor) -> Dataset:
+        """Return the dataset with some of its training examples.
+
+        Parameters
+        ----------
+        at : Tensor
+            (k,) positions.
+        """
         ids = self.ids
         if ids is not None:
-            ids = tuple(ids[row] for row in keep.tolist())
+            ids = tuple(ids[row] for row in at.tolist())
         return dataclasses.replace(
-            self, x=take_rows(self.x, keep), y=self.y[keep], sites=sites, ids=ids
+            self,
+            x=take_rows(self.x, at),
+            y=self.y[at],
+            sites=take_some(self.sites, at),
+            groups=take_some(self.groups, at),
+            ids=ids,
         )
 
     def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
@@ -235,6 +263,11 @@ def take_rows(x: Tensor, at: Tensor) -> Tensor:
     if at.dtype == torch.bool:
         count = int(at.sum())
     return repeat_row(x[:1], count)
+
+
+def take_some(values: Tensor | None, at: Tensor) -> Tensor | None:
+    """Return values[at], or None for None.  at: (k,) positions, or (n,) bool."""
+    return None if values is None else values[at]
 
 
 def repeat_row(row: Tensor, n: int) -> Tensor:
@@ -358,14 +391,12 @@ def find_leaks(x: Tensor, x_test: Tensor) -> dict[int, int]:
 
 
 def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
-    sites = dataset.sites_test
-    if sites is not None:
-        sites = sites[keep]
     return dataclasses.replace(
         dataset,
         x_test=take_rows(dataset.x_test, keep),
         y_test=dataset.y_test[keep],
-        sites_test=sites,
+        sites_test=take_some(dataset.sites_test, keep),
+        groups_test=take_some(dataset.groups_test, keep),
     )
 
 
@@ -457,6 +488,30 @@ def _check_sites(d: Dataset) -> None:
                 f"{int(sites.max())} but {len(d.site_names)} sites have a name; name "
                 "every site, in the order of ids"
             )
+
+
+def _check_groups(d: Dataset) -> None:
+    parts = (("training", d.groups, d.x), ("test", d.groups_test, d.x_test))
+    for part, groups, x in parts:
+        if groups is None:
+            continue
+        if groups.dtype != torch.int64 or groups.shape != x.shape[:1]:
+            raise ValueError(
+                f"{d.name}: {part} groups are {groups.dtype} of shape "
+                f"{tuple(groups.shape)}; give torch.int64, one per row ({len(x)})"
+            )
+    if d.groups is None or d.groups_test is None:
+        return
+    is_divided = torch.isin(d.groups_test, d.groups)
+    if is_divided.any():
+        test = int(is_divided.nonzero()[0])
+        train = int((d.groups == d.groups_test[test]).nonzero()[0])
+        n_divided = len(torch.unique(d.groups_test[is_divided]))
+        raise ValueError(
+            f"{d.name}: {count_noun(n_divided, 'group')} in both training and test examples "
+            f"(test row {test} and training row {train} are of one group); move each group to "
+            "one side, or omit the test set, so that whole groups are held out"
+        )
 
 
 def _is_bad(x: Tensor, can_lack: bool) -> Tensor:

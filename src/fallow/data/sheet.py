@@ -216,6 +216,8 @@ def _describe_dataset(dataset: Dataset, facts: DataFacts) -> str:
     unlabeled = int((~dataset.is_labeled).sum())
     if unlabeled:
         parts.append(f"{unlabeled:,} unlabeled")
+    if dataset.groups is not None:
+        parts.append(f"{count_noun(dataset.n_groups, 'group')} that no split divides")
     left_out = facts["read"] - facts["kept"]
     if left_out > 0:
         parts.append(f"{left_out:,} left out")

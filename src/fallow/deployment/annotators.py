@@ -247,7 +247,9 @@ class Annotators:
         def hold(labels: list[Label]) -> list[Label]:
             drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
             by_class = is_stratified(config, at.site.parts.classes)
-            return hold_back(labels, config.validation, by_class, drawn)
+            earlier = at.ledger.store.load_labels(at.site.id)
+            groups = at.site.groups
+            return hold_back(labels, config.validation, by_class, drawn, groups, earlier)
 
         closed = at.ledger.requests.close(at.run, step, hold)
         is_last = cycle < 0 or step == _name_last_query(config, cycle)

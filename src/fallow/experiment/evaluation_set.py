@@ -83,6 +83,10 @@ class EvaluationSet:
     offset determines which sites draw one example more, so that each draws its share on
     average.
 
+    *Groups.*  The model was trained on other examples of a group with a label, such as other
+    images of a patient.  With groups, U, Q and R are therefore examples of groups without an earlier
+    label.
+
     *Skipped examples.*  They are assumed to be like the other examples of their kind at the
     site.
     """
@@ -160,6 +164,7 @@ class EvaluationSet:
         predicted, doubt = predict(view)
         left = find_left(view)
         chosen, drawn = find_picked(view)
+        chosen = chosen[has_new_group(view)[chosen]]
         among = torch.cat([left, drawn])  # the examples of the draw
         picked = torch.cat([chosen, drawn])
         return {
@@ -240,11 +245,22 @@ def find_picked(view: View) -> tuple[Tensor, Tensor]:
 
 
 def find_left(view: View) -> Tensor:
-    """Return the positions in the pool of the remaining examples, ascending."""
-    is_left = torch.ones(view.pool, dtype=torch.bool)
+    """Return the positions in the pool of the remaining examples of new groups, ascending."""
+    is_left = has_new_group(view)
     for picked in find_picked(view):
         is_left[picked] = False
     return is_left.nonzero().squeeze(1)
+
+
+def has_new_group(view: View) -> Tensor:
+    """Return whether no example of the group of each pool example has a label: (m,)."""
+    groups = view.groups("pool")
+    if groups is None:
+        return torch.ones(view.pool, dtype=torch.bool)
+    labeled = view.groups("labeled")
+    validation = view.groups("validation")
+    assert labeled is not None and validation is not None  # noqa: S101 - as the pool
+    return ~torch.isin(groups, torch.cat([labeled, validation]))
 
 
 def predict(view: View) -> tuple[Tensor, Tensor]:

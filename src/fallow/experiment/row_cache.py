@@ -78,9 +78,11 @@ AS_JSON: Mapping[str, Any] = {
     "reading": Reading,
     "scale": PixelScale,
     "findings": tuple[Finding, ...],
+    "offsets": tuple[float, ...],
+    "physical_range": tuple[float, float],
 }
 """Fields of a dataset that are stored as JSON, with their types."""
-PLAIN = ("name", "y", "y_test", "sites", "sites_test")
+PLAIN = ("name", "y", "y_test", "sites", "sites_test", "groups", "groups_test")
 
 
 def read_once(

@@ -16,8 +16,9 @@ from fallow.core.build import build
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
-from fallow.data.dataset import Dataset, embed_rows
+from fallow.data.dataset import Dataset, embed_rows, take_some
 from fallow.data.partition import partitions
+from fallow.data.partition.groups import label_groups, split_by_groups, take_groups
 from fallow.data.reading import ReportBytes, count_at, ignore_bytes, note
 from fallow.experiment.row_cache import DatasetCache, read_once
 from fallow.models import build_model
@@ -60,6 +61,7 @@ def open_data(
             data_dir=data_dir,
             label=config.label,
             site=config.site,
+            group=config.group,
             id=config.id,
             drop=config.drop,
             columns=config.columns,
@@ -68,6 +70,7 @@ def open_data(
             merge=config.merge,
             sheet=config.sheet,
             header_row=config.header_row,
+            physical_range=config.physical_range,
             channels=config.channels,
             outline=outline,
             notify=notify,
@@ -115,24 +118,28 @@ def _labeled_alone(dataset: Dataset) -> Dataset:
             names = [dataset.site_names[site] for site in dataset.sites.tolist()]
             sites = np.array(names, dtype=np.str_)
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
-    kept = _keep_rows(dataset, dataset.is_labeled)
+    kept = dataset.take(dataset.is_labeled.nonzero().squeeze(1))
     return replace(kept, reading=reading).with_findings(note(sentence))
 
 
 def resplit(dataset: Dataset, draw: torch.Generator) -> Dataset:
-    """Return the dataset with a new random test set of the same size."""
+    """Return the dataset with a new random test set of the same size.
+
+    With groups, whole groups are drawn, so that the test set may be smaller.
+    """
     n_tests = len(dataset.x_test)
-    order = torch.randperm(len(dataset.x) + n_tests, generator=draw)
-    test = order[:n_tests].sort().values
-    train = order[n_tests:].sort().values
     x = torch.cat([dataset.x, dataset.x_test])
     y = torch.cat([dataset.y, dataset.y_test])
-    sites_train = None
-    sites_test = None
-    if dataset.sites is not None and dataset.sites_test is not None:
-        sites = torch.cat([dataset.sites, dataset.sites_test])
-        sites_train = sites[train]
-        sites_test = sites[test]
+    sites = _join(dataset.sites, dataset.sites_test)
+    groups = _join(dataset.groups, dataset.groups_test)
+    if groups is None:
+        order = torch.randperm(len(x), generator=draw)
+        test = order[:n_tests].sort().values
+        train = order[n_tests:].sort().values
+    else:
+        is_test = draw_groups(groups, n_tests, draw)
+        test = is_test.nonzero().squeeze(1)
+        train = (~is_test).nonzero().squeeze(1)
     return replace(
         dataset,
         x=x[train],
@@ -140,9 +147,32 @@ def resplit(dataset: Dataset, draw: torch.Generator) -> Dataset:
         x_test=x[test],
         y_test=y[test],
         ids=None,
-        sites=sites_train,
-        sites_test=sites_test,
+        sites=take_some(sites, train),
+        sites_test=take_some(sites, test),
+        groups=take_some(groups, train),
+        groups_test=take_some(groups, test),
     )
+
+
+def _join(values: Tensor | None, of_tests: Tensor | None) -> Tensor | None:
+    """Return the values of training and test examples; None if one part has none."""
+    if values is None or of_tests is None:
+        return None
+    return torch.cat([values, of_tests])
+
+
+def draw_groups(groups: Tensor, n: int, draw: torch.Generator) -> Tensor:
+    """Return a mask of randomly drawn groups with at most ``n`` examples together, or of one.
+
+    >>> groups = torch.tensor([0, 0, 1, 1, 2, 2])
+    >>> int(draw_groups(groups, 4, torch.Generator()).sum())
+    4
+    """
+    _, group_of, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+    order = torch.randperm(len(sizes), generator=draw)
+    is_drawn = sizes[order].cumsum(0) <= n
+    is_drawn[0] = True
+    return torch.isin(group_of, order[is_drawn])
 
 
 def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn.Module:
@@ -154,18 +184,6 @@ def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn
     return build_model(spec.name, shape, 1, generator, policy, **spec.fields)
 
 
-def _keep_rows(dataset: Dataset, keep: Tensor) -> Dataset:
-    """Return the dataset with the training examples of the mask ``keep``."""
-    at = keep.nonzero().squeeze(1)
-    sites = None
-    if dataset.sites is not None:
-        sites = dataset.sites[at]
-    ids = None
-    if dataset.ids is not None:
-        ids = tuple(dataset.ids[row] for row in at.tolist())
-    return replace(dataset, x=dataset.x[at], y=dataset.y[at], sites=sites, ids=ids)
-
-
 def split_rows(
     config: ExperimentConfig, dataset: Dataset, seed: int
 ) -> dict[SiteId, RowNumbers]:
@@ -173,10 +191,11 @@ def split_rows(
     config.check_rows(len(dataset.x))
     rule = build(partitions, config.partition.name, OWN, **config.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(config.partition)))
-    sites = None
-    if dataset.sites is not None:
-        sites = dataset.sites.numpy()
-    parts = rule.split(dataset.y.numpy(), config.sites, rng, sites)
+    sites = None if dataset.sites is None else dataset.sites.numpy()
+    groups = None
+    if dataset.groups is not None and not config.is_natural:
+        groups = dataset.groups.numpy()
+    parts = split_by_groups(rule, dataset.y.numpy(), config.sites, rng, sites, groups)
     return dict(zip(_site_names(dataset, parts), parts, strict=True))
 
 
@@ -186,7 +205,8 @@ def split_tests(
     """Return the indices of the test examples of each site, disjoint; None for a common test set.
 
     Natural sites have their own test examples.  Other sites have test examples with the class
-    distribution of their training examples.  Raises ValueError if this is not possible.
+    distribution of their training examples, and whole groups of them.  Raises ValueError if
+    this is not possible.
     """
     if config.test == "common":
         return None
@@ -198,7 +218,12 @@ def split_tests(
     elif dataset.classes:
         counts = data.class_counts(dataset.y.numpy(), [*shares.values()], dataset.n_classes)
         rng = np.random.default_rng(seed_of(seed, "test shares", str(config.partition)))
-        parts = data.test_shares(counts, dataset.y_test.numpy(), rng)
+        if dataset.groups_test is None:
+            parts = data.test_shares(counts, dataset.y_test.numpy(), rng)
+        else:
+            test_groups = dataset.groups_test.numpy()
+            group_of, labels = label_groups(dataset.y_test.numpy(), test_groups)
+            parts = take_groups(data.test_shares(counts, labels, rng), group_of)
         for name, at in zip(shares, parts, strict=True):
             tests[name] = torch.from_numpy(at)
     else:

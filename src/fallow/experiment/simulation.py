@@ -26,7 +26,7 @@ from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State, Values
-from fallow.data.dataset import Dataset, Task
+from fallow.data.dataset import Dataset, Task, take_some
 from fallow.engine import row_loss
 from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.engine.executors import Device, Executor, build_executor
@@ -375,7 +375,8 @@ def environment_of(
     x = dataset.x.to(DTYPES[config.dtype])
     members = {}
     for name, at in rows.items():
-        members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
+        groups = take_some(dataset.groups, at)
+        members[name] = LocalSite(name, data.take_rows(x, at), parts, store, groups=groups)
     channel: Channel = InProcessChannel(members, engine)
     if runtime == "bytes":
         channel = SerializingChannel(members, engine)

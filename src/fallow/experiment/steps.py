@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
+from fallow.data.partition.shares import hold_back_groups
 from fallow.experiment.encoding import find_dims
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.event_log import EventLog
@@ -76,24 +79,37 @@ def known_or_none(value: float) -> float | None:
 
 
 def hold_back(
-    labels: list[Label], share: float, is_stratified: bool, seed: int
+    labels: list[Label],
+    share: float,
+    is_stratified: bool,
+    seed: int,
+    groups: Tensor | None = None,
+    earlier: Sequence[Label] = (),
 ) -> list[Label]:
     """Return the new labels of a site, with the fraction ``share`` reserved for validation.
 
     With ``is_stratified``, labels are drawn by class if each class has two or more.  Otherwise the
     choice depends on the number of labels and the seed, never on the labels.  At least one label is
     reserved and one is used for training.  A single label is used for training.
+
+    groups: of all examples of the site, (n,).  Whole groups are then reserved, and new labels of a
+    group join its ``earlier`` ones, so that neither may be left for one of the two.
     """
-    if share == 0 or len(labels) < 2:
+    if share == 0 or not labels:
         return labels
     y = np.array([label.value for label in labels])  # (n,)
     if is_stratified:
         y = y.astype(np.int64)
-    _, validating = validation_split(y, share, np.random.default_rng(seed))
-    validation = set(validating.tolist())
-    return [
-        label._replace(is_validation=at in validation) for at, label in enumerate(labels)
-    ]
+    rng = np.random.default_rng(seed)
+    is_held: npt.NDArray[np.bool_] = np.zeros(len(labels), dtype=np.bool_)
+    if groups is not None:
+        of_labels = groups[[label.row for label in labels]].numpy()
+        sides = {int(groups[label.row]): label.is_validation for label in earlier}
+        is_held = hold_back_groups(y, of_labels, share, rng, sides)
+    elif len(labels) > 1:
+        is_held[validation_split(y, share, rng)[1]] = True
+    held = zip(labels, is_held.tolist(), strict=True)
+    return [label._replace(is_validation=is_out) for label, is_out in held]
 
 
 def is_stratified(config: ExperimentConfig, classes: int) -> bool:
@@ -130,7 +146,9 @@ def buy_labels(
             lines = ledger_lines(cycle, selected.get(name, {}), answers.get(name, {}))
             drawn = seed_of(simulation.seed, "validation", step.step_name, name)
             by_class = is_stratified(simulation.config, len(simulation.dataset.classes))
-            site.buy(hold_back(lines, simulation.config.validation, by_class, drawn))
+            share = simulation.config.validation
+            earlier = [] if site.groups is None else site.store.load_labels(site.id)
+            site.buy(hold_back(lines, share, by_class, drawn, site.groups, earlier))
             site.forget(keep)
         return event_log.finish(step.phase_name, done)
 
@@ -156,6 +174,16 @@ def check_picked(
             )
 
 
+def find_fresh(labels: Sequence[Label], cycle: int, groups: Tensor | None) -> list[int]:
+    """Return the labeled examples of the last query, and those of their groups."""
+    fresh = [label.row for label in labels if label.cycle == cycle - 1]
+    if groups is None:
+        return fresh
+    labeled = torch.tensor([label.row for label in labels], dtype=torch.int64)
+    is_fresh = torch.isin(groups[labeled], groups[fresh])
+    return labeled[is_fresh].tolist()
+
+
 @contextmanager
 def hold_back_fresh(simulation: Simulation, cycle: int, r: int) -> Iterator[None]:
     """Use new labels for validation in the first round of a phase, with ``fresh_first``.
@@ -169,7 +197,7 @@ def hold_back_fresh(simulation: Simulation, cycle: int, r: int) -> Iterator[None
     try:
         for site in simulation.members.values():
             labels = site.store.load_labels(site.id)
-            fresh = [label.row for label in labels if label.cycle == cycle - 1]
+            fresh = find_fresh(labels, cycle, site.groups)
             site.is_validation[fresh] = True
         yield
     finally:

@@ -61,6 +61,7 @@ OF_FILES = (
     "data",
     "label",
     "site",
+    "group",
     "id",
     "drop",
     "columns",
@@ -69,6 +70,7 @@ OF_FILES = (
     "merge",
     "sheet",
     "header_row",
+    "physical_range",
     "channels",
 )
 """Settings that determine, with the files, which examples are read."""
@@ -210,6 +212,7 @@ class ExperimentConfig:
     data: str = "digits"
     label: str | None = None
     site: str | None = None
+    group: str | None = None
     id: str | None = None
     drop: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -218,6 +221,7 @@ class ExperimentConfig:
     merge: bool = False
     sheet: str | None = None
     header_row: PositiveInt | None = None
+    physical_range: tuple[float, ...] = ()
     channels: Literal["auto", "first", "last"] = "auto"
     rows: PositiveInt | None = None
     test_rows: PositiveInt | None = None

@@ -28,8 +28,8 @@ class DataSummary:
     ----------
     data : str
         Name or path of the data.
-    label, site : str or None
-        Label column and site column.
+    label, site, group : str or None
+        Columns of labels, sites and groups.
     rows, test_rows : int
         Number of training examples and of test examples.
     classes : tuple of str
@@ -47,6 +47,7 @@ class DataSummary:
     data: str
     label: str | None
     site: str | None
+    group: str | None
     rows: int
     test_rows: int
     classes: tuple[str, ...]
@@ -64,6 +65,8 @@ def configuration_text(facts: DataSummary, file: Path) -> str:
         details["label"] = facts.label
     if facts.site:
         details["site"] = facts.site
+    if facts.group:
+        details["group"] = facts.group
     parts: dict[str, dict[str, Value]] = {
         "Data": {**details},
         "Sites": _choose_partition(facts, usual),

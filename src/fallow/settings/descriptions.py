@@ -8,6 +8,7 @@ MEANINGS: dict[str, str] = {
     "data": "Name of a dataset, or path of a table, an .npz file or a folder of images.",
     "label": "Column with the labels.",
     "site": "Column with the site ID.",
+    "group": "Column with the group, such as the patient; no split divides a group.",
     "id": "Column with the example ID.",
     "drop": "Columns to ignore.",
     "columns": "Columns to use as features (default: all others).",
@@ -16,6 +17,8 @@ MEANINGS: dict[str, str] = {
     "merge": "Whether names in your own table that differ only in their writing are one.",
     "sheet": "Sheet of your own Excel file; none: the first.",
     "header_row": "Row of your own Excel file with the names of the columns; none: the first.",
+    "physical_range": "Physical values of DICOM images, such as HU, that are black and white; none: "
+    "quantiles over all sites.",
     "channels": "Position of the channel dimension of images in an .npz file; auto: from the shape.",
     "rows": "Number of training examples, drawn at random (default: all).",
     "test_rows": "Number of test examples, drawn at random (default: all).",

@@ -6,7 +6,7 @@ are linear equations in few examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from fallow.core.streams import seed_of
@@ -19,8 +19,8 @@ from fallow.sites.store import Label
 class FoldAssignment:
     """Folds of the labels of one site so far.
 
-    A new label belongs to the fold with the fewest labels of its class at the site.  Equal folds
-    are decided by a hash of the row, keyed by ``seed``.
+    A new label belongs to the fold with the fewest labels of its class at the site, or to that of
+    its group.  Equal folds are decided by a hash of the row or the group, keyed by ``seed``.
 
     Parameters
     ----------
@@ -30,6 +30,8 @@ class FoldAssignment:
         Name of the site.
     classes : int
         Number of classes; 0 for regression, where all labels are of one class.
+    groups : sequence of int, optional
+        Group of each example of the site; None: each example is its own.
 
     Examples
     --------
@@ -39,10 +41,13 @@ class FoldAssignment:
     [0, 1, 2, 3, 4]
     """
 
-    def __init__(self, seed: int, site: SiteId, classes: int) -> None:
+    def __init__(
+        self, seed: int, site: SiteId, classes: int, groups: Sequence[int] | None = None
+    ) -> None:
         self._seed = seed
         self._site = site
         self._classes = classes
+        self._groups = groups
         self._of_unit: dict[int, int] = {}
         self._sizes: dict[tuple[float, bool], list[int]] = {}
 
@@ -51,7 +56,7 @@ class FoldAssignment:
         return [self._assign(label) for label in labels]
 
     def _assign(self, label: Label) -> Label:
-        unit = find_unit(label.row)
+        unit = label.row if self._groups is None else self._groups[label.row]
         kind = (label.value if self._classes else 0.0, label.is_validation)
         sizes = self._sizes.setdefault(kind, [0] * FOLDS)
         fold = label.fold
@@ -68,8 +73,3 @@ class FoldAssignment:
         smallest = min(sizes)
         equal = [fold for fold in range(FOLDS) if sizes[fold] == smallest]
         return equal[seed_of(self._seed, "fold", self._site, unit) % len(equal)]
-
-
-def find_unit(row: int) -> int:
-    """Return the unit of a row: rows of one unit share a fold."""
-    return row

@@ -107,7 +107,10 @@ def _keep_picks(
     taken = 0
     if before is not None:
         taken = len(before["rows"])
-    selected.check(len(pool), min(wanted, len(pool) - taken))
+    n_due = min(wanted, len(pool) - taken)
+    if selected.is_beside and site.groups is not None:  # groups with a label are left out
+        n_due = min(n_due, len(selected.rows))
+    selected.check(len(pool), n_due)
     state = {"rows": pool[selected.rows]}
     for name in OPTIONAL_VALUES:
         values = getattr(selected, name)

@@ -124,6 +124,7 @@ class LocalSite:
     parts: RunComponents
     store: Store
     memory: dict[str, State] = field(default_factory=dict)
+    groups: Tensor | None = None  # (n,) int64: no split divides a group
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
     chance: Tensor = field(init=False)  # NaN if unknown
@@ -247,7 +248,10 @@ class LocalSite:
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
         self.is_validation = torch.zeros(len(self.x), dtype=torch.bool)
         self.fold = torch.zeros(len(self.x), dtype=torch.int64)
-        self._assignment = FoldAssignment(self.parts.seed, self.id, self.parts.classes)
+        groups = None if self.groups is None else self.groups.tolist()
+        self._assignment = FoldAssignment(
+            self.parts.seed, self.id, self.parts.classes, groups
+        )
         self._enter(self._assignment.assign(labels))
 
     def leave(self, rows: Sequence[int]) -> None:

@@ -76,6 +76,12 @@ class SiteView:
         """Return the positions of the training examples among all examples of the site, (n,)."""
         return self._site.labeled
 
+    def groups(self, which: Rows = "pool") -> Tensor | None:
+        """Return the group of each example of a kind, (n,); None without groups."""
+        if self._site.groups is None:
+            return None
+        return self._site.groups[self._positions(which)]
+
     @property
     def folds(self) -> Tensor:
         """Return the fold of each training example, (n,)."""

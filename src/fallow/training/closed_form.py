@@ -184,6 +184,10 @@ class ClosedForm:
     the held-out predictions, because soft labels depend on every label, so that leaving one out of
     the last solution is not enough.
 
+    *Groups.*  With groups, such as the patients of several images, whole groups are left out, exactly
+    and without refitting.  Folds do not divide a group either.  Generalized cross-validation
+    (``reveal="head"``) and ``label_ranks`` do not know groups.
+
     *Leave-one-out accuracy.*  Query strategies prefer difficult examples.  The leave-one-out
     accuracy is then lower than the accuracy on all examples.
 

@@ -31,6 +31,23 @@ Levels = npt.NDArray[np.float64]
 PhysicalRange = tuple[float, float]
 
 
+def check_range(values: Sequence[float]) -> PhysicalRange | None:
+    """Return two numbers as a range, and None for none.  Raises ValueError for others."""
+    if not len(values):
+        return None
+    numbers = tuple(map(float, values))
+    if (
+        len(numbers) != 2
+        or not numbers[0] < numbers[1]
+        or not all(map(math.isfinite, numbers))
+    ):
+        raise ValueError(
+            f"physical_range is {', '.join(f'{number:g}' for number in numbers)}; give two numbers, "
+            "the value that is black and the larger one that is white, such as -1000,400"
+        )
+    return numbers[0], numbers[1]
+
+
 @final
 @dataclass(frozen=True)
 class Scan:

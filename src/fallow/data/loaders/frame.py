@@ -26,6 +26,7 @@ def from_frame(
     site: str | None = None,
     id: str | None = None,
     *,
+    group: str | None = None,
     test: IntoDataFrame | None = None,
     drop: Sequence[str] = (),
     columns: Sequence[str] = (),
@@ -48,6 +49,9 @@ def from_frame(
         regression targets.  A missing value is unlabeled.
     site : str, optional
         Column with the site ID.
+    group : str, optional
+        Column with the group, such as the patient, of several examples.  A group is never divided
+        between training, validation and test examples, or between the sites of a partition.
     id : str, optional
         Column with names of examples.  None: the column "id", if present.
     test : DataFrame, optional
@@ -88,7 +92,7 @@ def from_frame(
     >>> d.classes, d.columns
     (('no', 'yes'), ('age',))
     """
-    for column in (label, site, id):
+    for column in (label, site, group, id):
         if not isinstance(column, Hashable):
             raise ValueError(
                 f"{column!r} is a {type(column).__name__}; give the name of a column"
@@ -96,6 +100,7 @@ def from_frame(
     wanted = Wanted(
         label=str(label),
         site=None if site is None else str(site),
+        group=None if group is None else str(group),
         id=None if id is None else str(id),
         drop=tuple(map(str, drop)),
         only=tuple(map(str, columns)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from fallow.core.wording import count_noun
 from fallow.data.catalog.named import load, load_outline, load_path
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.dicom import PhysicalRange
+from fallow.data.loaders.dicom import PhysicalRange, check_range
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
@@ -40,6 +41,7 @@ from fallow.data.reading import (
     ignore_bytes,
     list_notes,
     note,
+    warning,
 )
 from fallow.storage.files import find_existing
 from fallow.storage.table_suffixes import TABLES
@@ -51,9 +53,11 @@ ARRAYS = {
     "x": "x",
     "y": "y",
     "site": "sites",
+    "group": "groups",
     "x_test": "x_test",
     "y_test": "y_test",
     "site_test": "sites_test",
+    "group_test": "groups_test",
 }
 """Arrays of a .npz file, and their arguments of `from_arrays`."""
 BESIDE = ("columns", "ids", "files")
@@ -69,6 +73,8 @@ def from_arrays(
     x_test: Arrayish | None = None,
     y_test: Arrayish | None = None,
     sites_test: Arrayish | None = None,
+    groups: Arrayish | None = None,
+    groups_test: Arrayish | None = None,
     columns: Sequence[str] = (),
     ids: Sequence[str] | None = None,
     name: str = "arrays",
@@ -88,13 +94,14 @@ def from_arrays(
     note. y: (n,) integers or texts (classification; classes are their sorted values; -1 or
     "" is unlabeled) or other numbers (regression; NaN is unlabeled). classes: class names
     in order, for sites that lack some of them. sites: (n,) integers or texts, the site of
-    each example. drop_rows: omit examples with a NaN or infinite feature, with a note;
-    nothing is imputed. leaves_out_leaks: omit test examples that are also training
-    examples, with a note. is_missing_meant: NaN labels are meant, so no warning counts
-    them. Without a test set, 20 % of the labeled examples are held out:
-    stratified, fixed by ``name``. Raises ValueError if shapes disagree, features are not
-    finite (with column and count), labels have fewer than two values, or a test example is
-    also a training example.
+    each example. groups: (n,) integers or texts, such as patients, which are never divided
+    between training and test examples or between sites. drop_rows: omit examples with a NaN
+    or infinite feature, with a note; nothing is imputed. leaves_out_leaks: omit test
+    examples that are also training examples, with a note. is_missing_meant: NaN labels are
+    meant, so no warning counts them. Without a test set, 20 % of the labeled examples are
+    held out: stratified, fixed by ``name``. Raises ValueError if shapes disagree, features
+    are not finite (with column and count), labels have fewer than two values, or a test
+    example is also a training example.
 
     >>> d = from_arrays([[0.0], [1.0], [2.0], [3.0]], ["no", "yes", "yes", ""], name="toy")
     >>> d.classes, d.y.tolist(), d.y_test.tolist()
@@ -104,10 +111,12 @@ def from_arrays(
         raise ValueError(
             f"{name}: a test set needs both x_test and y_test; give both or neither"
         )
-    if x_test is None and sites_test is not None:
-        raise ValueError(
-            f"{name} has the sites of test examples, and no test examples; give x_test and y_test"
-        )
+    for what, of_tests in (("sites", sites_test), ("groups", groups_test)):
+        if x_test is None and of_tests is not None:
+            raise ValueError(
+                f"{name} has the {what} of test examples, and no test examples; give x_test and "
+                "y_test"
+            )
     labels = encode_labels(
         _to_array(y), task, name, tuple(classes), is_missing_meant=is_missing_meant
     )
@@ -116,18 +125,22 @@ def from_arrays(
     if offsets:
         features = subtract_offsets(features, offsets)
         n_shifted = sum(offset != 0 for offset in offsets)
-        shifted = f"a number was subtracted from {count_noun(n_shifted, 'column')} (offsets), because"
-        findings = (*findings, note(f"{shifted} float32 would lose digits"))
+        shifted = (
+            f"a number was subtracted from {count_noun(n_shifted, 'column')} (offsets)"
+        )
+        findings = (*findings, note(f"{shifted}, because float32 would lose digits"))
     is_last = has_channels_last(features.shape, name, channels)
     if is_last and channels == "auto":
         findings = (*findings, note(describe_move(features.shape)))
-    rows = _check_rows(features, labels.y, sites, ids, name, is_last)
+    rows = _check_rows(features, labels.y, sites, groups, ids, name, is_last)
     findings = (*findings, *list_notes(rows.notes))
     aside = None
     if x_test is not None and y_test is not None:
         coded_test = encode_test_labels(_to_array(y_test), labels, name)
         features_test = subtract_offsets(_to_array(x_test), offsets)
-        aside = _check_rows(features_test, coded_test, sites_test, None, name, is_last)
+        aside = _check_rows(
+            features_test, coded_test, sites_test, groups_test, None, name, is_last
+        )
     reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
@@ -152,8 +165,8 @@ def from_npz(
 ) -> Dataset:
     """Create a dataset from a .npz file, also from one of MedMNIST.
 
-    The arrays are x, y and optionally site, x_test, y_test, site_test, ids, columns.
-    MedMNIST has train_images, train_labels, val_..., test_.... site: of
+    The arrays are x, y and optionally site, group, x_test, y_test, site_test, group_test, ids,
+    columns. MedMNIST has train_images, train_labels, val_..., test_.... site: of
     each example. columns: feature names. No pickles are read, so texts must be text
     arrays, not object arrays. See ``from_arrays``. Raises ValueError for a file without x
     or y, and for unknown arrays.
@@ -171,20 +184,14 @@ def from_npz(
             f"{file} has unknown arrays, {', '.join(map(repr, unknown))}; rename or omit them"
             f"{nearest(unknown[0], list(words))}"
         )
-    npz: dict[str, npt.NDArray[Any]] = {}
-    for key, word in ARRAYS.items():
-        if key in arrays:
-            npz[word] = arrays[key]
+    npz: dict[str, Any] = {
+        word: arrays[key] for key, word in ARRAYS.items() if key in arrays
+    }
     ids = None
     if "ids" in arrays:
         ids = [str(row_name) for row_name in arrays["ids"]]
     return from_arrays(
-        npz["x"],
-        npz["y"],
-        npz.get("sites"),
-        x_test=npz.get("x_test"),
-        y_test=npz.get("y_test"),
-        sites_test=npz.get("sites_test"),
+        **npz,
         columns=[str(column) for column in arrays.get("columns", ())],
         ids=ids,
         name=file.stem,
@@ -250,6 +257,7 @@ def from_table(
     site: str | None = None,
     test: str | Path | None = None,
     *,
+    group: str | None = None,
     id: str | None = None,
     drop: Sequence[str] = (),
     only: Sequence[str] = (),
@@ -269,15 +277,16 @@ def from_table(
 
     label: the column of labels; an empty cell is unlabeled. Texts and integers are classes
     (sorted); other numbers are regression targets. ``task`` overrides this for integers.
-    site: the column with the site. id: the column of example names; None: the one called
-    "id", if any. only: the columns that are features; (): all except those of ``drop``.
-    Numbers are used unchanged, and texts are one-hot encoded (``column=value``).
-    Identifiers, counters, dates, free text, and empty or constant columns are left out
-    unless ``only`` lists them. ``notes`` describes all of that. Features are not scaled;
-    see ``standardize``. Empty cells are NaN until the sites impute them
-    (``Dataset.missing``), and are marked by indicator columns ``column_missing``.
-    drop_rows: omit examples with missing or infinite features instead. classes: see
-    ``from_arrays``. notify: receives the number of bytes read of a text file.
+    site: the column with the site. group: that with the group, such as the patient, which is
+    never divided between training and test examples or between sites. id: the column of
+    example names; None: the one called "id", if any. only: the columns that are features;
+    (): all except those of ``drop``. Numbers are used unchanged, and texts are one-hot
+    encoded (``column=value``). Identifiers, counters, dates, free text, and empty or
+    constant columns are left out unless ``only`` lists them. ``notes`` describes all of
+    that. Features are not scaled; see ``standardize``. Empty cells are NaN until the sites
+    impute them (``Dataset.missing``), and are marked by indicator columns
+    ``column_missing``. drop_rows: omit examples with missing or infinite features instead.
+    classes: see ``from_arrays``. notify: receives the number of bytes read of a text file.
 
     Raises ValueError for an absent column (with the nearest name), text among numbers (with
     its row), infinite features (with column and count), and labels that are all missing or
@@ -287,7 +296,16 @@ def from_table(
     from fallow.data.loaders.table_files import read_file
 
     file = find_existing(path)
-    wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows, merge)
+    wanted = Wanted(
+        label,
+        site=site,
+        group=group,
+        id=id,
+        drop=tuple(drop),
+        only=tuple(only),
+        drop_rows=drop_rows,
+        merge=merge,
+    )
     read = partial(read_file, sheet=sheet, header_row=header_row)
     sources = [partial(read, file, notify)]
     if test is not None:
@@ -322,16 +340,13 @@ def from_assembled(
     ids = None
     if table.ids is not None:
         ids = table.ids[:n]
-    sites_train = None
-    sites_test = None
-    if table.sites is not None:
-        sites_train = table.sites[:n]
-        sites_test = table.sites[n:]
-    rows = _Rows(x[:n], labels.y, sites_train, ids)
+    rows = _Rows(
+        x[:n], labels.y, take_part(table.sites, 0, n), take_part(table.groups, 0, n), ids
+    )
     aside = None
     if has_test:
         y_test = encode_test_labels(table.y[n:], labels, name)
-        aside = _Rows(x[n:], y_test, sites_test, None)
+        aside = _Rows(x[n:], y_test, take_part(table.sites, n), take_part(table.groups, n))
     details = _Details(
         name=name,
         classes=labels.classes,
@@ -342,6 +357,13 @@ def from_assembled(
         missing=table.missing,
     )
     return _build_dataset(rows, aside, details)
+
+
+def take_part(
+    values: npt.NDArray[Any] | None, begin: int, end: int | None = None
+) -> npt.NDArray[Any] | None:
+    """Return a range of values, or None for None."""
+    return None if values is None else values[begin:end]
 
 
 def from_folder(
@@ -415,6 +437,7 @@ def open_dataset(
     data_dir: str | Path | None = None,
     label: str | None = None,
     site: str | None = None,
+    group: str | None = None,
     id: str | None = None,
     drop: Sequence[str] = (),
     columns: Sequence[str] = (),
@@ -425,20 +448,25 @@ def open_dataset(
     outline: int | None = None,
     sheet: str | None = None,
     header_row: int | None = None,
+    physical_range: Sequence[float] = (),
     merge: bool = False,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Open a named dataset, or the user's table, .npz file or folder of images.
 
-    ``label``, ``site``, ``id``, ``drop`` and ``columns`` are columns of a table (see
-    ``from_table``), and ``task`` applies to tables only. ``classes`` are the class names of
+    ``label``, ``site``, ``group``, ``id``, ``drop`` and ``columns`` are columns of a table
+    (see ``from_table``), and ``task`` applies to tables only. ``classes`` are the class names of
     the user's data. ``drop_rows`` omits examples with missing or infinite features (see
     ``from_arrays``). ``channels`` applies to images in a .npz file. ``outline``: for named
     datasets of many images, the number of images to read instead of all (see
-    ``load_outline``). ``notify`` receives the number of bytes read of a text file or a folder
+    ``load_outline``). ``physical_range``: of a folder of DICOM images (see ``from_folder``).
+    ``notify`` receives the number of bytes read of a text file or a folder
     of images.
     """
     file = Path(spec)
+    values_range = check_range(physical_range)
+    if values_range is not None and not file.is_dir():
+        raise ValueError(f"{spec} is not a folder of DICOM images; omit physical_range")
     if file.suffix.lower() in TABLES:
         find_existing(file)
         if label is None:
@@ -449,6 +477,7 @@ def open_dataset(
             file,
             label,
             site,
+            group=group,
             id=id,
             drop=drop,
             only=columns,
@@ -463,6 +492,7 @@ def open_dataset(
     roles: dict[str, Sequence[str] | None] = {
         "label": label,
         "site": site,
+        "group": group,
         "id": id,
         "drop": drop,
         "columns": columns,
@@ -494,12 +524,14 @@ def open_dataset(
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
-    if not classes and not drop_rows and channels == "auto":
+    if not classes and not drop_rows and channels == "auto" and values_range is None:
         named = load_path(file)
         if named is not None:
             return named
     if file.is_dir():
-        return from_folder(file, classes=classes, notify=notify)
+        return from_folder(
+            file, classes=classes, physical_range=values_range, notify=notify
+        )
     if file.suffix.lower() == ".npz":
         return from_npz(file, classes=classes, drop_rows=drop_rows, channels=channels)
     raise ValueError(
@@ -522,29 +554,28 @@ class _Rows(NamedTuple):
 
     x: Tensor
     y: npt.NDArray[Any]
-    sites: npt.NDArray[Any] | None
-    ids: tuple[str, ...] | None
+    sites: npt.NDArray[Any] | None = None
+    groups: npt.NDArray[Any] | None = None
+    ids: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
     def take(self, rows: npt.NDArray[np.int64]) -> _Rows:
         """Return a copy of some examples, by index."""
+        return self._take_besides(self.x[rows], rows)
+
+    def _take_besides(self, x: Tensor, rows: npt.NDArray[np.int64]) -> _Rows:
+        """Return the features ``x`` with the other values of some examples, by index."""
+        ids = self.ids
+        if ids is not None:
+            ids = tuple(ids[row] for row in rows)
         return _Rows(
-            x=self.x[rows],
+            x=x,
             y=self.y[rows],
-            sites=self._sites_of(rows),
-            ids=self._ids_of(rows),
+            sites=None if self.sites is None else self.sites[rows],
+            groups=None if self.groups is None else self.groups[rows],
+            ids=ids,
             notes=self.notes,
         )
-
-    def _sites_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
-        if self.sites is None:
-            return None
-        return self.sites[rows]
-
-    def _ids_of(self, rows: npt.NDArray[np.int64]) -> tuple[str, ...] | None:
-        if self.ids is None:
-            return None
-        return tuple(self.ids[row] for row in rows)
 
     def part(
         self, train: npt.NDArray[np.int64], test: npt.NDArray[np.int64]
@@ -558,14 +589,7 @@ class _Rows(NamedTuple):
         for begin in range(0, len(train), BLOCK):
             some = train[begin : begin + BLOCK]  # moves up, or stays
             self.x[begin : begin + len(some)] = self.x[some]
-        rest = _Rows(
-            x=self.x[: len(train)],
-            y=self.y[train],
-            sites=self._sites_of(train),
-            ids=self._ids_of(train),
-            notes=self.notes,
-        )
-        return rest, aside
+        return self._take_besides(self.x[: len(train)], train), aside
 
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
@@ -595,9 +619,13 @@ def _build_dataset(
     if aside is None:
         if facts.missing is None:  # while all examples are available for counting
             check_finite(facts.name, "rows", rows.x, facts.columns)
-        train, test = hold_out(facts.name, rows.x, rows.y)
+        groups = None
+        if rows.groups is not None:
+            groups = np.unique(rows.groups, return_inverse=True)[1]
+        train, test = hold_out(facts.name, rows.x, rows.y, groups)
         rows, aside = rows.part(train, test)
-    site_names, site, site_test = _number_sites(rows.sites, aside.sites)
+    site_names, site, site_test = _number_names(rows.sites, aside.sites)
+    _, group, group_test = _number_names(rows.groups, aside.groups)
     dataset = Dataset(
         name=facts.name,
         x=rows.x,
@@ -608,9 +636,11 @@ def _build_dataset(
         sites=site,
         sites_test=site_test,
         site_names=site_names,
+        groups=group,
+        groups_test=group_test,
         columns=facts.columns,
         ids=rows.ids,
-        findings=facts.findings,
+        findings=(*facts.findings, *_check_groups(rows, aside)),
         missing=facts.missing,
         offsets=facts.offsets,
         reading=facts.reading,
@@ -672,6 +702,7 @@ def _check_rows(
     features: npt.NDArray[Any],
     y: npt.NDArray[Any],
     sites: Arrayish | None,
+    groups: Arrayish | None,
     ids: Sequence[str] | None,
     name: str,
     is_last: bool,
@@ -684,14 +715,6 @@ def _check_rows(
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
     n = len(features)
-    site_of = None
-    if sites is not None:
-        site_of = _to_array(sites)
-    if site_of is not None and (site_of.dtype.kind not in "iuU" or site_of.shape != (n,)):
-        raise ValueError(
-            f"{name}: sites are {site_of.dtype} of shape {site_of.shape}; give integers or "
-            f"texts, one per row ({n})"
-        )
     for what, values in (("labels", y), ("row names", ids)):
         if values is not None and len(values) != n:
             raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one per row")
@@ -703,22 +726,77 @@ def _check_rows(
     notes: tuple[str, ...] = ()
     if output is not None:
         notes = (output,)
-    return _Rows(torch.from_numpy(numbers), y, site_of, row_names, notes)
+    return _Rows(
+        torch.from_numpy(numbers),
+        y,
+        sites=_check_names("sites", sites, n, name),
+        groups=_check_names("groups", groups, n, name),
+        ids=row_names,
+        notes=notes,
+    )
 
 
-def _number_sites(
+def _check_names(
+    what: str, values: Arrayish | None, n: int, name: str
+) -> npt.NDArray[Any] | None:
+    """Return the sites or groups of n examples, or None for None."""
+    if values is None:
+        return None
+    names = _to_array(values)
+    if names.dtype.kind not in "iuU" or names.shape != (n,):
+        raise ValueError(
+            f"{name}: {what} are {names.dtype} of shape {names.shape}; give integers or "
+            f"texts, one per row ({n})"
+        )
+    return names
+
+
+def _number_names(
     train: npt.NDArray[Any] | None,
     test: npt.NDArray[Any] | None,
 ) -> tuple[tuple[str, ...], Tensor | None, Tensor | None]:
-    """Return names in sorted order, and the site id of each example."""
+    """Return different names in sorted order, and the number of that of each example."""
     if train is None:
         return (), None, None
     both = train
     if test is not None:
         both = np.concatenate([train, test])
     names, ids = np.unique(both, return_inverse=True)
-    site = torch.from_numpy(ids.astype(np.int64))
-    site_test = None
+    number = torch.from_numpy(ids.astype(np.int64))
+    number_test = None
     if test is not None:
-        site_test = site[len(train) :]
-    return tuple(map(str, names)), site[: len(train)], site_test
+        number_test = number[len(train) :]
+    return tuple(map(str, names)), number[: len(train)], number_test
+
+
+def _check_groups(rows: _Rows, aside: _Rows) -> list[Finding]:
+    """Return what may be wrong with the groups of both parts."""
+    if rows.groups is None:
+        return []
+    findings = []
+    n_groups = len(np.unique(rows.groups))
+    if n_groups == len(rows.groups):
+        findings.append(
+            warning("each example has its own group, so that groups have no effect")
+        )
+    if not len(aside.x):
+        findings.append(
+            warning(
+                "no test examples were held out, because each group has an unlabeled example, "
+                "or one that is equal to an example of another group",
+                "x_test= or test=",
+            )
+        )
+    if rows.sites is not None:
+        pairs = {*zip(rows.groups.tolist(), rows.sites.tolist(), strict=True)}
+        sites_of = Counter(group for group, _ in pairs)
+        n_divided = sum(n > 1 for n in sites_of.values())
+        if n_divided:
+            group = sites_of.most_common(1)[0][0]
+            findings.append(
+                warning(
+                    f"{count_noun(n_divided, 'group')} with examples at several sites, such as "
+                    f"{group!r}: the natural partition keeps them there"
+                )
+            )
+    return findings

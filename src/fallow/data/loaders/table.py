@@ -5,7 +5,7 @@ conversion.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -30,6 +30,8 @@ from fallow.data.loaders.table_files import Table
 from fallow.data.loaders.text_rules import (
     describe_merged,
     merge_names,
+    names_groups,
+    number_in,
     warn_of_similar_names,
 )
 from fallow.data.reading import (
@@ -42,10 +44,15 @@ from fallow.data.reading import (
     describe_columns,
     explain_column,
     note,
+    warning,
 )
 from fallow.storage.received import check_fits
 
 Cells = dict[str, pa.ChunkedArray]
+COLUMN_ROLES: tuple[Role, ...] = ("label", "site", "group", "id")
+"""Roles of columns that are no features."""
+FEWEST_GROUPS = 10
+"""Smallest number of different identifiers that are suggested as groups; fewer are categories."""
 LACKING = "rows with missing or infinite features left out"
 
 
@@ -54,14 +61,16 @@ LACKING = "rows with missing or infinite features left out"
 class Wanted:
     """Roles of the columns of a table.
 
-    id: the column of example names; None: the one called "id", if there is one. drop:
-    columns that are left out. only: the columns that are features; (): all suitable ones.
-    drop_rows: rows with a missing or infinite feature are left out; otherwise sites impute
-    them. merge: names that differ only in their writing are one.
+    group: the column of groups, such as patients, which no split divides. id: the column of
+    example names; None: the one called "id", if there is one. drop: columns that are left
+    out. only: the columns that are features; (): all suitable ones. drop_rows: rows with a
+    missing or infinite feature are left out; otherwise sites impute them. merge: names that
+    differ only in their writing are one.
     """
 
     label: str
     site: str | None = None
+    group: str | None = None
     id: str | None = None
     drop: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -69,10 +78,11 @@ class Wanted:
     merge: bool = False
 
     @property
-    def roles(self) -> dict[str, str]:
+    def roles(self) -> dict[str, Role]:
         """Names of the columns that are no features, and their roles."""
-        roles: dict[str, str] = {}
-        for role, column in (("label", self.label), ("site", self.site), ("id", self.id)):
+        roles: dict[str, Role] = {}
+        for role in COLUMN_ROLES:
+            column = getattr(self, role)
             if column is None:
                 continue
             if column in roles:
@@ -99,6 +109,7 @@ class TableArrays:
     x: npt.NDArray[np.float32]  # (rows + test rows, features), NaN for an empty cell
     y: npt.NDArray[Any]  # labels: texts ("" for unlabeled), integers, or numbers (NaN)
     sites: npt.NDArray[np.str_] | None
+    groups: npt.NDArray[np.str_] | None
     columns: tuple[str, ...]
     offsets: tuple[float, ...]
     ids: tuple[str, ...] | None
@@ -129,19 +140,13 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
     cells = _join_tables(tables)
     tables.clear()  # columns are dropped as soon as they are features
     y = labels_of(cells[wanted.label])
-    sites = None
-    if wanted.site is not None:
-        sites = _read_sites(cells[wanted.site], wanted.site, name)
-        counts = Counter(sites.tolist())
-        merged = merge_names(counts) if wanted.merge else {}
-        if merged:
-            sites = np.array([merged.get(site, site) for site in sites.tolist()])
-            findings += describe_merged("sites", merged)
-        else:
-            findings += warn_of_similar_names("sites", counts, "merge=True")
+    sites = _read_names("site", wanted.site, cells, name, wanted.merge, findings)
+    groups = _read_names("group", wanted.group, cells, name, wanted.merge, findings)
     row_names, id_column = _find_row_names(cells, wanted)
     if id_column is not None:
         roles[id_column] = "id"
+    if groups is None:
+        findings += _suggest_groups(cells, wanted, roles)
     declared = [_declare(named, roles[named], cells[named]) for named in roles]
     for named in roles:
         del cells[named]
@@ -167,6 +172,8 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
         y = y[keep]
         if sites is not None:
             sites = sites[keep]
+        if groups is not None:
+            groups = groups[keep]
     else:
         _check_infinite(columns, name)
     reads = [_count_missing_at_sites(read, columns, sites) for read in reads]
@@ -205,6 +212,7 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
         x=features.x,
         y=y,
         sites=sites,
+        groups=groups,
         columns=features.names,
         offsets=features.offsets,
         ids=row_names,
@@ -218,8 +226,8 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
 def _read_checked(source: Source, wanted: Wanted) -> Table:
     table = source()
     names = list(table.columns)
-    for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
-        if column is not None and column not in table.columns:
+    for column in (*wanted.roles, *wanted.drop, *wanted.only):
+        if column not in table.columns:
             raise ValueError(
                 f"{table.name} has no column {column!r}{nearest_column(column, names)}"
             )
@@ -263,21 +271,71 @@ def _as_texts(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([texts])
 
 
-def _read_sites(cells: pa.ChunkedArray, column: str, name: str) -> npt.NDArray[np.str_]:
-    texts = texts_of(cells)
+def _read_names(
+    role: Role,
+    column: str | None,
+    cells: Cells,
+    name: str,
+    merge: bool,
+    findings: list[Finding],
+) -> npt.NDArray[np.str_] | None:
+    """Return the site or the group of each row, or None without a column.
+
+    What is unusual is added to ``findings``.
+    """
+    if column is None:
+        return None
+    texts = texts_of(cells[column])
     empty = texts.count("")
     if empty:
         raise ValueError(
-            f"{name}: {empty} rows have no site in column {column!r}; fill them in"
+            f"{name}: {empty} rows have no {role} in column {column!r}; fill them in"
         )
+    counts = Counter(texts)
+    merged = merge_names(counts) if merge else {}
+    if merged:
+        findings += describe_merged(f"{role}s", merged)
+        texts = [merged.get(text, text) for text in texts]
+    else:
+        findings += warn_of_similar_names(f"{role}s", counts, "merge=True")
     return np.array(texts, dtype=np.str_)
 
 
-def _declare(name: str, role: str, cells: pa.ChunkedArray) -> ColumnRead:
+def _suggest_groups(
+    cells: Cells, wanted: Wanted, roles: Mapping[str, Role]
+) -> Iterator[Finding]:
+    """Yield a finding for each identifier that is repeated, such as that of a patient.
+
+    It is a note if the user dropped the column, otherwise a warning.
+    """
+    for column, values in cells.items():
+        if not names_groups(column) or roles.get(column) not in (None, "id"):
+            continue
+        if pa.types.is_nested(values.type) or pa.types.is_temporal(values.type):
+            continue
+        n_rows = len(values) - values.null_count
+        names = values.unique().drop_null()
+        if not FEWEST_GROUPS <= len(names) < n_rows or _has_fractions(names):
+            continue
+        finding = note if column in wanted.drop else warning
+        yield finding(
+            f"column {column!r} looks like an identifier and has {len(names):,} different "
+            f"values in {n_rows:,} rows, so that training and test examples may be of one "
+            "patient or object",
+            f"group={column!r}",
+        )
+
+
+def _has_fractions(names: pa.Array) -> bool:
+    """Return whether some names are numbers that are not whole, which identify nothing."""
+    numbers = [number_in(text) for text in texts_of(pa.chunked_array([names]))]
+    return any(number is not None and number % 1 != 0 for number in numbers)
+
+
+def _declare(name: str, role: Role, cells: pa.ChunkedArray) -> ColumnRead:
     """Declare a column that is no feature because of its role."""
-    known: dict[str, Role] = {"label": "label", "site": "site", "id": "id"}
-    kind: Kind = "identifier" if role == "id" else "category"
-    return ColumnRead(name, kind, known[role], missing=cells.null_count)
+    kind: Kind = "category" if role in ("label", "site") else "identifier"
+    return ColumnRead(name, kind, role, missing=cells.null_count)
 
 
 def _recognize_columns(
@@ -311,7 +369,7 @@ def _find_row_names(
 ) -> tuple[tuple[str, ...] | None, str | None]:
     """Return the names of examples, and their column."""
     column = wanted.id
-    if column is None and "id" in cells and "id" not in (wanted.label, wanted.site):
+    if column is None and "id" in cells and "id" not in wanted.roles:
         column = "id"
     if column is None or (wanted.id is None and column in (*wanted.only, *wanted.drop)):
         return None, None

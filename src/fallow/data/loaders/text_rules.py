@@ -49,6 +49,14 @@ IDS = re.compile(
     r"(.*[\W_])?(id|ids|nr|no|number|key|uuid|guid|index|mrn|rowid)", re.IGNORECASE
 )
 """Names of identifier columns, if no two rows are equal."""
+OBJECTS = (
+    "patient|subject|participant|person|proband|animal|donor|specimen|video|user|customer"
+)
+REPEATED = re.compile(
+    rf"(.*[\W_])?(id|ids|nr|mrn|uuid|guid)|({OBJECTS})([\W_]?(no|number|name|code|key))?",
+    re.IGNORECASE,
+)
+"""Names of identifier columns, if several rows are of one patient or object."""
 SAVED_INDEX = re.compile(
     r"unnamed: 0|index|level_\d+|__index_level_\d+__|row_?(nr|num|number|names?|id|index)?"
     r"|row\.names|_rowid_|\.\.\.1|column 1",
@@ -110,6 +118,15 @@ def names_rows(name: str) -> bool:
     """
     plain = name.strip().rstrip(".")
     return IDS.fullmatch(plain) is not None
+
+
+def names_groups(name: str) -> bool:
+    """Return whether the name of a column is common for the objects of several rows.
+
+    >>> names_groups("patient"), names_groups("Video ID"), names_groups("body_mass_index")
+    (True, True, False)
+    """
+    return REPEATED.fullmatch(name.strip().rstrip(".")) is not None
 
 
 def names_saved_index(name: str) -> bool:

@@ -18,6 +18,7 @@ from fallow.data.partition.base import (
     deal,
     largest_remainder,
 )
+from fallow.data.partition.groups import join_groups, label_groups
 
 TEST_SHARE = 0.2
 
@@ -42,15 +43,24 @@ def draw_stratified(
     return np.sort(np.concatenate(chosen))
 
 
-def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
+def hold_out(
+    name: str, x: Tensor, y: npt.NDArray[np.generic], groups: IntArray | None = None
+) -> tuple[IntArray, IntArray]:
     """Return sorted (training, test) positions for a dataset without a test set.
 
     20 % of the distinct labeled examples are drawn, stratified by class and determined by ``name``.
     Duplicates stay on one side, so no test example is also a training example.  An example with an
-    unlabeled duplicate (-1 or NaN) stays in the training set.
+    unlabeled duplicate (-1 or NaN) stays in the training set.  With ``groups``, (n,), whole groups
+    are drawn, stratified by their most frequent class; a group with an unlabeled example stays in
+    the training set.
     """
     # first duplicate of each distinct example, and the distinct example of each
     first, copy_of = copies_of(x)
+    labels = y[first]
+    if groups is not None:
+        copy_of = join_groups(copy_of, groups)
+        _, first = np.unique(copy_of, return_index=True)
+        _, labels = label_groups(y, copy_of)
     is_unlabeled = y == -1
     if np.issubdtype(y.dtype, np.floating):
         is_unlabeled = np.isnan(y)
@@ -62,7 +72,7 @@ def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray
     if len(candidates) == 0:
         return np.arange(len(y)), np.empty(0, dtype=np.int64)
     rng = np.random.default_rng(seed_of(0, "hold-out", name))
-    chosen = candidates[draw_stratified(y[first[candidates]], TEST_SHARE, rng)]
+    chosen = candidates[draw_stratified(labels[candidates], TEST_SHARE, rng)]
     is_test = np.isin(copy_of, chosen)
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
@@ -134,6 +144,28 @@ def validation_split(
         size = min(max(1, round(share * n)), n - 1)
         validation = np.sort(rng.permutation(n)[:size])
     return np.setdiff1d(np.arange(n), validation), validation
+
+
+def hold_back_groups(
+    y: npt.NDArray[np.generic],
+    groups: IntArray,
+    share: float,
+    rng: np.random.Generator,
+    is_validation: dict[int, bool],
+) -> npt.NDArray[np.bool_]:
+    """Return which new labels of a site are for validation: (n,).
+
+    About ``share`` of the new groups are drawn.  A group with earlier labels stays where they are,
+    in validation or not (``is_validation``, by group).  At least one new group is used for training.
+    """
+    is_held = np.array([is_validation.get(group, False) for group in groups.tolist()])
+    new = np.flatnonzero([group not in is_validation for group in groups.tolist()])
+    group_of, labels = label_groups(y[new], groups[new])
+    if len(labels) < 2:
+        return is_held
+    _, held = validation_split(labels, share, rng)
+    is_held[new[np.isin(group_of, held)]] = True
+    return is_held
 
 
 def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray:

@@ -100,6 +100,8 @@ class Ledger:
         (default: that of the study).
     seed
         Seed of the study, which decides between equal folds of a new label.
+    groups
+        Group of each example, which shares a fold; None: each example is its own.
 
     Attributes
     ----------
@@ -124,13 +126,14 @@ class Ledger:
         shown: int | None = None,
         delta: float | None = None,
         seed: int = 0,
+        groups: Sequence[int] | None = None,
     ) -> None:
         self.path = path
         self.site = site
         self.classes = classes
         self.rule: Rule = rule
         self._tables = Tables(path, site)
-        self.store = SiteStore(self._tables, epsilon, delta, seed, classes)
+        self.store = SiteStore(self._tables, epsilon, delta, seed, classes, groups)
         self.instructions = Instructions(self._tables)
         self.requests = LabelRequests(self._tables, self.store, rule, classes)
         self.requests.limit_to(limit=limit, shown=shown)

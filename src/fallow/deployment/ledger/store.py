@@ -47,8 +47,8 @@ class SiteStore:
     of each name that an ``exchange`` changed. Labels, releases and secrets are never undone.
     ``run`` selects the releases in the ledger. Releases of other runs count only against the site's
     own limits ``epsilon`` and ``delta``. With a limit on epsilon, releases are also written to a
-    release log (`Releases`), and the two are compared at each release. ``seed`` and ``classes``
-    decide the folds of labels.
+    release log (`Releases`), and the two are compared at each release. ``seed``, ``classes``
+    and ``groups`` decide the folds of labels.
     """
 
     def __init__(
@@ -58,12 +58,14 @@ class SiteStore:
         delta: float | None = None,
         seed: int = 0,
         classes: int = 0,
+        groups: Sequence[int] | None = None,
     ) -> None:
         self._tables = tables
         self._epsilon = epsilon
         self._delta = delta
         self._seed = seed
         self._classes = classes
+        self._groups = groups
         self.run = ""
         self.exchange = 0
         self._releases = Releases(tables.path.with_name(NAME), tables.site)
@@ -145,7 +147,9 @@ class SiteStore:
             placed.append(label)
         if all(label.row in places for label in labels):
             return placed
-        assignment = FoldAssignment(self._seed, self._tables.site, self._classes)
+        assignment = FoldAssignment(
+            self._seed, self._tables.site, self._classes, self._groups
+        )
         assignment.assign(self.load_labels(self._tables.site))
         placed = assignment.assign(placed)
         sql = "INSERT OR IGNORE INTO place (row, is_validation, fold) VALUES (?, ?, ?)"

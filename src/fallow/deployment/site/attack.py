@@ -152,7 +152,8 @@ def _open_site(folder: SiteFolder, built: BuiltStudy, ledger: Ledger) -> LocalSi
         encode=encoding_with(FeatureStore(), built.encoder),
     )
     x = folder.rows.x.to(built.dtype)
-    site = LocalSite(folder.name, x, parts, Draft(ledger.store))
+    groups = folder.rows.group_numbers
+    site = LocalSite(folder.name, x, parts, Draft(ledger.store), groups=groups)
     site.leave(ledger.requests.find_excluded_rows())
     return site
 

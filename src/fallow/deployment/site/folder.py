@@ -80,7 +80,7 @@ class SiteFolder:
         check_free(folder)
         check_member(agreement, settings.name, str(study))
         drop = agreement.config.drop_rows
-        rows = read_rows(settings.data, agreement.schema, drop)
+        rows = read_rows(settings.data, agreement.schema, drop, settings.group)
         check_delta_of(settings, agreement, len(rows.x))
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
@@ -98,7 +98,7 @@ class SiteFolder:
                 own_key=_relative_path(folder, settings.own_key),
             )
         if settings.test:
-            tests = read_tests(settings.test, agreement.schema, drop)
+            tests = read_tests(settings.test, agreement.schema, drop, settings.group)
             check_apart(rows, tests, settings.test)
             placed = replace(placed, test=_relative_path(folder, settings.test))
         if settings.limit is None and choose_limit is not None:
@@ -207,7 +207,8 @@ class SiteFolder:
         """
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
-        result = read_rows(file, self.agreement.schema, self.agreement.config.drop_rows)
+        drop = self.agreement.config.drop_rows
+        result = read_rows(file, self.agreement.schema, drop, self.settings.group)
         try:
             noted = json.loads(note.read_bytes())
             rows = noted["rows"]
@@ -250,7 +251,8 @@ class SiteFolder:
         if self.settings.test is None:
             return None
         file = self._file("test", self.settings.test)
-        tests = read_tests(file, self.agreement.schema, self.agreement.config.drop_rows)
+        drop = self.agreement.config.drop_rows
+        tests = read_tests(file, self.agreement.schema, drop, self.settings.group)
         check_apart(self.measured_rows, tests, file)
         return tests
 
@@ -269,6 +271,9 @@ class SiteFolder:
     def open_ledger(self) -> Ledger:
         """Open the site's ledger, and create it at the first start."""
         own = self.settings
+        groups = None
+        if own.group is not None:
+            groups = self.measured_rows.group_numbers
         is_creating = self.path / "ledger.creating"
         with only_one(self.path / "ledger.lock"):  # another process may be creating it
             if not is_creating.exists():  # else a process was killed at the first start
@@ -285,6 +290,7 @@ class SiteFolder:
                 shown=own.shown,
                 delta=self.delta,
                 seed=self.agreement.seed,
+                groups=None if groups is None else groups.tolist(),
             )
             is_creating.unlink(missing_ok=True)
             return ledger
@@ -419,7 +425,10 @@ def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
 
 
 def _digest(rows: SiteRows) -> str:
-    return digest_of({"x": rows.x, "ids": rows.ids})
+    identity: dict[str, object] = {"x": rows.x, "ids": rows.ids}
+    if rows.groups is not None:
+        identity["groups"] = rows.groups
+    return digest_of(identity)
 
 
 def _relative_path(folder: Path, path: str) -> str:

@@ -39,7 +39,7 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.schedule import InstructionPosition, check_run
 from fallow.deployment.site.step_log import note_stored, repeat_stored
 from fallow.experiment.encoding import encoding_with
-from fallow.experiment.steps import hold_back, is_stratified
+from fallow.experiment.steps import find_fresh, hold_back, is_stratified
 from fallow.privacy.settings import SMALLEST
 from fallow.sites.in_process import perform
 from fallow.sites.site import LocalSite, RunComponents
@@ -342,7 +342,9 @@ class Host:
                 labels.append(Label(row, value, cycle=-1))
         seed = seed_of(self._agreement.seed, "validation", "brought", name)
         by_class = is_stratified(config, self._made.classes)
-        labels = hold_back(labels, config.validation, by_class, seed)
+        groups = self._folder.rows.group_numbers
+        earlier = self._ledger.store.load_labels(name)
+        labels = hold_back(labels, config.validation, by_class, seed, groups, earlier)
         self._ledger.store.write(name, labels)
 
     def _take_turn(self, instruction: Instruction, position: InstructionPosition) -> None:
@@ -570,7 +572,11 @@ class Host:
         is_corrected = requests.apply_corrections()
         if self._site is None:
             self._site = LocalSite(
-                self._folder.name, self._x, self._own_parts(), self._draft
+                self._folder.name,
+                self._x,
+                self._own_parts(),
+                self._draft,
+                groups=self._folder.rows.group_numbers,
             )
         elif is_corrected:
             self._site.reread(self._ledger.store.load_labels(self._folder.name))
@@ -628,9 +634,8 @@ class Host:
         is_first_round = request.key.step == "round" and request.key.round == 0
         before = site.is_validation.clone()
         if self._agreement.config.fresh_first and request.cycle and is_first_round:
-            for label in self._ledger.store.load_labels(site.id):
-                if label.cycle == request.cycle - 1:
-                    site.is_validation[label.row] = True
+            labels = self._ledger.store.load_labels(site.id)
+            site.is_validation[find_fresh(labels, request.cycle, site.groups)] = True
         try:
             yield
         finally:

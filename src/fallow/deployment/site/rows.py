@@ -69,6 +69,8 @@ class SiteRows:
         Number of rows in the file that were dropped because a feature is missing.
     columns
         How each column of a table was read.
+    groups
+        Group of each row, such as its patient, or None.
     """
 
     x: Tensor
@@ -80,6 +82,15 @@ class SiteRows:
     views: tuple[tuple[Path, ...], ...] | None = None
     n_left_out: int = 0
     columns: tuple[ColumnRead, ...] = ()
+    groups: tuple[str, ...] | None = None
+
+    @property
+    def group_numbers(self) -> Tensor | None:
+        """Return the number of the group of each row, (n,) int64; None without groups."""
+        if self.groups is None:
+            return None
+        _, numbers = np.unique(np.array(self.groups), return_inverse=True)
+        return torch.from_numpy(numbers.astype(np.int64))
 
     def files(self, row: int) -> tuple[Path, ...]:
         """Return the image files of a row in display order."""
@@ -109,8 +120,12 @@ class SiteRows:
         return sum(label is not None for label in self.labels)
 
 
-def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
+def read_rows(
+    path: str | Path, schema: Schema, drop_rows: bool = False, group: str | None = None
+) -> SiteRows:
     """Read the rows in a site's file or folder. ``drop_rows`` drops rows with missing features.
+
+    ``group`` is the site's own column or array with the group of each row, such as its patient.
 
     A table must have the agreed columns in any order, and no others. Columns of dates, row names
     and free text are skipped, which ``columns`` reports.
@@ -129,7 +144,8 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
         with explain_errors(
             f"{file} cannot be read (", after="); make it readable", of=OSError
         ):
-            rows = kind.read(file, schema, drop_rows)
+            _check_group(group, schema, file)
+            rows = kind.read(file, schema, drop_rows, group)
     except ValueError as error:
         sentence = str(error)
         if file.name not in sentence:
@@ -147,9 +163,35 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     return rows
 
 
-def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
+def _check_group(group: str | None, schema: Schema, file: Path) -> None:
+    """Raise ValueError if rows cannot have this column of groups."""
+    if group is None:
+        return
+    if schema.kind == "images":
+        raise ValueError(
+            f"{file.name} is a folder of images, which has no column {group!r} of groups; omit "
+            "group, or write arrays to an .npz file"
+        )
+    if group in (schema.label, schema.ids, *(column.name for column in schema.columns)):
+        raise ValueError(
+            f"column {group!r} is the group of a row, and part of the agreement; give another "
+            "column as group"
+        )
+
+
+def _list_groups(names: Sequence[str], group: str) -> tuple[str, ...]:
+    """Return the groups of the rows. Raises ValueError for a row without a group."""
+    empty = list(names).count("")
+    if empty:
+        raise ValueError(f"{empty} rows have no group in {group!r}; fill them in")
+    return tuple(names)
+
+
+def read_tests(
+    path: str | Path, schema: Schema, drop_rows: bool = False, group: str | None = None
+) -> SiteRows:
     """Read test rows as `read_rows` does. Each must have a label."""
-    rows = read_rows(path, schema, drop_rows)
+    rows = read_rows(path, schema, drop_rows, group)
     labels = zip(rows.ids, rows.labels, strict=True)
     bare = [name for name, label in labels if label is None]
     if bare:
@@ -161,10 +203,11 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
 
 
 def check_apart(rows: SiteRows, tests: SiteRows, file: str | Path) -> None:
-    """Raise ValueError if a test row has exactly the features of a row of the data.
+    """Raise ValueError if a test row has the features or the group of a row of the data.
 
     ``file`` has the test rows. Their accuracy would be that of examples which the model has seen.
     """
+    _check_groups_apart(rows, tests, Path(file).name)
     leaks = find_leaks(rows.x, tests.x)
     if not leaks:
         return
@@ -176,15 +219,24 @@ def check_apart(rows: SiteRows, tests: SiteRows, file: str | Path) -> None:
     )
 
 
+def _check_groups_apart(rows: SiteRows, tests: SiteRows, file: str) -> None:
+    both = {*(rows.groups or ())} & {*(tests.groups or ())}
+    if both:
+        raise ValueError(
+            f"{file}: {count_noun(len(both), 'group')} of the test rows also have rows in the "
+            f"data, such as {min(both)!r}; move each group to one of the two"
+        )
+
+
 # -- tables ---------------------------------------------------------------------------------
 
 
-def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+def _read_table(file: Path, schema: Schema, drop_rows: bool, group: str | None) -> SiteRows:
     from fallow.data.loaders.encoding import find_empty
     from fallow.data.loaders.table_files import read_file
 
     table = read_file(file)
-    passed_over = _check_columns(table, schema)
+    passed_over = _check_columns(table, schema, group)
     is_whole = np.ones(table.n_rows, dtype=np.bool_)  # lines without missing required cells
     empty: dict[str, Mask] = {}  # cells of each column
     for column in schema.columns:
@@ -229,6 +281,10 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     ids = _number_rows(range(table.n_rows))
     if schema.ids in table.columns:
         ids = table.texts(schema.ids)
+    groups = None
+    if group is not None:
+        names = table.texts(group)
+        groups = _list_groups([names[row] for row in rows], group)
     locations = [f"row {name}" for name in _number_rows(rows)]
 
     def describe(row: int) -> ReadableRow:
@@ -242,6 +298,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         notes=tuple(notes),
         n_left_out=n_missing,
         columns=(*read, *passed_over),
+        groups=groups,
     )
 
 
@@ -269,7 +326,7 @@ def _number_rows(rows: Sequence[int]) -> list[str]:
     return [str(row + 1) for row in rows]
 
 
-def _check_columns(table: Table, schema: Schema) -> list[ColumnRead]:
+def _check_columns(table: Table, schema: Schema, group: str | None) -> list[ColumnRead]:
     """Return the skipped columns: dates, row names and free text, which are never features.
 
     Raises ValueError for a missing agreed column and for any other additional column.
@@ -281,6 +338,10 @@ def _check_columns(table: Table, schema: Schema) -> list[ColumnRead]:
         require_known(name, table.columns, f"the agreed column {name!r} is missing")
     known = {*agreed, schema.label, schema.ids}
     passed_over: list[ColumnRead] = []
+    if group is not None:
+        require_known(group, table.columns, f"the column {group!r} of groups is missing")
+        known.add(group)
+        passed_over.append(ColumnRead(group, "identifier", "group"))
     for name, cells in table.columns.items():
         if name in known:
             continue
@@ -411,7 +472,9 @@ def _parse_labels(
 # -- images and arrays ----------------------------------------------------------------------
 
 
-def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+def _read_images(
+    folder: Path, schema: Schema, drop_rows: bool, group: str | None
+) -> SiteRows:
     pictures = read_pictures(folder, schema.shape[0], schema.black_and_white)
     if pictures.physical_range is not None and not schema.physical_range:
         low, high = pictures.physical_range
@@ -445,8 +508,11 @@ def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    in_file = read_array_rows(file, schema.shape, "y", "ids")
+def _read_arrays(
+    file: Path, schema: Schema, drop_rows: bool, group: str | None
+) -> SiteRows:
+    names = ("y", "ids") if group is None else ("y", "ids", group)
+    in_file = read_array_rows(file, schema.shape, *names)
     x = in_file.x  # (n, *shape)
     _check_shape(x, schema)
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
@@ -469,6 +535,10 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     for name, column in in_file.texts.items():
         kept[name] = [column[row] for row in rows]
     ids = kept.get("ids") or _number_rows(rows)
+    groups = None
+    if group is not None:
+        require_known(group, kept, f"the array {group!r} of groups is missing")
+        groups = _list_groups(kept[group], group)
     unlabeled = [""] * len(rows)
     locations = [f"row {name}" for name in _number_rows(rows)]
     labels = _parse_labels(schema, kept.get("y", unlabeled), locations)
@@ -486,6 +556,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             describe=describe_numbers,
             notes=tuple(notes),
             n_left_out=n_missing,
+            groups=groups,
         )
     shown = _find_views(in_file.arrays["files"], file.parent, len(is_whole))
     views = tuple(shown[row] for row in rows)
@@ -506,6 +577,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         originals=originals,
         views=views,
         n_left_out=n_missing,
+        groups=groups,
     )
 
 
@@ -542,7 +614,7 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
 class _Kind:
     """Kind of data: how rows are read, file extensions (none for a folder), and a description."""
 
-    read: Callable[[Path, Schema, bool], SiteRows]
+    read: Callable[[Path, Schema, bool, str | None], SiteRows]
     suffixes: tuple[str, ...]
     words: str
 

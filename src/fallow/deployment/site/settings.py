@@ -135,6 +135,7 @@ class Settings:
     name: Annotated[SiteId, Filled, Field(examples=["basel"])]
     data: Annotated[str, Filled, Field(examples=["rows.csv"])]
     test: Annotated[Text | None, Field(examples=["test.csv"])] = None
+    group: Annotated[Text | None, Field(examples=["patient"])] = None
     address: Annotated[
         Text | None, address_of("address"), Field(examples=["coordinator.example:9092"])
     ] = None
@@ -231,7 +232,7 @@ def settings_text(settings: Settings, study: str) -> str:
     ):
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
-    add_declared(document, settings, "name", "data", "test")
+    add_declared(document, settings, "name", "data", "test", "group")
     add_declared(document, settings, *_list_connection(settings), "certificates")
     sections = {
         "labels": ("limit", "annotators", "adjudicators", "shown", "language"),

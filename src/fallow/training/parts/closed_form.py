@@ -58,11 +58,15 @@ FEW = 2  # minimum number of examples for leave-one-out
 
 
 class Labeled(NamedTuple):
-    """Labeled examples of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,)."""
+    """Labeled examples of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,).
+
+    groups: (n,) of examples that are left out together; None: each alone.
+    """
 
     z: Tensor
     y: Tensor
     s: Tensor
+    groups: Tensor | None = None
 
 
 class LabeledRows(Protocol):
@@ -74,6 +78,8 @@ class LabeledRows(Protocol):
     def y(self) -> Rows: ...
     @property
     def s(self) -> Tensor: ...
+    @property
+    def groups(self) -> Tensor | None: ...
 
 
 class LabeledBlocks(NamedTuple):
@@ -82,6 +88,7 @@ class LabeledBlocks(NamedTuple):
     z: Rows
     y: Rows
     s: Tensor
+    groups: Tensor | None = None
 
 
 @final
@@ -158,18 +165,20 @@ def labeled_rows(
     ``weights`` (C,) are class weights; ``is_weighted``: apply the weights of the query strategy.
     """
     s = _row_weights(view, weights, is_weighted=is_weighted)
+    groups = view.groups("labeled")
     if not view.classes:
-        return Labeled(z, view.labels.double()[:, None], s)
-    return Labeled(z, one_hot(view.labels, view.classes).double(), s)
+        return Labeled(z, view.labels.double()[:, None], s, groups)
+    return Labeled(z, one_hot(view.labels, view.classes).double(), s, groups)
 
 
 def read_labeled(view: View, weights: Tensor | None, *, is_weighted: bool) -> LabeledBlocks:
     """Return the labeled examples themselves, as `labeled_rows`, one block in memory at a time."""
     z = FeatureRows(view, "labeled", feature_width(view))
     s = _row_weights(view, weights, is_weighted=is_weighted)
+    groups = view.groups("labeled")
     if not view.classes:
-        return LabeledBlocks(z, view.labels.double()[:, None], s)
-    return LabeledBlocks(z, OneHot(view.labels, view.classes), s)
+        return LabeledBlocks(z, view.labels.double()[:, None], s, groups)
+    return LabeledBlocks(z, OneHot(view.labels, view.classes), s, groups)
 
 
 def feature_width(view: View) -> int:
@@ -200,8 +209,18 @@ def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Values:
 def losses_of(
     rows: LabeledRows, path: Path, penalties: list[float], *, is_class: bool
 ) -> Values:
-    """Return the leave-one-out losses of the solutions with these λ."""
-    return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
+    """Return the leave-one-out losses of the solutions with these λ; groups are left out whole."""
+    return {
+        **losses(
+            path,
+            rows.z,
+            rows.y,
+            rows.s,
+            penalties,
+            is_class=is_class,
+            groups=rows.groups,
+        )
+    }
 
 
 def path_kinds(*stack: str) -> dict[str, Kind]:

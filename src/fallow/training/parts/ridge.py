@@ -343,6 +343,76 @@ def leave_one_out(
             )
 
 
+def leave_groups_out(
+    path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float], groups: Tensor
+) -> Iterator[LeaveOneOut]:
+    """Yield exact outputs for every example and penalty without the examples of its group.
+
+    The arguments are those of `leave_one_out`, and groups: (n,).
+    """
+    z_rows = torch.cat([block for (block,) in row_blocks(z)])
+    y_rows = torch.cat([block for (block,) in row_blocks(y)]).double()
+    for rows in split_groups(groups):  # (g, m)
+        r = (z_rows[rows].double() - path.z) @ path.u  # (g, m, D)
+        y_block = y_rows[rows]  # (g, m, C)
+        s_rows = s[rows].double()
+        for index, penalty in enumerate(penalties):
+            d = shrunk(path, penalty)
+            away = y_block - path.y - r @ (path.ub / d[:, None])
+            scaled = with_intercept(r / d.sqrt(), path.mass)
+            without = residuals_without(scaled, away, s_rows)
+            leverage = s_rows * scaled.square().sum(2)
+            yield LeaveOneOut(
+                index,
+                rows.flatten(),
+                (y_block - without).flatten(0, 1),
+                y=y_block.flatten(0, 1),
+                s=s_rows.flatten(),
+                left=(1 - leverage).clamp_min(EPS).flatten(),
+            )
+
+
+def split_groups(groups: Tensor) -> Iterator[Tensor]:
+    """Yield the positions (g, m) of the examples of groups of m, about `BLOCK` at a time.
+
+    >>> [rows.tolist() for rows in split_groups(torch.tensor([7, 3, 7, 5]))]
+    [[[1], [3]], [[0, 2]]]
+    """
+    _, group_of, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+    by_group = group_of.argsort(stable=True)
+    firsts = sizes.cumsum(0) - sizes
+    for size in sizes.unique().tolist():
+        of_size = firsts[sizes == size]
+        for some in torch.split(of_size, max(BLOCK // size, 1)):
+            yield by_group[some[:, None] + torch.arange(size)]
+
+
+def with_intercept(scaled: Tensor, mass: Tensor) -> Tensor:
+    """Return features (g, m, D) with the feature of the intercept, 1 / √n: (g, m, D + 1)."""
+    intercept = mass.rsqrt().expand(*scaled.shape[:2], 1)
+    return torch.cat([scaled, intercept], dim=2)
+
+
+def residuals_without(b: Tensor, e: Tensor, s: Tensor) -> Tensor:
+    """Return residuals (g, m, C) of solutions without the group, from those with it, ``e``.
+
+    b: (g, m, k) features, scaled so that b b' s are leverages; s: (g, m).  With V = √s B, these are
+    e + B V'(I - V V')⁻¹ √s e = e + B (I - V'V)⁻¹ V' √s e, of which the smaller matrix is decomposed.
+    """
+    root = s.sqrt()[:, :, None]
+    v = root * b
+    if v.shape[1] <= v.shape[2]:
+        values, vectors = torch.linalg.eigh(v @ v.mT)
+        left = (1 - values).clamp_min(EPS)[:, :, None]  # a group of all examples has 0
+        inner = v.mT @ (vectors @ (vectors.mT @ (root * e) / left))
+    else:
+        values, vectors = torch.linalg.eigh(v.mT @ v)
+        left = (1 - values).clamp_min(EPS)[:, :, None]
+        inner = vectors @ (vectors.mT @ (v.mT @ (root * e)) / left)
+    without: Tensor = e + b @ inner
+    return without
+
+
 # -- one penalty alone -------------------------------------------------------------------------
 
 
@@ -362,12 +432,16 @@ class RidgeSolution(NamedTuple):
         return head_of_solved(self.half @ self.rotated, self.z, self.y)
 
     def leave_one_out(
-        self, z: Tensor, y: Tensor, s: Tensor
+        self, z: Tensor, y: Tensor, s: Tensor, groups: Tensor | None = None
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield blocks of examples, (m,), their leave-one-out outputs, (m, C), and 1 - h, (m,).
 
-        Arguments and formulas are those of `leave_one_out`, with r = (z - z̄) half.
+        Arguments and formulas are those of `leave_one_out` and `leave_groups_out`, with
+        r = (z - z̄) half.
         """
+        if groups is not None:
+            yield from self._leave_groups_out(z, y, s, groups)
+            return
         for rows in torch.split(torch.arange(len(z)), BLOCK):
             r = (z[rows].double() - self.z) @ self.half  # (m, D)
             fitted = self.y + r @ self.rotated
@@ -375,6 +449,20 @@ class RidgeSolution(NamedTuple):
             left = (1 - leverage).clamp_min(EPS)
             y_rows = y[rows].double()
             yield rows, y_rows - (y_rows - fitted) / left[:, None], left
+
+    def _leave_groups_out(
+        self, z: Tensor, y: Tensor, s: Tensor, groups: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for rows in split_groups(groups):  # (g, m)
+            r = (z[rows].double() - self.z) @ self.half  # (g, m, D)
+            y_rows = y[rows].double()
+            s_rows = s[rows].double()
+            scaled = with_intercept(r, self.mass)
+            away = y_rows - self.y - r @ self.rotated
+            outputs = y_rows - residuals_without(scaled, away, s_rows)
+            leverage = s_rows * scaled.square().sum(2)
+            left = (1 - leverage).clamp_min(EPS)
+            yield rows.flatten(), outputs.flatten(0, 1), left.flatten()
 
 
 def solve_one(total: Totals, penalty: float) -> RidgeSolution:
@@ -412,9 +500,17 @@ TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
 def losses(
-    path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float], is_class: bool
+    path: Path,
+    z: Rows,
+    y: Rows,
+    s: Tensor,
+    penalties: list[float],
+    is_class: bool,
+    groups: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Return sums of leave-one-out losses over the examples of one site.
+
+    groups: (n,) of examples that are left out together; None: each alone.
 
     squared (L,)   Σ s |y - left out|² for every penalty; the Brier score for classes
     right (L,)     Σ s over examples whose class has the largest output; classes only
@@ -424,7 +520,10 @@ def losses(
     right = torch.zeros(len(penalties), dtype=torch.float64)
     log = torch.zeros(len(penalties), len(TEMPERATURES), dtype=torch.float64)
 
-    for values in leave_one_out(path, z, y, s, penalties):
+    blocks = leave_one_out(path, z, y, s, penalties)
+    if groups is not None:
+        blocks = leave_groups_out(path, z, y, s, penalties, groups)
+    for values in blocks:
         away = (values.y - values.outputs).clamp(-MOST_AWAY, MOST_AWAY)
         squared[values.penalty] += values.s @ away.square().sum(1)
         if is_class:

@@ -212,10 +212,13 @@ class ClosedFormHeads:
 
 
 def squared_loss(solved: RidgeSolution, rows: Labeled, copies: float) -> float:
-    """Return Σ s |y - left out|² over examples that the aggregates contain 1 + κ times."""
+    """Return Σ s |y - left out|² over examples that the aggregates contain 1 + κ times.
+
+    Groups are left out whole.
+    """
     lost = 0.0
     s = rows.s * (1 + copies)
-    for at, outputs, _ in solved.leave_one_out(rows.z, rows.y, s):
+    for at, outputs, _ in solved.leave_one_out(rows.z, rows.y, s, rows.groups):
         away = rows.y[at] - outputs
         lost += float(rows.s[at] @ away.square().sum(1))
     return lost

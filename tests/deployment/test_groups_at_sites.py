@@ -1,0 +1,90 @@
+"""Groups at a real site: its own column, which no split of the site divides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fallow.deployment.schema import Column, Schema
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.rows import check_apart, read_rows
+from fallow.storage.errors import StorageError
+from tests.deployment.hosts import Leader, agreement, folder
+from tests.each import each_of
+
+SCHEMA = Schema("table", "classification", "y", ("a", "b"), (Column("u"),))
+ARRAYS = replace(SCHEMA, kind="arrays", columns=(), shape=(1,))
+
+
+def table(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["patient,u,y", *lines]) + "\n")
+    return path
+
+
+def test_a_table_has_the_groups_of_its_kept_rows(tmp_path: Path) -> None:
+    file = table(tmp_path / "r.csv", "p2,1,a", "p1,,b", "p2,3,", "p9,4,a")
+    rows = read_rows(file, SCHEMA, drop_rows=True, group="patient")
+    assert rows.groups == ("p2", "p2", "p9")
+    assert rows.group_numbers is not None
+    assert rows.group_numbers.tolist() == [0, 0, 1]
+    assert rows.x.tolist() == [[1.0], [3.0], [4.0]]
+    roles = {column.name: column.role for column in rows.columns}
+    assert roles["patient"] == "group"
+
+
+def test_an_array_file_has_its_groups_in_an_array(tmp_path: Path) -> None:
+    file = tmp_path / "r.npz"
+    np.savez(file, x=np.arange(3.0)[:, None], y=["a", "b", "a"], case=[7, 7, 8])
+    assert read_rows(file, ARRAYS, group="case").groups == ("7", "7", "8")
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a missing column": ({"group": "case"}, "column 'case' of groups is missing"),
+    "the label": ({"group": "y"}, "'y' is the group of a row, and part of the agreement"),
+    "a feature": ({"group": "u"}, "'u' is the group of a row, and part of the agreement"),
+    "an empty cell": ({"group": "patient"}, "1 rows have no group in 'patient'"),
+}
+
+
+@each_of("what", WRONG)
+def test_wrong_groups_are_refused(what: str, tmp_path: Path) -> None:
+    options, sentence = WRONG[what]
+    file = table(tmp_path / "r.csv", "p1,1,a", ",2,b", "p1,3,b")
+    with pytest.raises(ValueError, match=sentence):
+        read_rows(file, SCHEMA, **options)
+
+
+def test_a_group_of_the_data_has_no_test_rows(tmp_path: Path) -> None:
+    rows = read_rows(table(tmp_path / "r.csv", "p1,1,a", "p2,2,b"), SCHEMA, group="patient")
+    tests = read_rows(table(tmp_path / "t.csv", "p2,5,a"), SCHEMA, group="patient")
+    with pytest.raises(ValueError, match=r"1 group of the test rows .* such as 'p2'"):
+        check_apart(rows, tests, "t.csv")
+    check_apart(replace(rows, groups=None), tests, "t.csv")
+
+
+def test_labels_of_a_file_and_of_annotators_divide_no_group(tmp_path: Path) -> None:
+    config = agreement("strategy=random", "validation=0.4")
+    leader = Leader(folder(tmp_path, config, brought=range(0, 18, 4), group="ward"))
+    assert leader.site.settings.group == "ward"
+    leader.people("hello", "0/hello")
+    leader.initial(4)
+    groups = leader.host._local_site().groups
+    assert groups is not None and len(groups.unique()) == 6
+    sides: dict[int, set[bool]] = {}
+    for label in leader.ledger.store.load_labels(leader.site.name):
+        sides.setdefault(int(groups[label.row]), set()).add(label.is_validation)
+    assert all(len(side) == 1 for side in sides.values())
+    assert set.union(*sides.values()) == {True, False}
+    leader.ledger.close()
+
+
+def test_other_groups_are_other_data(tmp_path: Path) -> None:
+    made = folder(tmp_path, agreement("strategy=random"), group="ward")
+    data = tmp_path / "rows.csv"
+    data.write_text(data.read_text().replace("rows 0", "rows 1"))
+    with pytest.raises(StorageError, match="not those with which site north"):
+        _ = SiteFolder.open(made.path).rows
