@@ -143,26 +143,46 @@ def public_names(listing: Listing) -> list[str]:
 
 
 def write_exports(listing: Listing) -> str:
-    """Return the module that exports the classes of a package."""
+    """Return the module that exports the classes of a package.
+
+    A class is imported when it is first used, so that a process has only those that it needs.
+    """
     old = listing.path.read_text(encoding="utf-8")
     summary = ast.get_docstring(ast.parse(old), clean=False)
-    lines = [f'"""{summary}"""', ""]
-    names = []
-    for cls in find_classes(listing):
-        lines.append(f"from {cls.__module__} import {cls.__name__}")
-        names.append(cls.__name__)
+    modules = {cls.__name__: cls.__module__ for cls in find_classes(listing)}
     for other in LISTINGS:
         if other.module in listing.also:
-            for name in public_names(other):
-                lines.append(f"from {other.module} import {name}")
-                names.append(name)
-    exported = "".join(f"    {name!r},\n" for name in sorted(names))
+            modules |= {cls.__name__: cls.__module__ for cls in public_classes(other)}
+    imports = [f"    from {modules[name]} import {name} as {name}" for name in modules]
+    rows = [f"    {name!r}: {modules[name]!r}," for name in sorted(modules)]
     shown = "sorted(__all__)"
     if listing.private:
         without = ", ".join(map(repr, listing.private))
         shown = f"sorted({{*__all__}} - {{{without}}})"
-    lines += ["", f"__all__ = [\n{exported}]", "", ""]
-    lines += ["def __dir__() -> list[str]:", f"    return {shown}", ""]
+    lines = [
+        f'"""{summary}"""',
+        "",
+        "from typing import TYPE_CHECKING",
+        "",
+        "from fallow.core.exports import import_when_used",
+        "",
+        "if TYPE_CHECKING:",
+        *imports,
+        "",
+        "MODULES = {",
+        *rows,
+        "}",
+        '"""Class -> the module that defines it."""',
+        "__all__ = [*MODULES]",
+        "",
+        "if not TYPE_CHECKING:",
+        "    __getattr__ = import_when_used(__name__, MODULES)",
+        "",
+        "",
+        "def __dir__() -> list[str]:",
+        f"    return {shown}",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SITE = "a site process"
 IMPORTS = """
 import sys
 import fallow.cli.site, fallow.deployment.site.serve
@@ -30,17 +31,25 @@ for name, module in sorted(sys.modules.items()):
 def main() -> None:
     """Write the table."""
     commit = sys.argv[1] if len(sys.argv) > 1 else find_tag()
-    today = count_tree(ROOT / "src")
+    today, site = count_tree(ROOT / "src"), count_site(ROOT / "src")
     before: dict[str, int] = {}
+    site_before: dict[str, int] = {}
     if commit:
         with tempfile.TemporaryDirectory() as folder:
             archive = run_git("archive", "--format=tar", commit, "src/fallow")
             with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
                 tar.extractall(folder, filter="data")
             before = count_tree(Path(folder) / "src")
-    sys.stdout.write(f"{'lines of code':20} {'today':>8} {commit[:10] or 'no tag':>10}\n")
-    for name in {**before, **today}:
-        sys.stdout.write(f"{name:20} {today.get(name, 0):8,} {before.get(name, 0):10,}\n")
+            site_before = count_site(Path(folder) / "src")
+    sys.stdout.write(f"{'':20} {'all packages':>21} {'a site process':>21}\n")
+    since = commit[:10] or "no tag"
+    heads = 2 * f"      today {since:>10}"
+    sys.stdout.write(f"{'lines of code':20}{heads}\n")
+    columns = (today, before, site, site_before)
+    for name in [*{**before, **today}, ""]:
+        numbers = [column[name] if name else sum(column.values()) for column in columns]
+        cells = " ".join(f"{number:10,}" for number in numbers)
+        sys.stdout.write(f"{name or 'sum':20} {cells}\n")
 
 
 def find_tag() -> str:
@@ -57,13 +66,13 @@ def run_git(*words: str) -> bytes:
     return done.stdout
 
 
-def count_tree(source: Path) -> dict[str, int]:
-    """Return the lines of each package below ``source``, of all, and of a site process."""
-    counts: dict[str, int] = {}
-    for path in sorted((source / "fallow").glob("**/*.py")):
-        package = path.relative_to(source / "fallow").parent.parts[:1] or ("fallow",)
-        counts[package[0]] = counts.get(package[0], 0) + count_lines(path)
-    total = sum(counts.values())
+def count_tree(source: Path) -> Counter[str]:
+    """Return the lines of each package below ``source``."""
+    return _count(source, sorted((source / "fallow").glob("**/*.py")))
+
+
+def count_site(source: Path) -> Counter[str]:
+    """Return the lines of each package that a site process imports."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS],
         cwd=source,  # comes first in the search path, before the installed source
@@ -74,8 +83,15 @@ def count_tree(source: Path) -> dict[str, int]:
     )
     if done.returncode:
         raise SystemExit(f"a site process of {source} does not start: {done.stderr}")
-    site = sum(count_lines(Path(line)) for line in done.stdout.splitlines())
-    return {**counts, "all packages": total, SITE: site}
+    return _count(source, map(Path, done.stdout.splitlines()))
+
+
+def _count(source: Path, files: Iterable[Path]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for path in files:
+        package = path.relative_to(source / "fallow").parent.parts[:1] or ("fallow",)
+        counts[package[0]] += count_lines(path)
+    return counts
 
 
 def count_lines(path: Path) -> int:

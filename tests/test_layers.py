@@ -413,3 +413,58 @@ def test_the_picture_of_the_house_has_the_arrows_of_today(imports: list[Arrow]) 
             today[arrow.package].add(target)
     described = drawing["described_in"](drawing["PICTURE"])
     assert described == drawing["describe"](today), "run make house"
+
+
+SITE_CODE = ("deployment/site", "deployment/ledger", "deployment/labeling_page")
+"""Folders of the code of a site, whose deferred imports count too."""
+SITE_COMMANDS = {"fallow.cli.site", "fallow.cli.site_messages"}
+NOT_AT_SITES = {"study", "report", "configs", "api"}
+
+
+def reach_from_sites(imports: Iterable[Arrow]) -> dict[str, list[str]]:
+    """Return each module that a site process imports, with the modules on the way to it."""
+    known = {module_of(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")}
+    follows: dict[str, set[str]] = {}
+    starts = {*SITE_COMMANDS}
+    for arrow in imports:
+        source = module_of(arrow.source)
+        folders = {folder.as_posix() for folder in arrow.source.parents}
+        is_start = not folders.isdisjoint(SITE_CODE)
+        if is_start:
+            starts.add(source)
+        if not arrow.deferred or is_start:
+            steps = arrow.target.split(".")
+            chain = {".".join(steps[:n]) for n in range(2, len(steps) + 1)}
+            follows.setdefault(source, set()).update(chain & known)
+    reached = {start: [start] for start in sorted(starts)}
+    waiting = list(reached)
+    while waiting:
+        module = waiting.pop(0)
+        for target in sorted(follows.get(module, set()) - reached.keys()):
+            reached[target] = [*reached[module], target]
+            waiting.append(target)
+    return reached
+
+
+def test_a_site_imports_no_study_report_or_configuration(imports: list[Arrow]) -> None:
+    reached = reach_from_sites(imports)
+    assert "fallow.experiment.methods" in reached
+    chains = [
+        " -> ".join(chain)
+        for module, chain in reached.items()
+        if module.split(".")[1] in NOT_AT_SITES
+    ]
+    assert not chains, "\n".join(["", *chains])
+
+
+def test_an_import_that_a_site_reaches_is_found_with_its_chain() -> None:
+    site, below = Path("deployment/site/host.py"), Path("engine/loop.py")
+    arrows_of_a_site = [
+        Arrow(site, 1, "fallow.engine.loop.Loop", deferred=True),
+        Arrow(below, 1, "fallow.study.study", deferred=False),
+        Arrow(below, 2, "fallow.report.page", deferred=True),  # only if it is called
+    ]
+    reached = reach_from_sites(arrows_of_a_site)
+    chain = ["fallow.deployment.site.host", "fallow.engine.loop"]
+    assert reached["fallow.study.study"] == [*chain, "fallow.study.study"]
+    assert "fallow.report.page" not in reached

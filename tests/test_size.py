@@ -23,11 +23,16 @@ def test_lines_are_counted_per_package_and_for_what_a_site_imports(tmp_path: Pat
     for name, code in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(code)
-    assert runpy.run_path(str(SCRIPT))["count_tree"](tmp_path) == {
+    script = runpy.run_path(str(SCRIPT))
+    assert script["count_tree"](tmp_path) == {
         "fallow": 0,
         "cli": 3,
         "core": 3,
         "deployment": 1,
-        "all packages": 7,
-        "a site process": 5,
+    }
+    assert script["count_site"](tmp_path) == {
+        "fallow": 0,
+        "cli": 3,
+        "core": 1,
+        "deployment": 1,
     }

@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import average_precision_score
 
 import fallow as fl
-from fallow.study.predict import features_of
+from fallow.experiment.predict import features_of
 
 DIGITS = fl.load("digits")
 CLASSES = np.array(DIGITS.classes)

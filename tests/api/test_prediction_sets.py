@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import fallow as fl
-from fallow.study.predict import predict_file
+from fallow.study.trained import predict_file
 
 DIGITS = fl.load("digits")
 LINEAR: dict[str, Any] = {

@@ -183,14 +183,13 @@ for package in (
 ):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-from fallow.data.facts import describe_data
+from fallow.data.facts import describe_data, summarize_data
 from fallow.data import from_table
 from fallow.deployment.schema import schema_of
 from fallow.deployment.site.rows import read_rows
-from fallow.report.own_data import summarize_data
 from fallow.report.blocks import Table
 import fallow.configs.papers, fallow.report.live, fallow.report.forecast
-from fallow.study.predict import _write_parquet
+from fallow.experiment.predict import _write_parquet
 lines = [["a", "yes", "0.5"], ["b", "", ""]]
 file = _write_parquet(["id", "prediction", "probability"], lines, True)
 assert file.startswith(b"PAR1")

@@ -161,14 +161,6 @@ def test_init_compares_numbers_with_values_and_names_the_width_that_keeps_them_b
     assert describe_planned(agreed("training=fedavg", "initial=18")) == []
 
 
-def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
-    path = written(tmp_path / "study.toml", "rounds = 1\n", 'base = "demo"\n')
-    config = read_agreement(path).config
-    assert config.model.name == "linear"  # the file takes precedence
-    assert config.rounds == 7  # of the demo
-    assert config.title == ""  # which describes other data
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

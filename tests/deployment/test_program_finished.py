@@ -15,12 +15,13 @@ from fallow.cli.app import build_app
 from fallow.deployment.model_card import CARD, INTENDED
 from fallow.deployment.monitoring import watch
 from fallow.deployment.site.predict import predict_at
+from fallow.experiment.predict import predict_with
+from fallow.experiment.trained import choose_state
 from fallow.report.live import read_live
 from fallow.report.page import write_report
 from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree
-from fallow.study.predict import predict_file, predict_with
-from fallow.study.trained import choose_state
+from fallow.study.trained import predict_file
 from tests.deployment.simulations import NAMES, Federation, tiny
 
 

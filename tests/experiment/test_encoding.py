@@ -14,8 +14,10 @@ from fallow.data import Dataset
 from fallow.encoders.base import encode_rows
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
+from fallow.experiment.predict import outputs_of
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
+from fallow.experiment.suitability import check_task
 from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.store import SeenRows
@@ -23,8 +25,6 @@ from fallow.sites.view import SiteView
 from fallow.storage import features as features_room
 from fallow.storage.features import FeatureStore, digest_of_rows
 from fallow.storage.files import load_tree, save_tree
-from fallow.study.predict import outputs_of
-from fallow.study.preparation import check_task
 from fallow.study.study import run_study
 from fallow.study.study_run import Setup, StudyRun
 from tests.encoders.asks import draw_pictures

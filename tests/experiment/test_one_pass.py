@@ -26,10 +26,10 @@ from fallow.experiment.simulation import SimulatedEnvironment, build_environment
 from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
-from fallow.study.predict import predict_file
 from fallow.study.preparation import open_study, prepare_study
 from fallow.study.study import run_one
 from fallow.study.study_run import Setup, StudyRun
+from fallow.study.trained import predict_file
 from tests.experiment.crash import KILLED, WELL, exchanges, work
 from tests.experiment.test_personal_environment import error_of
 from tests.training.test_scaling import rows_of

@@ -9,11 +9,12 @@ import pytest
 
 from fallow.core.names import spell_class
 from fallow.experiment.rows import open_data
+from fallow.experiment.suitability import check_task, strategies_for
 from fallow.settings.classes import classes_of
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
-from fallow.study.preparation import check_task, prepare_study, strategies_for
+from fallow.study.preparation import prepare_study
 from fallow.study.study_run import Setup
 
 CLASSES = ExperimentConfig("c", data="digits", sites=3)

@@ -18,6 +18,7 @@ import torch
 from fallow.core.names import OWN
 from fallow.data.loaders.features import read_features
 from fallow.experiment.event_log import EventLog
+from fallow.experiment.predict import outputs_of
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import Scale
 from fallow.experiment.simulation import build_environment
@@ -25,11 +26,11 @@ from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree
-from fallow.study.predict import outputs_of, predict_file
 from fallow.study.preparation import open_study
 from fallow.study.reading import read_study
 from fallow.study.study import list_runs, run_one
 from fallow.study.study_run import Setup, StudyRun
+from fallow.study.trained import predict_file
 from tests.experiment.crash import tiny
 
 ROWS = 80

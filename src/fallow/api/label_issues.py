@@ -15,10 +15,10 @@ from fallow.core.refusal import explain_errors
 from fallow.data import Dataset
 from fallow.data.dataset import take_rows
 from fallow.experiment.methods import methods_of
+from fallow.experiment.predict import features_of
 from fallow.experiment.rows import open_data, split_rows
 from fallow.experiment.scale import in_units
 from fallow.settings.config import ExperimentConfig
-from fallow.study.predict import features_of
 from fallow.study.study_run import Setup
 from fallow.training import ClosedForm
 from fallow.training.parts.closed_form import flatten_head

@@ -50,6 +50,8 @@ from fallow.experiment.finished import (
 )
 from fallow.experiment.measuring import list_metrics
 from fallow.experiment.methods import ModelMaker, versions
+from fallow.experiment.predict import outputs_of
+from fallow.experiment.trained import Trained
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.custom import unwrap_model
@@ -60,8 +62,7 @@ from fallow.storage.packing import UNREADABLE
 from fallow.storage.plain import markdown_text, one_line
 from fallow.storage.received import MOST_BYTES, parse_json, read_named
 from fallow.study.export_model import export_model
-from fallow.study.predict import outputs_of
-from fallow.study.trained import Trained, read_trained
+from fallow.study.trained import read_trained
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -41,6 +41,7 @@ from fallow.core.view import Rows
 from fallow.data.dataset import Task
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
+from fallow.experiment.suitability import check_strategy
 from fallow.models import check_model
 from fallow.models.custom import adapt_model
 from fallow.models.networks import Linear
@@ -48,7 +49,6 @@ from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import MissingModel
-from fallow.study.preparation import check_strategy
 from fallow.training import FedAvg, personal
 
 MODELS = ("local", "global")

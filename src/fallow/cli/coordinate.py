@@ -493,7 +493,8 @@ def _headline(folder: Path) -> str | None:
 def show(console: Console, status: Status) -> None:
     """Print the state of a run as lines and a table."""
     from fallow.cli.coordinate_messages import show_sites
-    from fallow.report.live import describe_standing, format_moment, without
+    from fallow.report.live import describe_standing, without
+    from fallow.storage.moments import format_moment
 
     print_lines(console, [f"study {status['name']} (digest {status['digest']})"])
     if status["state"] == "not started":

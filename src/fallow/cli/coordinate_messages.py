@@ -18,15 +18,14 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.labels import Ended
 from fallow.report.live import (
-    NOTHING,
     WORDS,
     LiveStatus,
     caption,
     describe_wait,
-    format_moment,
     silent_sites,
     site_columns,
 )
+from fallow.storage.moments import NOTHING, format_moment
 
 if TYPE_CHECKING:
     from fallow.cli.objects import Admission, AdmittedSite

@@ -19,7 +19,7 @@ from fallow.cli.results import (
 from fallow.cli.terminal import Spinner
 
 if TYPE_CHECKING:
-    from fallow.study.trained import Trained
+    from fallow.experiment.trained import Trained
 
 
 @opt.shows("fallow.cli.objects:ExportedModel")

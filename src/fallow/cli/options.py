@@ -23,7 +23,6 @@ from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
 from fallow.storage.errors import Stopped
 from fallow.storage.plain import printable
-from fallow.study.folder import check_studies
 
 if TYPE_CHECKING:
     from fallow.settings.config import ExperimentConfig
@@ -167,9 +166,6 @@ OwnCode = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except errors")]
-Studies = Annotated[
-    list[Path], typer.Argument(help="Study folders", callback=check_studies)
-]
 
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -12,7 +12,7 @@ from fallow.cli.terminal import Spinner
 from fallow.core.optional import check_full_install
 from fallow.core.refusal import explain_errors
 from fallow.deployment.folders import is_real
-from fallow.study.folder import check_study
+from fallow.study.folder import check_studies, check_study
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
@@ -35,12 +35,15 @@ Metric = Annotated[
         help="Metric in tables, curves and tests (default: accuracy or squared error)"
     ),
 ]
+Studies = Annotated[
+    list[Path], typer.Argument(help="Study folders", callback=check_studies)
+]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="Output file")]
 
 
 @opt.shows("fallow.cli.objects:WrittenReport")
 def report(
-    studies: opt.Studies,
+    studies: Studies,
     out: Output = None,
     notebook: Annotated[
         Path | None,
@@ -211,7 +214,7 @@ def predict(
     from fallow.cli.objects import WrittenPredictions
     from fallow.core.wording import count_noun
     from fallow.deployment.site.predict import predict_at
-    from fallow.study.predict import predict_file
+    from fallow.study.trained import predict_file
 
     restrict_permissions_of(study)
     with Spinner(opt.console(quiet=quiet or as_json), f"predicting the examples of {data}"):

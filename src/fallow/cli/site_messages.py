@@ -18,7 +18,7 @@ from fallow.deployment.annotators import MODEL
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.schedule import find_start, format_time
 from fallow.measurements.meter import describe_exposure
-from fallow.report.live import format_moment
+from fallow.storage.moments import format_moment
 
 if TYPE_CHECKING:
     from fallow.data.facts import DataFacts

@@ -13,10 +13,10 @@ from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import has_gradient_steps, methods_of
+from fallow.experiment.suitability import works_on
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import ParsedStrategy, variant
-from fallow.study.preparation import works_on
 
 CLOSED_FORM = "closed-form"
 USUAL_SEEDS = 7

@@ -65,6 +65,17 @@ def _is_concrete(exported: Any) -> bool:
 
 
 @functools.cache
+def _find_exported(package: Packages, folded: str) -> type[Any] | None:
+    """Return the class of this name, and import no other one."""
+    for item in _listed(package):
+        for name in item.__all__:
+            if fold_name(name) == folded and _is_concrete(getattr(item, name)):
+                result: type[Any] = getattr(item, name)
+                return result
+    return None
+
+
+@functools.cache
 def _words(package: Packages) -> dict[str, type[Any]]:
     """Return all names of the classes of a package, including aliases of their contracts."""
     exported = names(package)
@@ -87,9 +98,9 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
     if ":" in name:
         result = load_class(name, policy, kind)
         return result
-    known = _words(package)
-    if fold_name(name) in known:
-        return known[fold_name(name)]
+    built_in = _find_built_in(package, fold_name(name))
+    if built_in is not None:
+        return built_in
     if kind is None:
         raise ValueError(_explain_unknown(package, name))
     if find_extension(kind, name) is None:
@@ -100,7 +111,12 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
 
 def is_built_in(package: Packages, name: str) -> bool:
     """Return whether a package has a class of this name, without custom classes and extensions."""
-    return fold_name(name) in _words(package)
+    return _find_built_in(package, fold_name(name)) is not None
+
+
+def _find_built_in(package: Packages, folded: str) -> type[Any] | None:
+    """Return a class by its name or an alias; all classes are imported for an alias."""
+    return _find_exported(package, folded) or _words(package).get(folded)
 
 
 def resolve_name(package: Packages, name: str) -> str:

@@ -310,3 +310,29 @@ def _format_columns(facts: DataFacts) -> list[str]:
         total = sum(missing.values())
         lines.append(f"  missing cells: {total:,} ({join_some(_format_counts(missing))})")
     return lines
+
+
+def summarize_data(facts: DataFacts) -> str:
+    """Describe the numbers of rows that were read, kept and excluded, and duplicates."""
+    function = "holds"
+    if " and " in facts["source"]:  # two files
+        function = "hold"
+    parts = [f"{facts['source']} {function} {facts['read']:,} rows"]
+    parts.append(f"{facts['kept']:,} of them are in this study")
+    for item in facts["left_out"]:
+        n = sum(item["rows"].values())
+        parts.append(f"{n:,} were excluded: {item['reason']}")
+    sentences = [f"{'; '.join(parts)}."]
+    if facts["lost"]:
+        sentences.append(f"No row remains of {join_some(facts['lost'])}.")
+    if facts["crossing"]:
+        output = f"{facts['crossing']:,} test examples are also training examples."
+        if facts["crossing"] == 1:
+            output = "1 test example is also a training example."
+        sentences.append(output)
+    else:
+        sentences.append(
+            f"{facts['duplicates']:,} rows are duplicates of earlier rows, and none of "
+            "them is in both training and test data."
+        )
+    return " ".join(sentences)

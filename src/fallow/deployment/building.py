@@ -50,10 +50,10 @@ from fallow.experiment.encoding import (
 )
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
+from fallow.experiment.suitability import check_task
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from fallow.study.preparation import check_task
 from fallow.training.scaling import Scaling
 
 LARGE = 1e9

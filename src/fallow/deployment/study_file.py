@@ -12,7 +12,6 @@ import tomlkit
 from pydantic import AfterValidator, Field
 from tomlkit.items import Table
 
-from fallow.configs.find import find_config
 from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
 from fallow.core.refusal import explain_errors
 from fallow.deployment.agreement import (
@@ -141,10 +140,10 @@ class Parties:
 def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
     """Read the agreement in a TOML file.
 
-    The file has the settings of an experiment configuration, which may start from ``base =
-    "demo"``, and the sections ``[federation]`` and ``[schema]``. It is only parsed: nothing that it
-    names is imported, built or evaluated. ``names`` is the policy for class names on this machine
-    (default: Fallow's own classes).
+    The file has the settings of an experiment configuration and the sections ``[federation]`` and
+    ``[schema]``. It states every setting itself and extends no other configuration. It is only
+    parsed: nothing that it names is imported, built or evaluated. ``names`` is the policy for class
+    names on this machine (default: Fallow's own classes).
 
     Raises ValueError that names the file and the setting.
     """
@@ -228,23 +227,9 @@ def _read_config(settings: Mapping[str, object], name: str) -> ExperimentConfig:
     """Return the settings outside sections as the experiment configuration of the study."""
     of_config: dict[str, object] = {"name": name, "data": name}
     for key, value in settings.items():
-        if key not in ("federation", "schema", "base"):
+        if key not in ("federation", "schema"):
             of_config[key] = value
-    base: ExperimentConfig | None = None
-    named = settings.get("base")
-    if named is not None:
-        base = _find_base(named)
-    return config_from(of_config, base)
-
-
-def _find_base(name: object) -> ExperimentConfig:
-    """Return the base configuration, one that is included in Fallow and never a local file."""
-    if not isinstance(name, str) or name.endswith(".toml"):
-        raise ValueError(
-            f"base is {name!r:.80}; an agreement starts from an included experiment "
-            "configuration ('fallow configs' lists them)"
-        )
-    return find_config(name)
+    return config_from(of_config)
 
 
 def names_secure_sum(config: str) -> bool:
@@ -261,6 +246,7 @@ def study_schema() -> JsonSchema:
     sections = describe_file(Parties)["properties"]
     columns = build_schema(Schema)
     schema["$defs"] |= columns.pop("$defs")
+    del schema["properties"]["base"]  # an agreement extends no other file
     schema["properties"] |= {**sections, "schema": columns}
     schema["required"] = ["federation", "schema"]
     schema["description"] = "Study agreement: study.toml."

@@ -1,20 +1,30 @@
 """Encoders: features of examples, identical at all sites and fixed for a study."""
 
-from fallow.encoders.auto import Auto
-from fallow.encoders.convolution import Convolution
-from fallow.encoders.efficientnet_lite import EfficientNetLite0
-from fallow.encoders.fourier import Fourier
-from fallow.encoders.hashed_text import HashedText
-from fallow.encoders.identity import Identity
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Auto",
-    "Convolution",
-    "EfficientNetLite0",
-    "Fourier",
-    "HashedText",
-    "Identity",
-]
+from fallow.core.exports import import_when_used
+
+if TYPE_CHECKING:
+    from fallow.encoders.auto import Auto as Auto
+    from fallow.encoders.convolution import Convolution as Convolution
+    from fallow.encoders.efficientnet_lite import EfficientNetLite0 as EfficientNetLite0
+    from fallow.encoders.fourier import Fourier as Fourier
+    from fallow.encoders.hashed_text import HashedText as HashedText
+    from fallow.encoders.identity import Identity as Identity
+
+MODULES = {
+    "Auto": "fallow.encoders.auto",
+    "Convolution": "fallow.encoders.convolution",
+    "EfficientNetLite0": "fallow.encoders.efficientnet_lite",
+    "Fourier": "fallow.encoders.fourier",
+    "HashedText": "fallow.encoders.hashed_text",
+    "Identity": "fallow.encoders.identity",
+}
+"""Class -> the module that defines it."""
+__all__ = [*MODULES]
+
+if not TYPE_CHECKING:
+    __getattr__ = import_when_used(__name__, MODULES)
 
 
 def __dir__() -> list[str]:

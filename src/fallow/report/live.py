@@ -11,6 +11,7 @@ from fallow.core.wording import count_noun, join_words, was_or_were
 from fallow.experiment import description
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
+from fallow.storage.moments import NOTHING, format_moment
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import find_error
 from fallow.study.records import StudyRecords
@@ -26,7 +27,6 @@ STATES = {
 FILE = "live.json"
 MOST_BYTES = 2**24
 """Maximum size of the state of a run, enough for tens of thousands of sites."""
-NOTHING = "–"
 INITIAL_LABELS = "initial labels"
 """Name of the labeling tasks of the initial labeled set."""
 LiveStatus = Mapping[str, Any]
@@ -305,18 +305,6 @@ def _contact(site: LiveStatus, is_open: bool) -> str:
     if awaited:
         return f"busy since {_short_moment(awaited)}"
     return "connected"
-
-
-def format_moment(iso: str | None) -> str:
-    """Return a moment to the minute, with its time zone.
-
-    >>> format_moment("2026-12-05T21:49:24+00:00"), format_moment(None)
-    ('5 Dec 2026, 21:49 UTC', '–')
-    """
-    if iso is None:
-        return NOTHING
-    then = datetime.fromisoformat(iso).astimezone(UTC)
-    return f"{then.day} {then:%b %Y, %H:%M} UTC"
 
 
 def _short_moment(iso: str | None) -> str:

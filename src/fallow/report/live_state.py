@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Required
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from fallow.storage.validation import STRICT, Count, Rule
-
-YEARS = (1970, 9998)
-"""First and last year of a moment, in any time zone."""
-
-
-def is_moment(text: str) -> bool:
-    """Return whether text is a date and time with a time zone.
-
-    >>> is_moment("2026-12-05T21:49:24+00:00"), is_moment("2026-12-05"), is_moment("soon")
-    (True, False, False)
-    """
-    first, last = YEARS
-    try:
-        then = datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return then.tzinfo is not None and first <= then.year <= last
-
-
-Moment = Annotated[str, Rule(is_moment, "a moment such as 2026-12-05T21:49:24+00:00")]
+from fallow.storage.moments import Moment
+from fallow.storage.validation import STRICT, Count
 
 
 @with_config(STRICT)

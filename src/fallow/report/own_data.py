@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fallow.core.wording import join_some
-from fallow.data.facts import DataFacts
+from fallow.data.facts import DataFacts, summarize_data
 from fallow.report.blocks import (
     Block,
     Blocks,
@@ -59,32 +58,6 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
             CollapsibleBlock("Columns, and their interpretation", [_columns(facts)])
         )
     return blocks
-
-
-def summarize_data(facts: DataFacts) -> str:
-    """Describe the numbers of rows that were read, kept and excluded, and duplicates."""
-    function = "holds"
-    if " and " in facts["source"]:  # two files
-        function = "hold"
-    parts = [f"{facts['source']} {function} {facts['read']:,} rows"]
-    parts.append(f"{facts['kept']:,} of them are in this study")
-    for item in facts["left_out"]:
-        n = sum(item["rows"].values())
-        parts.append(f"{n:,} were excluded: {item['reason']}")
-    sentences = [f"{'; '.join(parts)}."]
-    if facts["lost"]:
-        sentences.append(f"No row remains of {join_some(facts['lost'])}.")
-    if facts["crossing"]:
-        output = f"{facts['crossing']:,} test examples are also training examples."
-        if facts["crossing"] == 1:
-            output = "1 test example is also a training example."
-        sentences.append(output)
-    else:
-        sentences.append(
-            f"{facts['duplicates']:,} rows are duplicates of earlier rows, and none of "
-            "them is in both training and test data."
-        )
-    return " ".join(sentences)
 
 
 def _sites(facts: DataFacts) -> Table:

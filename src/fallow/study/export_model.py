@@ -22,9 +22,9 @@ from fallow.engine.conformal import threshold_of
 from fallow.experiment.encoding import encoder_of, shape_seen
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale
+from fallow.experiment.trained import Trained
 from fallow.models.custom import unwrap_model
 from fallow.storage.files import write_whole
-from fallow.study.trained import Trained
 
 Format = Literal["onnx", "torch"]
 ENDINGS: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}

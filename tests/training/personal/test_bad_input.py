@@ -20,12 +20,13 @@ from fallow.experiment.event_log import EventLog
 from fallow.experiment.methods import methods_of
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
+from fallow.experiment.suitability import check_task
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
 from fallow.storage.files import load_tree
-from fallow.study.preparation import check_task, settle_config
+from fallow.study.preparation import settle_config
 from fallow.training.personal import PFedGraph
 from fallow.training.personal.base import decode_sites
 from tests.each import mark_long

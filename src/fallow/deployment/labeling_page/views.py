@@ -14,6 +14,7 @@ from urllib.parse import quote
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from fallow.data.facts import summarize_data
 from fallow.deployment.labeling_page import texts
 from fallow.deployment.labeling_page.forms import whole_number
 from fallow.deployment.labeling_page.label_queue import (
@@ -35,7 +36,6 @@ from fallow.deployment.labeling_page.languages import (
 from fallow.deployment.labeling_page.pictures import SMALL, sizes
 from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
 from fallow.deployment.site.settings import LANGUAGES
-from fallow.report.own_data import summarize_data
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # labels on one page

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.site.folder import SiteFolder
+from fallow.experiment.predict import Predicted, predict_with
+from fallow.experiment.trained import Trained, choose_state
 from fallow.storage.errors import StorageError
 from fallow.storage.files import FILE, load_tree
-from fallow.study.predict import Predicted, predict_with
-from fallow.study.trained import Trained, choose_state
 
 
 def read_site_model(folder: Path) -> Trained:

@@ -20,8 +20,8 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
 from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
-from fallow.report.live_state import Moment
 from fallow.storage.errors import StorageError
+from fallow.storage.moments import Moment
 from fallow.storage.validation import STRICT, Count
 
 

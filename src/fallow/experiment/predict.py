@@ -13,7 +13,7 @@ from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.optional import import_optional
 from fallow.core.streams import stream
-from fallow.core.types import DTYPES, SiteId, State
+from fallow.core.types import DTYPES, State
 from fallow.data import read_rows
 from fallow.data.loaders.features import NewRows
 from fallow.engine import predict
@@ -27,11 +27,11 @@ from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel, scale_of
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
+from fallow.experiment.trained import Trained
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import write_whole
 from fallow.storage.plain import csv_content
 from fallow.storage.table_suffixes import EXCEL_FILES, FEATHER_FILES
-from fallow.study.trained import Trained, read_trained
 
 NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")
 """Suffixes of other file formats."""
@@ -63,19 +63,6 @@ class Predicted(NamedTuple):
     lacking: int
     unclear: int | None = None
     no_sets: str | None = None
-
-
-def predict_file(
-    folder: Path,
-    data: Path,
-    strategy: str | None = None,
-    seed: int | None = None,
-    out: Path | None = None,
-    site: SiteId | None = None,
-    policy: NamePolicy = BUILT_IN,
-) -> Predicted:
-    """Predict the examples in ``data`` with the model of a run."""
-    return predict_with(read_trained(folder, strategy, seed, site, policy), data, out)
 
 
 def predict_with(

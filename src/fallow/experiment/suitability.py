@@ -1,0 +1,123 @@
+"""Checks that algorithms and model of a configuration support the data."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fallow.core.contract import Contract
+from fallow.core.methods import Query
+from fallow.core.model_vectors import Layout
+from fallow.core.names import OWN, NamePolicy, spell_class
+from fallow.core.streams import stream
+from fallow.core.suggestions import refuse_for_classes
+from fallow.core.types import DTYPES
+from fallow.core.wording import join_words
+from fallow.data.dataset import Dataset, Task
+from fallow.engine.score_metrics import check_metrics
+from fallow.experiment.encoding import shape_seen
+from fallow.experiment.methods import ModelMaker, methods_of
+from fallow.models.norms import BATCH_OF_ONE, needs_two_rows
+from fallow.privacy.settings import check_targets
+from fallow.settings.classes import classes_of
+from fallow.settings.config import ExperimentConfig
+
+TASKS = ("classification", "regression")
+MOST_SOLVED = 8192
+"""Maximum number of features of a closed-form model: the products of all pairs take 0.5 GB."""
+
+
+def strategies_for(*tasks: str) -> str:
+    """Return the names of the query strategies that support all these tasks.
+
+    >>> strategies_for("regression").split(", ")[0]
+    'acs-fw'
+    """
+    known = []
+    for cls in classes_of("strategy").values():
+        if all(works_on(cls.contract, task) for task in tasks):
+            known.append(spell_class(cls))
+    return join_words(sorted(known), last="or")
+
+
+def works_on(contract: Contract, task: str) -> bool:
+    """Return whether a query strategy supports the task of the data.
+
+    Without an explicit declaration, it supports regression unless it reads class predictions.
+    """
+    if task != "regression":
+        return contract.classes
+    if contract.regression is None:
+        return not contract.needs
+    return contract.regression
+
+
+def check_strategy(strategy: Query, name: str, task: Task, has: str) -> None:
+    """Raise ValueError if a query strategy does not support the task; ``has`` describes the data."""
+    if not works_on(strategy.contract, task):
+        needs = "is for regression"
+        others = strategies_for(*TASKS)
+        if task == "regression":
+            needs = "requires classes"
+            others = strategies_for(task)
+        raise ValueError(f"{name} {needs} and {has}; use {others}")
+    if task != "regression":
+        refuse_for_classes(strategy)
+
+
+def check_task(
+    config: ExperimentConfig, dataset: Dataset, policy: NamePolicy = OWN
+) -> None:
+    """Raise ValueError if an algorithm does not support the task or the model.
+
+    ``policy`` determines which names are resolved.
+    """
+    methods = methods_of(config, policy=policy)
+    trainer: Contract = methods["training"].contract
+    has = f"{config.data} has classes"
+    if dataset.task == "regression":
+        has = f"{config.data} is a regression task"
+    check_strategy(methods["query"], str(config.strategy), dataset.task, has)
+    if dataset.task == "regression":
+        check_targets(config.privacy, config.target_scale)
+    if dataset.task == "regression" and trainer.regression is False:
+        raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
+    if dataset.task != "regression" and not trainer.classes:
+        raise ValueError(f"{config.training} is for regression and {has}; use fedavg")
+    if dataset.task != "regression" and config.target_scale != "labeled":
+        raise ValueError(
+            f"target_scale is {config.target_scale!r}, and {has}; it scales the targets of "
+            "regression: set target_scale=labeled"
+        )
+    check_metrics(config.metrics, dataset.task)
+    shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
+    width = math.prod(shape)
+    if "least-squares" in trainer.tags and width > MOST_SOLVED:
+        raise ValueError(
+            f"{config.training} solves for a linear model of {width:,} features. More "
+            f"than {MOST_SOLVED:,} need too much memory ({8 * width**2 / 2**30:.1f} GB at "
+            "each site for their products); use an encoder with fewer features, such as "
+            "fourier:features=4096, or a training algorithm with gradient steps"
+        )
+    if config.completed_training.examples_per_step == 1:
+        maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
+        row = torch.zeros(1, *shape, dtype=DTYPES[config.dtype])
+        if needs_two_rows(maker.build(stream(0, "template")), row):
+            raise ValueError(BATCH_OF_ONE)
+    if trainer.no_batch_norm:
+        maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
+        layout = Layout.of(maker.build(stream(0, "template")))
+        if sum(layout.buffer_sizes) > 0:  # running statistics
+            raise ValueError(
+                f"{config.training} does not support batch norm, which {config.model} has: "
+                f"{trainer.no_batch_norm}"
+            )
+    model = config.model.name
+    is_linear = model.lower() == "linear" or ":" in model  # an explicit choice is accepted
+    if trainer.linear and not is_linear:
+        raise ValueError(
+            f"{config.training} solves for a linear model, and the model is "
+            f"{config.model}; set model=linear, or use a training algorithm with gradient "
+            "steps, such as training=fedavg"
+        )
