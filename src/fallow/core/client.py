@@ -52,6 +52,8 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 Weighting = Literal["", "rows", "labels"]
 """Weight of a site in an aggregate: its registered examples or its largest number of labels; "" for
 the field ``n`` beside a model, or none."""
+Over = Literal["", "all", "pool"]
+"""Examples that a function sums whatever their labels: all, or the unlabeled pool."""
 Group = Literal["counts", "aggregates", "models", "status"]
 """Groups of disclosures, by the kinds of the fields in a reply."""
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -113,6 +115,9 @@ class ClientFunction:
         The largest share of a site in the aggregate limits this weight.
     reveals_parts : str
         Information in the contribution of one site, without secure aggregation.
+    over : {"", "all", "pool"}
+        Examples that determine its reply, with its arguments and the scales of the run.  A real site
+        computes such a reply once, and sends the same one until these examples change.
 
     Functions of the instance are called with it.
     """
@@ -126,6 +131,7 @@ class ClientFunction:
     release: bool = False
     weighted_by: Weighting = ""
     reveals_parts: str = ""
+    over: Over = ""
 
     def of_class(self, name: str) -> Declaration:
         """Return the value for all settings, without parts that depend on settings."""
@@ -137,6 +143,7 @@ class ClientFunction:
             release=self.release,
             weighted_by=self.weighted_by,
             reveals_parts=self.reveals_parts,
+            over=self.over,
         )
 
     def __call__(self, function: Function) -> Function:
@@ -162,6 +169,7 @@ class Declaration:
     release: bool = False
     weighted_by: Weighting = ""
     reveals_parts: str = ""
+    over: Over = ""
 
     @property
     def group(self) -> Group:
@@ -321,6 +329,7 @@ def _resolve(name: str, item: ClientFunction, algorithm: Any) -> Declaration:
         release=item.release,
         weighted_by=item.weighted_by,
         reveals_parts=item.reveals_parts,
+        over=item.over,
     )
 
 

@@ -13,7 +13,7 @@ from fallow.core.limits import Limits, check_limits
 from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State, Values
 
-Rows = Literal["pool", "labeled", "validation"]
+Rows = Literal["pool", "labeled", "validation", "all"]
 FOLDS = 5
 """Number of folds of cross-validation, into which each site divides its labels."""
 
@@ -127,7 +127,7 @@ class View(Protocol):
 
         Parameters
         ----------
-        which : {"pool", "labeled", "validation"}, default="pool"
+        which : {"pool", "labeled", "validation", "all"}, default="pool"
             Kind of examples.
         """
         ...
@@ -137,7 +137,7 @@ class View(Protocol):
 
         Parameters
         ----------
-        which : {"pool", "labeled", "validation"}, default="pool"
+        which : {"pool", "labeled", "validation", "all"}, default="pool"
             Kind of examples.
         size : int, default=4096
             Number of examples in a block.
@@ -151,7 +151,7 @@ class View(Protocol):
         ----------
         model : str
             Name of a stored model, such as "global" or "local".
-        which : {"pool", "labeled", "validation"}, default="pool"
+        which : {"pool", "labeled", "validation", "all"}, default="pool"
             Kind of examples.
         """
         ...
@@ -163,7 +163,7 @@ class View(Protocol):
         ----------
         model : str
             Name of a stored model, such as "global" or "local".
-        which : {"pool", "labeled", "validation"}, default="pool"
+        which : {"pool", "labeled", "validation", "all"}, default="pool"
             Kind of examples.
         """
         ...

@@ -19,7 +19,7 @@ from fallow.core.methods import Encoder
 from fallow.core.missing import filled
 from fallow.core.types import State
 from fallow.core.values import Kind
-from fallow.core.view import Rows, View
+from fallow.core.view import View
 
 Shape = tuple[int, ...]
 """Shape of one example before encoding."""
@@ -183,7 +183,6 @@ def describe_shape(shape: Sequence[int]) -> str:
 
 CHUNK = 4096  # examples per block, so that no second copy of all examples is in memory
 PICTURES = 256
-KINDS: tuple[Rows, ...] = ("pool", "labeled", "validation")
 
 
 def all_blocks(view: View, size: int = CHUNK) -> Iterator[Tensor]:
@@ -194,9 +193,8 @@ def all_blocks(view: View, size: int = CHUNK) -> Iterator[Tensor]:
 
 def picture_blocks(view: View, size: int = PICTURES) -> Iterator[Tensor]:
     """Yield examples in their shape, (b, *shape) in float64, labeled or not."""
-    for which in KINDS:
-        for rows in view.blocks(which, size):
-            yield rows.double()
+    for rows in view.blocks("all", size):
+        yield rows.double()
 
 
 def empty_sum(*shape: int) -> Tensor:

@@ -171,6 +171,7 @@ class Convolution:
         returns={"rows": Count(of="rows"), "variance": NonNegative(is_wide=True)},
         takes={},
         weighted_by="rows",
+        over="all",
     )
     def contrast(self, view: View) -> Values:
         """Return the number of images, and the sum of the mean variances of their patches."""
@@ -188,6 +189,7 @@ class Convolution:
         returns=PatchMoments(),
         takes={"contrast": NonNegative()},
         weighted_by="rows",
+        over="all",
     )
     def patches(self, view: View, contrast: Tensor) -> Values:
         """Return sums over images of the mean and second moments of their patches.

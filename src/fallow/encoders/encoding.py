@@ -131,6 +131,7 @@ class Imputation:
         returns=Cells(),
         takes={},
         weighted_by="rows",
+        over="all",
     )
     def cells(self, view: View) -> Values:
         return {**total_cells(all_blocks(view))}

@@ -156,6 +156,7 @@ class Fourier:
         returns=moments("columns", "squares", "cells"),
         takes={},
         weighted_by="rows",
+        over="all",
     )
     def moments(self, view: View) -> Values:
         rows = 0

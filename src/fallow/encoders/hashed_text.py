@@ -133,6 +133,7 @@ class HashedText:
         returns=lambda encoder: Documents(encoder.columns * BUCKETS),
         takes={},
         weighted_by="rows",
+        over="all",
     )
     def frequencies(self, view: View) -> Values:
         """Return sums over all examples, labeled or not.

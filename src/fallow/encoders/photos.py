@@ -108,6 +108,7 @@ class PhotoEncoder(ABC):
         takes={},
         when=lambda self: self.normalize,
         weighted_by="rows",
+        over="all",
     )
     def colors(self, view: View) -> Values:
         return color_totals(view)

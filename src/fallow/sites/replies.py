@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -10,12 +10,14 @@ import torch
 
 from fallow.core.client import declared, list_label_counts
 from fallow.core.messages import Request, Step
-from fallow.core.methods import site_function
+from fallow.core.methods import Method, site_function
 from fallow.core.refusal import Refusal, explain_errors
 from fallow.core.types import State, Values
 from fallow.core.view import Release, SelectedExamples
-from fallow.sites.site import LocalSite
+from fallow.sites.site import FEATURE_SCALES, LocalSite
+from fallow.sites.store import Answers, Question
 from fallow.sites.view import SiteView
+from fallow.storage.files import digest_of
 
 OPTIONAL_VALUES = ("weight", "probability", "score")
 """Optional values of each selected example."""
@@ -41,9 +43,13 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
         return {"count": 0}  # an empty pool: no strategy can select
     site.guard.check(step)
     view = SiteView(site, request.cycle, method.contract.simulator_only)
+    declaration = declared(method).get(step.function)
     try:
         run = partial(site_function(method, step.function), view, **step.args)
-        if site.parts.selection is None:
+        if declaration is not None and declaration.over and site.parts.answers is not None:
+            question = _name_question(site, method, step, declaration.over)
+            result = _answer_once(site.parts.answers, question, run)
+        elif site.parts.selection is None:
             result = run()
         else:
             result = site.parts.selection.run(run)
@@ -70,7 +76,6 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
             f"{expected}"
         )
     if step.kind != "keep":
-        declaration = declared(method).get(step.function)
         wide_fields = declaration.wide_fields if declaration else ()
         return site.guard.protect(step, request, result, wide_fields)
     if isinstance(result, Release):
@@ -78,6 +83,32 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
     state = {name: torch.as_tensor(value) for name, value in result.items()}
     site.remember(step.function, state)
     return {"count": len(state)}
+
+
+def _name_question(site: LocalSite, method: Method, step: Step, over: str) -> Question:
+    """Return what determines a sum over examples whatever their labels."""
+    examples = digest_of(site.examples if over == "all" else site.pool)
+    scales = {name: site.memory[name] for name in FEATURE_SCALES if name in site.memory}
+    question = {
+        "algorithm": repr(method),
+        "function": step.function,
+        "args": dict(step.args),
+        "examples": examples,
+        "scales": scales,
+    }
+    return Question(over, examples, digest_of(question))
+
+
+def _answer_once(
+    answers: Answers, question: Question, compute: Callable[[], Values]
+) -> Values:
+    """Return the earlier answer to a question, or compute and store it."""
+    known = answers.load_answer(question)
+    if known is not None:
+        return known
+    reply = compute()
+    answers.keep_answer(question, reply)
+    return reply
 
 
 def _describe(error: Exception) -> str:

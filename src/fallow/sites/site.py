@@ -28,6 +28,7 @@ from fallow.privacy.guard import Noise, ReleaseGuard
 from fallow.privacy.settings import Privacy
 from fallow.sites.folds import FoldAssignment
 from fallow.sites.store import (
+    Answers,
     Label,
     PeerMessages,
     SeenRows,
@@ -57,7 +58,9 @@ ENCODE = "encode"
 """Key of the fitted state of the encoder."""
 FILL = "fill"
 """Key of the imputed values of empty cells, for an encoder."""
-SCALES = (ENCODE, FILL, "features", "targets")
+FEATURE_SCALES = (ENCODE, FILL, "features")
+"""Keys of values by which examples become features."""
+SCALES = (*FEATURE_SCALES, "targets")
 """Keys of values that are fixed for the rest of the run: imputation, encoding and scaling."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
 """Function that encodes the examples (n, *shape) of a site with the fitted state of the encoder.
@@ -101,6 +104,7 @@ class RunComponents:
     secret: int | None = None
     encode: Encoded | None = None
     passes: ForwardPasses | None = None  # computes predictions; None: this process
+    answers: Answers | None = None  # None: sums over all examples are computed each time
     selection: SelectionDevice | None = (
         None  # device for the products of a query; None: as above
     )
@@ -178,6 +182,11 @@ class LocalSite:
             if fill is not None:
                 return fill
         return None
+
+    @property
+    def examples(self) -> Tensor:
+        """Return the positions of all examples that have not left, ascending."""
+        return (~self.excluded).nonzero().squeeze(1)
 
     @property
     def pool(self) -> Tensor:
@@ -266,7 +275,7 @@ class LocalSite:
         else:
             self.memory[name] = state
         self.store.keep(self.id, name, state)
-        if name in (ENCODE, FILL, "features"):
+        if name in FEATURE_SCALES:
             self._seen = None
             self._gathered.clear()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import filled
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.privacy.ledger import Released, ReleaseLedger, SumKey
 from fallow.storage.files import checksum
 from fallow.storage.packing import pack
@@ -73,6 +73,29 @@ class Store(ReleaseLedger, Protocol):
     def load_labels(self, site: SiteId) -> list[Label]:
         """Return all labels, as a new list."""
         ...
+
+
+class Question(NamedTuple):
+    """A sum over examples whatever their labels, which a site computes once.
+
+    ``over``: "all" or "pool". ``examples``: digest of the positions of these examples. ``digest``: of
+    the client function, its arguments, the examples and the scales of the run.
+    """
+
+    over: str
+    examples: str
+    digest: str
+
+
+class Answers(Protocol):
+    """Replies that a site sends again, bit for bit, until the examples of the question change."""
+
+    def load_answer(self, question: Question) -> Values | None:
+        """Return the earlier reply, or None."""
+        ...
+
+    def keep_answer(self, question: Question, reply: Values) -> None:
+        """Store a reply, and delete those about other examples."""
 
 
 @dataclass

@@ -145,6 +145,7 @@ class SiteView:
             "pool": self._site.pool,
             "labeled": self._site.labeled,
             "validation": self._site.validation,
+            "all": self._site.examples,
         }
         return kinds[which]
 

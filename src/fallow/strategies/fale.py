@@ -394,6 +394,7 @@ class FALE:
     @client.sum(
         "aggregates of numbers of examples and of each column",
         returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
+        over="pool",
     )
     def totals(self, view: View) -> Values:
         x = view.rows()
@@ -406,6 +407,7 @@ class FALE:
             "varies": Count("inputs", of="rows"),
         },
         takes={"mean": Real("inputs")},
+        over="pool",
     )
     def spread(self, view: View, mean: Tensor) -> Values:
         squares, varies = leverage.spread(view.rows(), mean)

@@ -372,6 +372,7 @@ class Pivotal:
     @client.sum(
         "aggregates of numbers of examples and of each column",
         returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
+        over="pool",
     )
     def totals(self, view: View) -> Values:
         x = view.rows()
@@ -384,6 +385,7 @@ class Pivotal:
             "varies": Count("inputs", of="rows"),
         },
         takes={"mean": Real("inputs")},
+        over="pool",
     )
     def spread(self, view: View, mean: Tensor) -> Values:
         squares, varies = leverage.spread(view.rows(), mean)
@@ -393,6 +395,7 @@ class Pivotal:
         "aggregates of products of columns",
         returns={"products": Real(Triangle("columns"))},
         takes={"mean": Real("inputs"), "unit": NonNegative("columns")},
+        over="pool",
     )
     def gram(self, view: View, mean: Tensor, unit: Tensor) -> Values:
         return {"products": leverage.products(view.rows(), mean, unit.diag())}

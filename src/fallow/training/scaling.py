@@ -17,7 +17,7 @@ from fallow.core.contract import Contract
 from fallow.core.missing import Missing, filled, total_cells
 from fallow.core.types import State, Values
 from fallow.core.values import Count, Fill, NonNegative, Real
-from fallow.core.view import Rows, View
+from fallow.core.view import View
 
 TINY = 1e-12
 """Relative deviation from the mean below which a column is constant."""
@@ -135,16 +135,22 @@ class Scaling:
         returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
         when=lambda self: self.of_rows and not self.of_cells,
         weighted_by="rows",
+        over="all",
     )
     def columns(self, view: View) -> Values:
-        total = torch.stack([rows.sum(0) for rows in blocks(view)]).sum(0)
-        return {"rows": float(view.pool + len(view.labels)), "columns": total}
+        n_rows = 0
+        totals = []
+        for rows in blocks(view):
+            n_rows += len(rows)
+            totals.append(rows.sum(0))
+        return {"rows": float(n_rows), "columns": torch.stack(totals).sum(0)}
 
     @client.sum(
         "aggregates of numbers of examples, of each column and of its non-empty cells",
         returns=Cells(),
         when=lambda self: self.of_cells,
         weighted_by="rows",
+        over="all",
     )
     def cells(self, view: View) -> Values:
         return {**total_cells(blocks(view))}
@@ -158,6 +164,7 @@ class Scaling:
         takes=lambda self: {"mean": Real("inputs"), "fill": Fill(self.of_cells)},
         when=lambda self: self.of_rows,
         weighted_by="rows",
+        over="all",
     )
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Values:
         squares = torch.zeros_like(mean)
@@ -215,8 +222,6 @@ class Scaling:
 
 
 def blocks(view: View) -> Iterator[Tensor]:
-    """Yield all examples of a site in blocks (b, d) of float64: the pool, then the labeled ones."""
-    kinds: tuple[Rows, Rows] = ("pool", "labeled")
-    for which in kinds:
-        for rows in view.blocks(which, CHUNK):
-            yield rows.flatten(1).double()
+    """Yield all examples of a site in blocks (b, d) of float64, whatever their labels."""
+    for rows in view.blocks("all", CHUNK):
+        yield rows.flatten(1).double()

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.deployment.ledger.store import SiteStore
 from fallow.privacy.ledger import Released, SumKey
-from fallow.sites.store import Label, PeerMessages, names_from_relay
+from fallow.sites.store import Label, PeerMessages, Question, names_from_relay
 
 
 @final
@@ -28,6 +28,7 @@ class Draft:
         """Discard the changes of an instruction."""
         self._kept: dict[str, State | None] = {}
         self._labels: list[Label] = []
+        self._answers: dict[Question, Values] = {}
         self._spent: dict[str, Released] = {}
         self._secret: SumKey | None = None
 
@@ -41,6 +42,8 @@ class Draft:
         for name, state in self._kept.items():
             self._store.keep(site, name, state)
         self._store.write(site, self._labels)
+        for question, reply in self._answers.items():
+            self._store.keep_answer(question, reply)
         for key, released in self._spent.items():
             self._store.spend(site, key, released)
         if self._secret is not None:
@@ -96,6 +99,16 @@ class Draft:
         labels = self._store.load_labels(site)
         labels += self._labels
         return sorted(labels)
+
+    def load_answer(self, question: Question) -> Values | None:
+        """Return the earlier reply to a question, also of the instruction, or None."""
+        if question in self._answers:
+            return self._answers[question]
+        return self._store.load_answer(question)
+
+    def keep_answer(self, question: Question, reply: Values) -> None:
+        """Store a reply as `SiteStore.keep_answer` does, at the end of the instruction."""
+        self._answers[question] = reply
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         """Record a release as `SiteStore.spend` does, at the end of the instruction."""

@@ -8,14 +8,14 @@ from fractions import Fraction
 from typing import Any, final
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Values
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.deployment.ledger.tables import COPIED, NOTICED, Tables
 from fallow.experiment.event_log import with_checksum
 from fallow.privacy.ledger import Released, SumKey, add_up, as_written, doubtful
 from fallow.sites.folds import FoldAssignment
-from fallow.sites.store import Label
+from fallow.sites.store import Label, Question
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack
 
@@ -192,6 +192,31 @@ class SiteStore:
             for label in self.load_labels(self._tables.site):
                 self.erase(label.row)
                 self.write(self._tables.site, [label._replace(cycle=-1)])
+
+    # -- sums over all examples --------------------------------------------------------------
+
+    def load_answer(self, question: Question) -> Values | None:
+        """Return the earlier reply to a question, or None."""
+        sql = "SELECT reply FROM answer WHERE digest = ?"
+        blob = self._tables.read_one(sql, question.digest)
+        if blob is None:
+            return None
+        reply: Values = self._unpack(blob, "the reply of an earlier sum")
+        return reply
+
+    def keep_answer(self, question: Question, reply: Values) -> None:
+        """Store a reply for all later runs, and delete those about other examples."""
+        with self._tables.transaction():
+            sql = "DELETE FROM answer WHERE covers = ? AND examples <> ?"
+            self._tables.write(sql, question.over, question.examples)
+            self._tables.write(
+                "INSERT OR IGNORE INTO answer (digest, covers, examples, reply) "
+                "VALUES (?, ?, ?, ?)",
+                question.digest,
+                question.over,
+                question.examples,
+                with_checksum(reply),
+            )
 
     # -- noise and masks --------------------------------------------------------------------
 

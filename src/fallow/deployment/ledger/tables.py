@@ -49,6 +49,8 @@ CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
     cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, mark BLOB NOT NULL) STRICT;
 CREATE TABLE place (row INTEGER PRIMARY KEY, is_validation INTEGER NOT NULL,
     fold INTEGER NOT NULL, mark BLOB) STRICT;
+CREATE TABLE answer (digest TEXT PRIMARY KEY, covers TEXT NOT NULL, examples TEXT NOT NULL,
+    reply BLOB NOT NULL) STRICT;
 CREATE TABLE excluded (row INTEGER PRIMARY KEY, reason TEXT NOT NULL
     CHECK (reason IN ('withdrawn', 'declined')), annotator TEXT NOT NULL, note TEXT NOT NULL,
     at TEXT NOT NULL, mark BLOB) STRICT;

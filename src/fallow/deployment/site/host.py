@@ -590,7 +590,8 @@ class Host:
         """
         run = self._ledger.store.run.encode()
         draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
-        return replace(self._parts, secret=int.from_bytes(draws.digest()))
+        secret = int.from_bytes(draws.digest())
+        return replace(self._parts, secret=secret, answers=self._draft)
 
     def _labeling_view(self, instruction: Instruction, cycle: int) -> LabelingView:
         x, y = self._tests
