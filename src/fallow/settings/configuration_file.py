@@ -69,7 +69,7 @@ def configuration_text(facts: DataSummary, file: Path) -> str:
         details["group"] = facts.group
     parts: dict[str, dict[str, Value]] = {
         "Data": {**details},
-        "Sites": _choose_partition(facts, usual),
+        "Sites": _choose_partition(facts),
         "Training": {"training": facts.training},
         "Labels": {
             "initial": usual.initial,
@@ -95,14 +95,11 @@ def configuration_text(facts: DataSummary, file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _choose_partition(facts: DataSummary, usual: ExperimentConfig) -> dict[str, Value]:
+def _choose_partition(facts: DataSummary) -> dict[str, Value]:
     """Use the sites in the data if a column names them, and distribute the examples otherwise."""
     if facts.sites:
         return {"partition": "natural", "sites": 0}
-    sites = min(FEW, facts.rows)
-    if facts.classes:
-        return {"partition": str(usual.partition), "sites": sites}
-    return {"partition": "iid", "sites": sites}
+    return {"partition": "iid", "sites": min(FEW, facts.rows)}
 
 
 def _relative(data: str, file: Path) -> str:

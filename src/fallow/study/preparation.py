@@ -163,6 +163,9 @@ def describe_prepared(
     if len(chosen) == 1:
         which = "strategy"
     sites = f"{count_noun(config.sites, 'site')} by {describe_partition(config.partition)}"
+    n_groups = simulation.dataset.n_groups
+    if n_groups:
+        sites += f", {count_noun(n_groups, 'group')} that no split divides"
     return (
         f"{len(chosen)} {which} ({join_some(chosen)}), {count_noun(len(seeds), 'seed')} "
         f"({join_some(list(seeds))}), {sites}; trained by {trained}"
