@@ -223,3 +223,15 @@ def test_a_subset_keeps_the_groups_of_its_examples() -> None:
     fewer = few.test_rows(2, torch.Generator())
     assert fewer.groups_test is not None and len(fewer.groups_test) == 2
     assert replace(dataset, groups=None).groups is None
+
+
+def test_names_of_arrays_that_differ_in_writing_are_named_or_merged() -> None:
+    labels = ["yes", "YES", "no", "no"] * 2
+    sites = ["Basel", "basel", "bern", "bern"] * 2
+    with pytest.warns(UserWarning, match="differ only in their writing") as warned:
+        plain = fl.from_arrays(X, labels, sites)
+    assert len(warned) == 2
+    merged = fl.from_arrays(X, labels, sites, groups=list("aAbBcCdD"), merge=True)
+    assert (plain.n_classes, plain.site_names) == (3, ("Basel", "basel", "bern"))
+    assert (merged.n_classes, merged.site_names) == (2, ("Basel", "bern"))
+    assert merged.n_groups == 4

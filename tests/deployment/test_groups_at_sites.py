@@ -88,3 +88,12 @@ def test_other_groups_are_other_data(tmp_path: Path) -> None:
     data.write_text(data.read_text().replace("rows 0", "rows 1"))
     with pytest.raises(StorageError, match="not those with which site north"):
         _ = SiteFolder.open(made.path).rows
+
+
+def test_agreed_classes_that_differ_in_writing_are_noted_with_their_counts(
+    tmp_path: Path,
+) -> None:
+    schema = replace(SCHEMA, classes=("no", "No", "yes"))
+    file = table(tmp_path / "r.csv", "p1,1,no", "p2,2,No", "p3,3,no", "p4,4,yes")
+    (note,) = read_rows(file, schema, group="patient").notes
+    assert "'no' (2 rows) and 'No' (1 row) differ only in their writing" in note

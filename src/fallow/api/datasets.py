@@ -179,6 +179,7 @@ def from_arrays(
     classes: Sequence[Any] = (),
     drop_rows: bool = False,
     channels: Channels = "auto",
+    merge: bool = False,
 ) -> Dataset:
     """Create a dataset from arrays, tensors, lists or DataFrame columns.
 
@@ -217,6 +218,9 @@ def from_arrays(
         Position of the channel dimension of images: (n, channels, height, width) or
         (n, height, width, channels), which is converted.  "auto" treats a last dimension of 1, 3
         or 4 after larger ones as channels, with a warning.
+    merge : bool, default=False
+        Whether to make one name of classes, sites or groups that differ only in their writing: the
+        most frequent one.  Otherwise `Dataset.findings` warns of them.
 
     Returns
     -------
@@ -284,6 +288,7 @@ def from_arrays(
         classes=tuple(str(plain(label)) for label in classes),
         drop_rows=drop_rows,
         channels=channels,
+        merge=merge,
         is_missing_meant=_has_none(y),
     )
     warn_of_findings(dataset, stacklevel=4)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import EventHandler
     from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.schema import Schema
     from fallow.report.live_state import Status
     from fallow.settings.config import ExperimentConfig
     from fallow.transport.gathering import Keys
@@ -173,13 +174,36 @@ def init(
     called = None  # address of this machine for sites
     if host:
         called = host[0]
-    lines = list(left_out)
+    lines = [*left_out, _write_sheet(example, schema, ids, folder / "data.html")]
     lines.append(f"Sums are {describe_sums(made.agreement.config)}.")
     lines += describe_planned(made.agreement)
     if has_turned_on:
         lines.append(SECURE_SUMS)
     lines += after_init(made, called)
     opt.tell(lines, result, quiet=quiet, as_json=as_json)
+
+
+def _write_sheet(example: Path, schema: Schema, ids: str, page: Path) -> str:
+    """Write the data sheet of the example, as the schema reads it; return a line about it."""
+    from fallow.data import open_dataset
+    from fallow.data.sheet import build_sheet
+    from fallow.report.sheet import write_sheet
+
+    is_table = schema.kind == "table"
+    try:
+        dataset = open_dataset(
+            example,
+            label=schema.label if is_table else None,
+            id=ids if is_table and ids != "id" else None,
+            columns=[column.name for column in schema.columns],
+            task=schema.task if is_table else "auto",
+            classes=schema.classes,
+            physical_range=schema.physical_range,
+        )
+    except ValueError as error:  # such as an example without rows of each class
+        return f"{example} has no data sheet: {error}"
+    write_sheet(build_sheet(dataset, comes_labeled=False), page)
+    return f"Wrote {page}: open it to check how the example was read."
 
 
 def _ask_for_sums(config: ExperimentConfig, *, is_asked: bool) -> Sums:

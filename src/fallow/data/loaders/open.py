@@ -32,6 +32,7 @@ from fallow.data.loaders.pixels import (
     describe_move,
     has_channels_last,
 )
+from fallow.data.loaders.text_rules import settle_names
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import (
     Finding,
@@ -82,6 +83,7 @@ def from_arrays(
     classes: Sequence[str] = (),
     drop_rows: bool = False,
     channels: Channels = "auto",
+    merge: bool = False,
     findings: Sequence[Finding] = (),
     leaves_out_leaks: bool = False,
     is_missing_meant: bool = False,
@@ -118,7 +120,12 @@ def from_arrays(
                 "y_test"
             )
     labels = encode_labels(
-        _to_array(y), task, name, tuple(classes), is_missing_meant=is_missing_meant
+        _to_array(y),
+        task,
+        name,
+        tuple(classes),
+        merge=merge,
+        is_missing_meant=is_missing_meant,
     )
     features = _to_array(x)
     offsets = choose_offsets(features)
@@ -141,6 +148,8 @@ def from_arrays(
         aside = _check_rows(
             features_test, coded_test, sites_test, groups_test, None, name, is_last
         )
+    rows, aside, similar = _settle_names(rows, aside, merge)
+    findings = (*findings, *similar)
     reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
@@ -655,6 +664,24 @@ def _build_dataset(
     elif is_given:  # duplicates are held out together
         check_leak(dataset)
     return dataset
+
+
+def _settle_names(
+    rows: _Rows, aside: _Rows | None, merge: bool
+) -> tuple[_Rows, _Rows | None, list[Finding]]:
+    """Return both parts with names of sites and groups that are merged if requested, and notes."""
+    findings: list[Finding] = []
+    for field in ("sites", "groups"):
+        parts = [getattr(part, field) for part in (rows, aside) if part is not None]
+        if parts[0] is None or parts[-1] is None or parts[0].dtype.kind != "U":
+            continue
+        names, found = settle_names(field, np.concatenate(parts), merge)
+        findings += found
+        n = len(rows.x)
+        rows = rows._replace(**{field: names[:n]})
+        if aside is not None:
+            aside = aside._replace(**{field: names[n:]})
+    return rows, aside, findings
 
 
 def _count_rows(rows: _Rows, aside: _Rows | None, name: str) -> Reading:

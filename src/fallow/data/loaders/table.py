@@ -4,7 +4,6 @@ conversion.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,11 +27,9 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import Table
 from fallow.data.loaders.text_rules import (
-    describe_merged,
-    merge_names,
     names_groups,
     number_in,
-    warn_of_similar_names,
+    settle_names,
 )
 from fallow.data.reading import (
     ColumnRead,
@@ -291,14 +288,9 @@ def _read_names(
         raise ValueError(
             f"{name}: {empty} rows have no {role} in column {column!r}; fill them in"
         )
-    counts = Counter(texts)
-    merged = merge_names(counts) if merge else {}
-    if merged:
-        findings += describe_merged(f"{role}s", merged)
-        texts = [merged.get(text, text) for text in texts]
-    else:
-        findings += warn_of_similar_names(f"{role}s", counts, "merge=True")
-    return np.array(texts, dtype=np.str_)
+    names, found = settle_names(f"{role}s", np.array(texts, dtype=np.str_), merge)
+    findings += found
+    return names
 
 
 def _suggest_groups(

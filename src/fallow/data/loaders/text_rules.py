@@ -7,6 +7,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.reading import DIFFERENT_TEXTS, Finding, note, warning
 
@@ -239,6 +242,24 @@ def merge_names(counts: Mapping[str, int]) -> dict[str, str]:
     for kept, *others in find_similar_names(counts):
         merged.update(dict.fromkeys(others, kept))
     return merged
+
+
+def settle_names(
+    what: str, names: npt.NDArray[np.str_], merge: bool
+) -> tuple[npt.NDArray[np.str_], list[Finding]]:
+    """Return names of sites or groups, (n,), merged if requested, and what was found.
+
+    what: kind of names, in the plural.
+
+    >>> settle_names("sites", np.array(["a", "A", "A"]), merge=True)[0].tolist()
+    ['A', 'A', 'A']
+    """
+    counts = Counter(names.tolist())
+    if not merge:
+        return names, warn_of_similar_names(what, counts, "merge=True")
+    merged = merge_names(counts)
+    settled = np.array([merged.get(name, name) for name in names.tolist()], dtype=np.str_)
+    return settled, describe_merged(what, merged)
 
 
 def describe_merged(what: str, merged: Mapping[str, str]) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from fallow.core.wording import count_noun
 from fallow.data.dataset import find_leaks
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
-from fallow.data.loaders.text_rules import is_empty
+from fallow.data.loaders.text_rules import is_empty, warn_of_similar_names
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
@@ -151,6 +151,7 @@ def read_rows(
         if file.name not in sentence:
             sentence = f"{file.name}: {sentence}"
         raise ValueError(sentence) from error
+    rows = replace(rows, notes=(*rows.notes, *_note_similar_classes(rows, schema)))
     for name, times in Counter(rows.ids).most_common(1):
         if times > 1:
             raise ValueError(
@@ -161,6 +162,16 @@ def read_rows(
             f"{file.name} has no row without missing features; fill in the missing values"
         )
     return rows
+
+
+def _note_similar_classes(rows: SiteRows, schema: Schema) -> list[str]:
+    """Return a note for agreed classes that differ only in their writing, with their counts."""
+    counts = dict.fromkeys(schema.classes, 0)
+    for label in rows.labels:
+        if label is not None and schema.classes:
+            counts[schema.words(label)] += 1
+    found = warn_of_similar_names("the agreed classes", counts, "")
+    return [finding.sentence for finding in found]
 
 
 def _check_group(group: str | None, schema: Schema, file: Path) -> None:
