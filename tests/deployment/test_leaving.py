@@ -96,7 +96,10 @@ def test_an_example_that_leaves_during_a_query_is_in_no_later_exchange(
         leader = start(tmp_path / str(number), *settings, schema=schema)
         query(leader, number, restarts=number < exchanges - 1)
         assert [find_poison(reply) for reply in leader.later] == [[] for _ in leader.later]
-        selected: Tensor = leader.host._local_site().memory["selected"]["rows"]
+        site = leader.host._local_site()
+        if strategy == "pivotal":  # one score for each example of the pool
+            assert len(site.memory["score"]["score"]) == len(site.pool)
+        selected: Tensor = site.memory["selected"]["rows"]
         assert UNLABELED not in selected
         assert 1 <= len(selected) <= 3
         leader.ledger.close()

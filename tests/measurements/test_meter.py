@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
+from fallow.core import client
 from fallow.core.client import declared
+from fallow.core.contract import Contract
+from fallow.core.types import Values
+from fallow.core.values import Real
+from fallow.core.view import View
 from fallow.measurements.meter import (
+    ALL,
     LABELED,
     Exposure,
     can_be_read,
+    count_labeled,
     count_numbers,
+    count_sent,
     describe_exposure,
+    find_widest,
+    measure_exposure,
 )
 from fallow.training import ClosedForm, FedAvg
 from tests.each import each_of
@@ -50,3 +61,41 @@ def test_the_approval_sheet_shows_a_sentence_of_the_meter() -> None:
 
 def test_nothing_is_read_about_no_examples() -> None:
     assert not can_be_read({**exposure(100), "rows": 0})
+
+
+class Twin:
+    """Client functions with the names of another algorithm's, which send more numbers."""
+
+    contract: ClassVar[Contract] = Contract(title="Twin")
+
+    @client.sum(
+        "aggregates of more", returns={"more": Real(("features", "features", "features"))}
+    )
+    def totals(self, view: View) -> Values:
+        raise NotImplementedError
+
+
+@each_of("sent", [{("query", "totals"): 9}, {("training", "totals"): 2}])
+def test_functions_of_one_name_are_counted_by_their_owner(
+    sent: dict[tuple[str, str], int],
+) -> None:
+    methods: Any = {"training": ClosedForm(), "query": Twin()}
+    rows = {LABELED: 24, ALL: 99}
+    exposures = measure_exposure(methods, SIZES, (13,), sent, rows)
+    of_one = count_numbers(declared(ClosedForm())["totals"], SIZES)
+    expected = [2 * of_one] if ("training", "totals") in sent else []
+    assert [exposure["numbers"] for exposure in exposures] == expected
+
+
+def test_a_record_belongs_to_the_owner_that_declares_its_description() -> None:
+    methods: Any = {"training": ClosedForm(), "query": Twin()}
+    entry = {"function": "totals", "description": "aggregates of more", "exchanges": 3}
+    assert count_sent(methods, [entry]) == {("query", "totals"): 3}
+
+
+@each_of("rows, values", [(24, 13), (2, 3), (1, 1)])
+def test_the_widest_encoder_has_fewer_numbers_than_values(rows: int, values: int) -> None:
+    methods: Any = {"training": ClosedForm()}
+    widest = find_widest(methods, SIZES, rows, values)
+    assert count_labeled(methods, SIZES, widest + 1) >= rows * values
+    assert widest == 0 or count_labeled(methods, SIZES, widest) < rows * values

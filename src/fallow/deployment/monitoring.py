@@ -116,7 +116,12 @@ class WatchedSite:
         replies: list[Sample] = []
         sizes: list[Sample] = []
         for line in progress["sent"]:
-            function = {**whose, "run": line["run"], "function": line["function"]}
+            function = {
+                **whose,
+                "run": line["run"],
+                "owner": line["owner"],
+                "function": line["function"],
+            }
             replies.append((function, line["exchanges"]))
             sizes.append((function, line["bytes"]))
         yield _metric(

@@ -25,7 +25,7 @@ from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.methods import threads, versions_of
-from fallow.measurements.meter import ALL, LABELED, measure_exposure
+from fallow.measurements.meter import ALL, LABELED, count_sent, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
@@ -333,7 +333,7 @@ def build_record(
             len(simulation.sizes),
         ),
         shape,
-        {entry["function"]: entry["exchanges"] for entry in record["revealed"]},
+        count_sent(simulation.methods, record["revealed"]),
         {LABELED: record["labeled"], ALL: record["pool"]},
     )
     relayed = count_relayed(done["revealed"])

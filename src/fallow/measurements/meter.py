@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
@@ -76,9 +76,12 @@ def count_numbers(item: Declaration, sizes: Mapping[str, int]) -> int:
 
 def count_in_reply(
     methods: Methods, sizes: Mapping[str, int]
-) -> dict[str, tuple[Subject, int]]:
-    """Return, by client function, which examples a reply is about, and its exact numbers."""
-    counts: dict[str, tuple[Subject, int]] = {}
+) -> dict[tuple[str, str], tuple[Subject, int]]:
+    """Return which examples a reply is about, and its exact numbers.
+
+    The keys are the owner and the name of a client function: two algorithms may use one name.
+    """
+    counts: dict[tuple[str, str], tuple[Subject, int]] = {}
     by_owner = methods_by_owner(methods)
     for owner in (*OF_LABELS, *OF_ROWS):
         if owner not in by_owner:
@@ -89,15 +92,32 @@ def count_in_reply(
                 subject = WEIGHTED_BY[item.weighted_by]
             numbers = count_numbers(item, sizes)
             if numbers:
-                counts[item.name] = subject, numbers
+                counts[owner, item.name] = subject, numbers
     return counts
+
+
+def count_sent(
+    methods: Methods, revealed: Iterable[Mapping[str, Any]]
+) -> dict[tuple[str, str], int]:
+    """Return the number of replies in a record, by owner and client function.
+
+    An entry of the record belongs to the owner that declares its function with its description.
+    """
+    sent: Counter[tuple[str, str]] = Counter()
+    by_owner = methods_by_owner(methods)
+    for entry in revealed:
+        for owner, method in by_owner.items():
+            described = method.contract.disclosures.get(entry["function"])
+            if described == entry["description"]:
+                sent[owner, entry["function"]] += entry["exchanges"]
+    return sent
 
 
 def measure_exposure(
     methods: Methods,
     sizes: Mapping[str, int],
     shape: Sequence[int],
-    sent: Mapping[str, int],
+    sent: Mapping[tuple[str, str], int],
     rows: Mapping[str, int],
 ) -> list[Exposure]:
     """Return the exact numbers about labeled examples, and about all examples.
@@ -111,7 +131,7 @@ def measure_exposure(
     shape : sequence of int
         Shape of an example before encoding.
     sent : mapping
-        Number of replies by client function.
+        Number of replies by owner and client function.
     rows : mapping
         Number of examples, by `LABELED` and `ALL`.
     """
@@ -131,6 +151,36 @@ def measure_exposure(
         for subject in (LABELED, ALL)
         if numbers[subject] and rows.get(subject)
     ]
+
+
+def find_widest(methods: Methods, sizes: Mapping[str, int], rows: int, values: int) -> int:
+    """Return the largest number of features with fewer numbers than values; 0 for none.
+
+    Parameters
+    ----------
+    methods : Methods
+        Algorithms of the study, with their declarations.
+    sizes : mapping
+        Dimensions of declared fields by name.
+    rows : int
+        Number of labeled examples in one exchange of all aggregates about them.
+    values : int
+        Values of one example.
+    """
+    widest = 0
+    while widest < rows * values:
+        of_width = count_labeled(methods, sizes, widest + 1)
+        if of_width >= SAFE_RATIO * rows * values:
+            break
+        widest += 1
+    return widest
+
+
+def count_labeled(methods: Methods, sizes: Mapping[str, int], width: int) -> int:
+    """Return the exact numbers about labeled examples of one exchange, with so many features."""
+    of_width = {**sizes, "features": width, "inputs": width}
+    of_reply = count_in_reply(methods, of_width).values()
+    return sum(numbers for subject, numbers in of_reply if subject == LABELED)
 
 
 def can_be_read(exposure: Exposure) -> bool:

@@ -31,6 +31,7 @@ class SentReplies(TypedDict):
     """Replies of one client function that left the site in one run."""
 
     run: Annotated[str, Field(description="run")]
+    owner: Annotated[str, Field(description="owner of the client function")]
     function: Annotated[str, Field(description="client function")]
     exchanges: Annotated[Count, Field(description="number of replies")]
     bytes: Annotated[Count, Field(description="size of the replies in bytes")]
@@ -289,18 +290,21 @@ class Instructions:
                 "which failed; a key belongs to one instruction"
             )
 
-    def finish(self, instruction: Instruction, functions: str, reply: Values) -> int:
+    def finish(
+        self, instruction: Instruction, owner: str, functions: str, reply: Values
+    ) -> int:
         """Store the reply of a completed instruction, and return the number of the exchange."""
         kept = with_checksum(reply)
         number = self._tables.write(
-            "INSERT INTO exchange (run, key, step, fields, digest, position, functions, bytes, at, "
-            "reply) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO exchange (run, key, step, fields, digest, position, owner, functions, "
+            "bytes, at, reply) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             instruction.run,
             str(instruction.key),
             instruction.key.step_name,
             json.dumps(instruction.key.to_dict()),
             digest_of(instruction),
             instruction.number,
+            owner,
             functions,
             len(kept) - MARK,
             now(),
@@ -317,22 +321,29 @@ class Instructions:
         self._tables.write("UPDATE exchange SET reply = NULL WHERE reply IS NOT NULL")
 
     def traffic(self) -> list[SentReplies]:
-        """Return the size of all replies, by run and client function."""
+        """Return the size of all replies, by run, owner and client function."""
         sql = (
-            "SELECT e.run, e.functions, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
-            "run.id = e.run GROUP BY e.run, e.functions ORDER BY run.turn, e.functions"
+            "SELECT e.run, e.owner, e.functions, count(*), sum(e.bytes) FROM exchange AS e "
+            "JOIN run ON run.id = e.run GROUP BY e.run, e.owner, e.functions "
+            "ORDER BY run.turn, e.functions, e.owner"
         )
         return [
-            {"run": run, "function": function, "exchanges": exchanges, "bytes": n_bytes}
-            for run, function, exchanges, n_bytes in self._tables.read(sql)
+            {
+                "run": run,
+                "owner": owner,
+                "function": function,
+                "exchanges": exchanges,
+                "bytes": n_bytes,
+            }
+            for run, owner, function, exchanges, n_bytes in self._tables.read(sql)
         ]
 
 
-def count_replies(sent: Iterable[SentReplies]) -> Counter[str]:
-    """Return the number of replies over all runs, by client function."""
-    counts: Counter[str] = Counter()
+def count_replies(sent: Iterable[SentReplies]) -> Counter[tuple[str, str]]:
+    """Return the number of replies over all runs, by owner and client function."""
+    counts: Counter[tuple[str, str]] = Counter()
     for line in sent:
-        counts[line["function"]] += line["exchanges"]
+        counts[line["owner"], line["function"]] += line["exchanges"]
     return counts
 
 

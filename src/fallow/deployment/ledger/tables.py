@@ -34,8 +34,8 @@ CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
     position INTEGER NOT NULL DEFAULT -1, newest TEXT, mark BLOB) STRICT;
 CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     key TEXT NOT NULL, step TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL,
-    position INTEGER NOT NULL, functions TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
-    reply BLOB, mark BLOB, UNIQUE (run, key)) STRICT;
+    position INTEGER NOT NULL, owner TEXT NOT NULL, functions TEXT NOT NULL,
+    bytes INTEGER NOT NULL, at TEXT NOT NULL, reply BLOB, mark BLOB, UNIQUE (run, key)) STRICT;
 
 CREATE TABLE memory (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
 CREATE TABLE undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
@@ -145,6 +145,7 @@ MARKED = {
         "fields",
         "digest",
         "position",
+        "owner",
         "functions",
         "bytes",
         "at",

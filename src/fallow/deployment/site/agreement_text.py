@@ -19,8 +19,9 @@ from fallow.measurements.meter import (
     LABELED,
     Exposure,
     can_be_read,
-    count_in_reply,
+    count_labeled,
     describe_exposure,
+    find_widest,
 )
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import ExperimentConfig, named_classes
@@ -252,27 +253,18 @@ def describe_planned(agreement: Agreement) -> list[str]:
         rows = agreement.plan.count_examples(config.initial)
     if config.privacy.secure_sum:
         rows *= len(agreement.sites)
-    shape = agreement.schema.shape
-
-    def measure(width: int) -> Exposure:
-        sizes = {**parts.dims, "features": width, "inputs": width}
-        of_reply = count_in_reply(parts.methods, sizes).values()
-        return Exposure(
-            subject=LABELED,
-            numbers=sum(n for subject, n in of_reply if subject == LABELED),
-            rows=rows,
-            values=math.prod(shape),
-        )
-
-    sent = measure(parts.width)
+    sent = Exposure(
+        subject=LABELED,
+        numbers=count_labeled(parts.methods, parts.dims, parts.width),
+        rows=rows,
+        values=math.prod(agreement.schema.shape),
+    )
     line = f"Each end of labeling sends {describe_exposure(sent)}"
     if not rows or can_be_read(sent):
         enough = sent["numbers"] // sent["values"] + 1
         line += f"; there are fewer numbers than values from {enough:,} such examples on"
     if can_be_read(sent):
-        widest = 0
-        while not can_be_read(measure(widest + 1)):
-            widest += 1
+        widest = find_widest(parts.methods, parts.dims, rows, sent["values"])
         if widest:
             line += f", or with at most {widest} features (encoder)"
     return [f"{line}."]

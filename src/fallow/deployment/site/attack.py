@@ -40,6 +40,7 @@ from fallow.measurements.disclosure import (
     read_aggregates,
     units_of,
 )
+from fallow.measurements.meter import find_widest
 from fallow.measurements.results import AttackResult
 from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.store import Label
@@ -92,12 +93,16 @@ class ReadExample:
 @final
 @dataclass(frozen=True)
 class AttackedSite:
-    """Results of all attacks, and the labeled examples with the best computed ones."""
+    """Results of all attacks, and the labeled examples with the best computed ones.
+
+    ``widest`` is the largest number of features with fewer numbers than values.
+    """
 
     attacks: list[AttackResult]
     columns: tuple[str, ...]
     examples: list[ReadExample]
     is_exact: bool = True
+    widest: int = 0
 
 
 def attack_site(
@@ -205,12 +210,19 @@ def _attack(
     examples = _choose_nearest(attempts, phases[-1].rows, units, names)
     results = [attempt.result for attempt in attempts]
     schema = folder.agreement.schema
-    if len(schema.features) == len(units.mean):
-        shown = [_add_cells(example, schema) for example in examples]
-        return AttackedSite(results, schema.features, shown, training.delta is None)
     # pixels, or features of an encoder without gradient
     columns = tuple(f"value {position + 1}" for position in range(len(units.mean)))
-    return AttackedSite(results, columns, examples, training.delta is None)
+    if len(schema.features) == len(units.mean):
+        columns = schema.features
+        examples = [_add_cells(example, schema) for example in examples]
+    n_rows = max(result["rows"] for result in results)
+    return AttackedSite(
+        attacks=results,
+        columns=columns,
+        examples=examples,
+        is_exact=training.delta is None,
+        widest=find_widest(built.methods, built.dims, n_rows, len(units.mean)),
+    )
 
 
 def _list_sums(
@@ -351,14 +363,21 @@ def advise(attacked: AttackedSite) -> list[str]:
             )
         return lines
     values = len(attacked.examples[0].true)
-    width = max(int((2 * n * values) ** 0.5) - 1, 1)
+    fewer = (
+        "fewer numbers, by a smaller encoder or the columns themselves (encoder=identity);"
+    )
+    if attacked.widest:
+        fewer = (
+            f"fewer numbers: at most {attacked.widest} features make fewer numbers than the "
+            f"{n * values:,} values of these examples, such as the columns themselves "
+            "(encoder=identity);"
+        )
     return [
         f"{read} of {count_noun(n, 'labeled example')} can be computed from what this site sends, "
         "by a coordinator that knows the contributions of the other sites, or by all of them.",
         "To change that, agree on a new study with one of these:",
         "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
-        f"  fewer numbers: at most {width} features make fewer numbers than the {n * values:,} "
-        "values of these examples, such as the columns themselves (encoder=identity);",
+        f"  {fewer}",
         "  more labels in each cycle, which does not help examples with a rare category.",
     ]
 

@@ -411,7 +411,10 @@ class Host:
     ) -> Values:
         brought = self._receive(instruction, position)
         reply: Values = {"refused": "; ".join(brought.refused.values())}
-        return self._finish(instruction, brought.function, reply, notes=InstructionNotes())
+        notes = InstructionNotes()
+        return self._finish(
+            instruction, position.owner, brought.function, reply, notes=notes
+        )
 
     def _perform(
         self,
@@ -449,7 +452,12 @@ class Host:
                 reply = seal_peer_messages(instruction, reply, to)
             reply = self._sign_key(instruction, request, reply)
             reply = self._finish(
-                instruction, function, reply, notes=notes, is_closing=is_closing
+                instruction,
+                request.owner,
+                function,
+                reply,
+                notes=notes,
+                is_closing=is_closing,
             )
         if is_closing:
             # the ledger itself is safe, and the next end of labeling repeats the backup
@@ -487,6 +495,7 @@ class Host:
     def _finish(
         self,
         instruction: Instruction,
+        owner: str,
         function: str,
         reply: Values,
         *,
@@ -503,7 +512,7 @@ class Host:
         if epsilon:
             reply = {**reply, EPSILON: epsilon}
         with self._ledger.transaction():
-            store.exchange = instructions.finish(instruction, function, reply)
+            store.exchange = instructions.finish(instruction, owner, function, reply)
             if notes.rows_of_all is not None:
                 instructions.note_rows_of_all(notes.rows_of_all)
             self._draft.flush(self._folder.name)
