@@ -391,15 +391,26 @@ def _first_sentence(cls: type[Any]) -> str:
 
 def written_files() -> dict[Path, Callable[[], str]]:
     """Return each written file with the function that returns its text, in order."""
-    files: dict[Path, Callable[[], str]] = {}
-    for listing in LISTINGS:
-        if not listing.base:
-            files[listing.path] = partial(write_exports, listing)
-    files[SOURCE / "_index.py"] = write_index
-    files[SOURCE / "settings" / "components.json"] = write_components
-    files[SOURCE / "__init__.pyi"] = write_stub
-    files[SOURCE / "__init__.py"] = write_overview
-    return files
+    return {**exporting_files(), **describing_files()}
+
+
+def exporting_files() -> dict[Path, Callable[[], str]]:
+    """Return the modules that export classes."""
+    return {
+        listing.path: partial(write_exports, listing)
+        for listing in LISTINGS
+        if not listing.base
+    }
+
+
+def describing_files() -> dict[Path, Callable[[], str]]:
+    """Return the files about exported classes."""
+    return {
+        SOURCE / "_index.py": write_index,
+        SOURCE / "settings" / "components.json": write_components,
+        SOURCE / "__init__.pyi": write_stub,
+        SOURCE / "__init__.py": write_overview,
+    }
 
 
 def format_all(texts: Mapping[Path, str]) -> dict[Path, str]:
@@ -417,20 +428,30 @@ def format_all(texts: Mapping[Path, str]) -> dict[Path, str]:
         return {path: copy.read_text(encoding="utf-8") for path, copy in copies.items()}
 
 
+def update(files: Mapping[Path, Callable[[], str]], *, is_check: bool) -> list[str]:
+    """Write the files whose text changes, or only return their names."""
+    texts = format_all({path: write() for path, write in files.items()})
+    outdated = []
+    for path, text in texts.items():
+        if text == path.read_text(encoding="utf-8"):
+            continue
+        outdated.append(path.relative_to(SOURCE.parents[1]).as_posix())
+        if not is_check:
+            path.write_text(text, encoding="utf-8")
+    return outdated
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the lists of public classes.")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if outdated"
     )
     options = parser.parse_args(arguments)
-    texts = format_all({path: write() for path, write in written_files().items()})
-    outdated = []
-    for path, text in texts.items():
-        if text == path.read_text(encoding="utf-8"):
-            continue
-        outdated.append(path.relative_to(SOURCE.parents[1]).as_posix())
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
+    outdated = update(exporting_files(), is_check=options.check)
+    if outdated and not options.check:
+        for listing in LISTINGS:  # the other files are about the new exports
+            importlib.reload(importlib.import_module(listing.module))
+    outdated += update(describing_files(), is_check=options.check)
     if options.check and outdated:
         print(f"out of date: {', '.join(outdated)}; run python scripts/index.py")
         return 1

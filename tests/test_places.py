@@ -169,9 +169,12 @@ def test_a_new_strategy_is_listed_from_its_file_alone(tmp_path: Path) -> None:
     command = [sys.executable, str(tmp_path / "scripts" / "index.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    command = [sys.executable, "-c", "import fallow as fl; print(fl.Arbitrary())"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.stdout == "Arbitrary()\n", done.stderr
+    again = subprocess.run(
+        [*command, "--check"], env=environment, capture_output=True, text=True
+    )
+    assert again.returncode == 0, f"the second run wrote other files: {again.stdout}"
+    components = (copy / "fallow" / "settings" / "components.json").read_text()
+    assert '"name": "arbitrary"' in components
     stub = (copy / "fallow" / "__init__.pyi").read_text(encoding="utf-8")
     assert "from fallow.strategies import Arbitrary as Arbitrary" in stub
 
