@@ -1,9 +1,10 @@
 """Writes the lists of public classes from the packages: ``python scripts/index.py``.
 
 A query strategy, training algorithm, encoder or partition is a file in its package, a model a class
-of `fallow.models.architectures`.  Their exports, the public names of `fallow`, the list of names for
-type checkers, the overview in ``help(fallow)``, and the parameters that the command line lists are
-written from the classes.  ``--check`` writes nothing and fails where a file is out of date.
+of `fallow.models.architectures` beside the network of this name.  Their exports, the public names of
+`fallow`, the list of names for type checkers, the overview in ``help(fallow)``, and the parameters
+that the command line lists are written from the classes.  ``--check`` writes nothing and fails where
+a file is out of date.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Listing:
     title: str
     private: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # packages whose classes are exported as well
-    base: str = ""  # "module.Class": only its subclasses; such a module is not written
+    base: str = ""  # "module.Class": only its subclasses
+    without: tuple[str, ...] = ()  # classes that are not exported
+    more: tuple[tuple[str, str], ...] = ()  # other exports: module and name, not listed
 
     @property
     def path(self) -> Path:
@@ -94,8 +97,33 @@ LISTINGS = (
         (),
         "Models",
         base="fallow.models.architectures.Architecture",
+        more=(
+            ("fallow.models.base", "EmbeddingModel"),
+            ("fallow.models.base", "check_model"),
+            ("fallow.models.build", "build_model"),
+            ("fallow.models.build", "outline_model"),
+        ),
     ),
 )
+
+FOUND_BY_NAME = (
+    Listing(
+        "fallow.models.networks",
+        "fallow.models",
+        (),
+        "Networks",
+        base="torch.nn.Module",
+        without=("CustomModel",),
+    ),
+    Listing(
+        "fallow.data.partition.before_tail",
+        "fallow.data.partition",
+        ("split",),
+        "Partitions inside another one",
+        without=("LongTail",),
+    ),
+)
+"""Modules of classes that settings name, and that have no public names of their own."""
 
 
 def find_classes(listing: Listing) -> list[type[Any]]:
@@ -121,6 +149,8 @@ def _classes_of(module: Any) -> Iterator[type[Any]]:
 
 def _is_listed(cls: type[Any], listing: Listing) -> bool:
     if inspect.isabstract(cls) or getattr(cls, "_is_protocol", False):
+        return False
+    if cls.__name__ in listing.without:
         return False
     if listing.base:
         module, _, name = listing.base.rpartition(".")
@@ -153,11 +183,13 @@ def write_exports(listing: Listing) -> str:
     for other in LISTINGS:
         if other.module in listing.also:
             modules |= {cls.__name__: cls.__module__ for cls in public_classes(other)}
+    hidden = [*listing.private, *(name for _, name in listing.more)]
+    modules |= {name: module for module, name in listing.more}
     imports = [f"    from {modules[name]} import {name} as {name}" for name in modules]
     rows = [f"    {name!r}: {modules[name]!r}," for name in sorted(modules)]
     shown = "sorted(__all__)"
-    if listing.private:
-        without = ", ".join(map(repr, listing.private))
+    if hidden:
+        without = ", ".join(map(repr, hidden))
         shown = f"sorted({{*__all__}} - {{{without}}})"
     lines = [
         f'"""{summary}"""',
@@ -398,8 +430,7 @@ def exporting_files() -> dict[Path, Callable[[], str]]:
     """Return the modules that export classes."""
     return {
         listing.path: partial(write_exports, listing)
-        for listing in LISTINGS
-        if not listing.base
+        for listing in (*LISTINGS, *FOUND_BY_NAME)
     }
 
 
@@ -449,7 +480,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     outdated = update(exporting_files(), is_check=options.check)
     if outdated and not options.check:
-        for listing in LISTINGS:  # the other files are about the new exports
+        for listing in (*LISTINGS, *FOUND_BY_NAME):  # the other files are about them
             importlib.reload(importlib.import_module(listing.module))
     outdated += update(describing_files(), is_check=options.check)
     if options.check and outdated:

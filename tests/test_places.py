@@ -82,18 +82,13 @@ KINDS = (
         "MobileNetV2",
         (
             "models/mobilenet.py",
-            "models/__init__.py",
-            "models/networks.py",
             "models/architectures.py",
         ),
     ),
     Kind(
         "partition",
         "TargetDirichlet",
-        (
-            "data/partition/target_dirichlet.py",
-            "data/partition/before_tail.py",
-        ),
+        ("data/partition/target_dirichlet.py",),
     ),
     Kind(
         "executor",
@@ -102,8 +97,8 @@ KINDS = (
     ),
     Kind(
         "encoder",
-        "Identity",
-        ("encoders/auto.py", "encoders/identity.py"),  # the first, since it is a default
+        "HashedText",
+        ("encoders/hashed_text.py",),
     ),
     Kind(
         "transport",

@@ -1,34 +1,45 @@
 """Models by their settings, and construction, validation and scores of networks."""
 
-from fallow.models import architectures
-from fallow.models.architectures import (
-    CNN4,
-    MLP,
-    DigitsCNN,
-    LeNet,
-    LeNetFEMNIST,
-    Linear,
-    MobileNetV2,
-    ResNet8,
-)
-from fallow.models.base import EmbeddingModel, check_model
-from fallow.models.build import build_model, outline_model
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CNN4",
-    "MLP",
-    "DigitsCNN",
-    "EmbeddingModel",
-    "LeNet",
-    "LeNetFEMNIST",
-    "Linear",
-    "MobileNetV2",
-    "ResNet8",
-    "build_model",
-    "check_model",
-    "outline_model",
-]
+from fallow.core.exports import import_when_used
+
+if TYPE_CHECKING:
+    from fallow.models.architectures import CNN4 as CNN4
+    from fallow.models.architectures import MLP as MLP
+    from fallow.models.architectures import DigitsCNN as DigitsCNN
+    from fallow.models.architectures import LeNet as LeNet
+    from fallow.models.architectures import LeNetFEMNIST as LeNetFEMNIST
+    from fallow.models.architectures import Linear as Linear
+    from fallow.models.architectures import MobileNetV2 as MobileNetV2
+    from fallow.models.architectures import ResNet8 as ResNet8
+    from fallow.models.base import EmbeddingModel as EmbeddingModel
+    from fallow.models.base import check_model as check_model
+    from fallow.models.build import build_model as build_model
+    from fallow.models.build import outline_model as outline_model
+
+MODULES = {
+    "CNN4": "fallow.models.architectures",
+    "DigitsCNN": "fallow.models.architectures",
+    "EmbeddingModel": "fallow.models.base",
+    "LeNet": "fallow.models.architectures",
+    "LeNetFEMNIST": "fallow.models.architectures",
+    "Linear": "fallow.models.architectures",
+    "MLP": "fallow.models.architectures",
+    "MobileNetV2": "fallow.models.architectures",
+    "ResNet8": "fallow.models.architectures",
+    "build_model": "fallow.models.build",
+    "check_model": "fallow.models.base",
+    "outline_model": "fallow.models.build",
+}
+"""Class -> the module that defines it."""
+__all__ = [*MODULES]
+
+if not TYPE_CHECKING:
+    __getattr__ = import_when_used(__name__, MODULES)
 
 
 def __dir__() -> list[str]:
-    return [*architectures.__all__]
+    return sorted(
+        {*__all__} - {"EmbeddingModel", "check_model", "build_model", "outline_model"}
+    )

@@ -1,18 +1,35 @@
 """The built-in networks of `build_model`."""
 
-from fallow.models.cnn import CNN4, DigitsCNN
-from fallow.models.dense import MLP, Linear
-from fallow.models.lenet import LeNet, LeNetFEMNIST
-from fallow.models.mobilenet import MobileNetV2
-from fallow.models.resnet import ResNet8
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CNN4",
-    "MLP",
-    "DigitsCNN",
-    "LeNet",
-    "LeNetFEMNIST",
-    "Linear",
-    "MobileNetV2",
-    "ResNet8",
-]
+from fallow.core.exports import import_when_used
+
+if TYPE_CHECKING:
+    from fallow.models.cnn import CNN4 as CNN4
+    from fallow.models.cnn import DigitsCNN as DigitsCNN
+    from fallow.models.dense import MLP as MLP
+    from fallow.models.dense import Linear as Linear
+    from fallow.models.lenet import LeNet as LeNet
+    from fallow.models.lenet import LeNetFEMNIST as LeNetFEMNIST
+    from fallow.models.mobilenet import MobileNetV2 as MobileNetV2
+    from fallow.models.resnet import ResNet8 as ResNet8
+
+MODULES = {
+    "CNN4": "fallow.models.cnn",
+    "DigitsCNN": "fallow.models.cnn",
+    "LeNet": "fallow.models.lenet",
+    "LeNetFEMNIST": "fallow.models.lenet",
+    "Linear": "fallow.models.dense",
+    "MLP": "fallow.models.dense",
+    "MobileNetV2": "fallow.models.mobilenet",
+    "ResNet8": "fallow.models.resnet",
+}
+"""Class -> the module that defines it."""
+__all__ = [*MODULES]
+
+if not TYPE_CHECKING:
+    __getattr__ = import_when_used(__name__, MODULES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
