@@ -253,3 +253,27 @@ def test_a_record_is_json_of_its_declared_type() -> None:
     sheet = build_sheet(clinic())
     adapter = adapter_of(SheetRecord)
     assert adapter.validate_json(adapter.dump_json(sheet)) == sheet
+
+
+def test_columns_that_differ_between_sites_are_named_largest_first() -> None:
+    draw = np.random.default_rng(0)
+    n = 400
+    site = np.array(["a", "b", "c", "c"] * (n // 4))
+    frame = pd.DataFrame(
+        {
+            "site": site,
+            "same": draw.normal(size=n),
+            "shifted": draw.normal(size=n) + 1.5 * (site == "b"),
+            "other": draw.normal(size=n) + 5.0 * (site == "c"),
+            "kind": np.where((site == "a") & (draw.random(n) < 0.7), "x", "y"),
+            "label": draw.integers(0, 2, n),
+        }
+    )
+    sheet = build_sheet(from_frame(frame, "label", "site"))
+    drift = {column.name: (column.drift, column.drift_at) for column in sheet.columns}
+    assert drift["same"] == (None, "")
+    assert [drift[name][1] for name in ("shifted", "kind")] == ["b", "a"]
+    assert drift["other"][0] is not None and drift["other"][0] > 0.9
+    (finding,) = [item for item in sheet.findings if "differ between" in item.sentence]
+    order = [finding.sentence.index(repr(name)) for name in ("other", "kind", "shifted")]
+    assert order == sorted(order) and "'same'" not in finding.sentence

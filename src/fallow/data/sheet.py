@@ -39,6 +39,8 @@ FEWEST = 10
 """Smallest number of examples of a site for a finding about its columns."""
 RARE = 0.5
 """Share of a value at other sites below which it is unusual for all examples of one site."""
+MOST_DRIFTS = 5
+"""Number of columns with the largest drift that are named."""
 UNEQUAL = 2.0
 """Ratio of the mean pixels of two sites from which a warning is given."""
 Floats = npt.NDArray[np.float32]
@@ -82,6 +84,16 @@ class ColumnSheet:
     histograms: Annotated[
         tuple[Histogram, ...], Field(description="examples by bin or level, at each site")
     ] = ()
+    drift: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            description="largest total variation distance of the values at a site from those at all "
+            "other sites, if it is more than twice that of chance",
+        ),
+    ] = None
+    drift_at: Annotated[str, Field(description="site with this distance, or empty")] = ""
 
 
 @final
@@ -176,6 +188,7 @@ def build_sheet(
         *dataset.findings,
         *_find_duplicates(facts),
         *_find_constants(dataset),
+        *_find_drift(columns),
         *_find_unequal_images(images),
         *find_near_duplicates(dataset),
         *find_doubtful_labels(dataset),
@@ -316,8 +329,52 @@ def _describe_column(
     if first is None:
         return sheet
     if read.kind == "category":
-        return _count_levels(sheet, read, x[:, first : first + len(read.values)], sites)
-    return _count_numbers(sheet, x[:, first].astype(np.float64) + read.offset, sites)
+        levels = x[:, first : first + len(read.values)]
+        return _measure_drift(_count_levels(sheet, read, levels, sites))
+    numbers = x[:, first].astype(np.float64) + read.offset
+    return _measure_drift(_count_numbers(sheet, numbers, sites))
+
+
+def _measure_drift(sheet: ColumnSheet) -> ColumnSheet:
+    """Add the site whose values differ most from those of all others.
+
+    The distance is the share of examples that would have to change their bin or level.
+    """
+    counts = np.array([item.counts for item in sheet.histograms], dtype=np.float64)
+    if len(counts) < 2:
+        return sheet
+    sizes = counts.sum(1)  # (sites,)
+    others = counts.sum(0) - counts  # (sites, cells)
+    n_others = others.sum(1)
+    is_enough = (sizes >= FEWEST) & (n_others >= FEWEST)
+    if not is_enough.any():
+        return sheet
+    shares = counts[is_enough] / sizes[is_enough, None]
+    expected = others[is_enough] / n_others[is_enough, None]
+    distances = np.abs(shares - expected).sum(1) / 2
+    per_cell = 1 / sizes[is_enough] + 1 / n_others[is_enough]
+    spread = expected * (1 - expected) * per_cell[:, None]
+    chances = np.sqrt(2 / np.pi * spread).sum(1) / 2  # mean of half-normal deviations
+    at = int(np.argmax(distances - 2 * chances))
+    if distances[at] <= 2 * chances[at]:
+        return sheet
+    site = sheet.histograms[int(np.flatnonzero(is_enough)[at])].site
+    return replace(sheet, drift=round(float(distances[at]), 4), drift_at=site)
+
+
+def _find_drift(columns: Sequence[ColumnSheet]) -> Iterator[Finding]:
+    """Return a note on the columns that differ most between sites, largest first."""
+    drifts = [(-column.drift, column) for column in columns if column.drift is not None]
+    drifts.sort(key=lambda pair: pair[0])
+    if drifts:
+        listed = [
+            f"{column.name!r} at {column.drift_at} {-drift:.2f}"
+            for drift, column in drifts[:MOST_DRIFTS]
+        ]
+        yield note(
+            "columns differ between a site and the others (share of examples with another "
+            f"value): {', '.join(listed)}"
+        )
 
 
 def _count_levels(
