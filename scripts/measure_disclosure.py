@@ -1,6 +1,7 @@
-"""Measure what can be read from sums and models: the table of docs/privacy.md.
+"""Measure what can be read from sums and models: the table of docs/disclosure.md.
 
     python scripts/measure_disclosure.py --data-dir DATA            # all rows, about 20 CPU minutes
+    python scripts/measure_disclosure.py --data-dir DATA --exact    # without noise
     python scripts/measure_disclosure.py --data-dir DATA heart text # some of them
 
 Each case is one run of closed-form training with all labels in one training phase, attacked by the
@@ -94,12 +95,13 @@ def main() -> None:
     parser.add_argument(
         "--data-dir", type=Path, required=True, help="folder with data files"
     )
+    parser.add_argument("--exact", action="store_true", help="without noise only")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     print("| data | epsilon | attacker sees | numbers / values | read | near | CPU s |")
     print("|---|---|---|---|---|---|---|")
     for name in chosen.cases or LABELS:
-        for epsilon in FEWER.get(name, EPSILONS):
+        for epsilon in (None,) if chosen.exact else FEWER.get(name, EPSILONS):
             for attack in measure(name, epsilon, chosen.data_dir):
                 how = "exact" if epsilon is None else f"{epsilon:g}"
                 ratio = attack["numbers"] / attack["unknowns"]

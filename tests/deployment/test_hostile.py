@@ -19,21 +19,23 @@ from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.weights import (
     SiteWeights,
-    clip_means,
     cut_weights,
     find_too_far,
+    replace_far_means,
 )
 from fallow.encoders import Fourier
+from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL
-from fallow.training import FedAvg, ServerSolve
+from fallow.training import ClosedForm, FedAvg, ServerSolve
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import Instruction
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import agreement
 from tests.deployment.remotes import Federation, Timeouts, federation
-from tests.deployment.simulations import tiny
+from tests.deployment.simulations import NAMES, rows, tiny
+from tests.deployment.simulations import federation as at_real_sites
 from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.simulations import tables
@@ -263,25 +265,24 @@ def test_a_site_with_one_far_number_does_not_set_the_units_of_all() -> None:
     rows = {"a": 100, "b": 120, "c": 80}
     replies: dict[str, Any] = {site: send_moments(n, COLUMNS) for site, n in rows.items()}
     replies["c"]["columns"][2] = 1e5
-    clipped, words = clip_means(replies, MOMENTS, rows)
+    clipped, words = replace_far_means(replies, MOMENTS, rows)
     assert clipped["a"] is replies["a"] and clipped["b"] is replies["b"]
     columns = torch.as_tensor(clipped["c"]["columns"])
-    assert columns.tolist() == pytest.approx([4400, 19200, 5600, 0])
+    assert columns.tolist() == pytest.approx([4400, 19200, 56, 0])
     assert clipped["c"]["squares"] is replies["c"]["squares"]
     assert words == {
-        "c": "columns of site c is limited in 1 columns: the mean of column 2 is 1.25e+03, more "
-        "than 100 times that of the median site, 0.7; check the units of its columns"
+        "c": "columns of site c counts as at the median site in 1 columns: the mean of column 2 is "
+        "1.25e+03, more than its squares allow; its size at the median site is 0.7; check the units "
+        "of its columns"
     }
 
 
-def test_squares_of_a_column_in_other_units_are_clipped_too() -> None:
+def test_squares_of_a_column_in_other_units_count_as_at_the_median_site() -> None:
     rows = dict.fromkeys("abc", 10)
     replies: dict[str, Any] = {site: send_moments(n, COLUMNS) for site, n in rows.items()}
     replies["b"]["squares"][0] *= -1e9
-    clipped, words = clip_means(replies, MOMENTS, rows)
-    assert float(torch.as_tensor(clipped["b"]["squares"])[0]) == pytest.approx(
-        -1e4 * 10 * 55**2
-    )
+    clipped, words = replace_far_means(replies, MOMENTS, rows)
+    assert float(torch.as_tensor(clipped["b"]["squares"])[0]) == pytest.approx(10 * 55**2)
     assert words.keys() == {"b"}
 
 
@@ -291,10 +292,82 @@ def test_columns_that_differ_or_are_rare_are_no_reason_to_clip() -> None:
     replies = {
         site: send_moments(10, means) for site, means in zip("abcd", own, strict=True)
     }
-    assert clip_means(replies, MOMENTS, rows) == (replies, {})
+    assert replace_far_means(replies, MOMENTS, rows) == (replies, {})
     two = {site: replies[site] for site in "ab"}
     two["a"]["columns"][0] = 1e9  # of two sites, nobody can say which is wrong
-    assert clip_means(two, MOMENTS, rows) == (two, {})
+    assert replace_far_means(two, MOMENTS, rows) == (two, {})
+
+
+def test_a_column_whose_mean_is_near_zero_at_the_median_site_is_not_clipped() -> None:
+    rows = dict.fromkeys("abc", 10)
+    own = {"a": 0.001, "b": -0.002, "c": 0.6}  # of a column with standard deviation 1
+    replies: dict[str, Any] = {}
+    for site, mean in own.items():
+        means = COLUMNS.clone()
+        means[2] = mean
+        replies[site] = send_moments(10, means)
+        replies[site]["squares"][2] = 10 * (1 + mean**2)
+    assert replace_far_means(replies, MOMENTS, rows) == (replies, {})
+    replies["c"]["columns"][2] = 1e5
+    clipped, words = replace_far_means(replies, MOMENTS, rows)
+    assert float(torch.as_tensor(clipped["c"]["columns"])[2]) == pytest.approx(0.01)
+    assert words.keys() == {"c"}
+
+
+def test_features_of_one_unit_are_compared_with_each_other() -> None:
+    rows = dict.fromkeys("abc", 10)
+    columns = declared(Scaling(is_encoded=True))["columns"]
+    replies: dict[str, Any] = {
+        site: {"rows": 10.0, "columns": 10 * torch.tensor([0.3, 0.2, mean, 0.1])}
+        for site, mean in {"a": 0.001, "b": -0.002, "c": 0.6}.items()
+    }
+    assert replace_far_means(replies, columns, rows) == (replies, {})
+    apart = declared(Scaling())["columns"]  # nothing is known about the size of a column
+    assert replace_far_means(replies, apart, rows)[1].keys() == {"c"}
+    replies["c"]["columns"][2] = 1e5
+    clipped, _ = replace_far_means(replies, columns, rows)
+    assert float(torch.as_tensor(clipped["c"]["columns"])[2]) == pytest.approx(0.01)
+
+
+def test_sums_of_classes_are_not_compared_because_specialists_are_honest() -> None:
+    assert declared(ClosedForm())["totals"].wide_fields == set()
+
+
+def test_a_site_with_wrong_sums_of_columns_does_not_change_the_accuracy(
+    tmp_path: Path,
+) -> None:
+    config = ExperimentConfig(
+        "hospitals",
+        model=Spec("linear"),
+        training=Spec("closed-form", {"shown": "parts"}),
+        encoder=Spec("identity"),
+        strategy=Spec("random"),
+        initial=8,
+        cycles=0,
+        rounds=1,
+        score_rounds=1,
+    )
+
+    def run(folder: Path, *, is_hostile: bool) -> float:
+        simulation = at_real_sites(folder, config, rows(NAMES[:3]))
+        if is_hostile:
+
+            def change(key: str, reply: dict[str, Any]) -> dict[str, Any]:
+                if "columns" in reply:
+                    reply["columns"] = torch.full_like(reply["columns"], 1e5)
+                return reply
+
+            turn(simulation, NAMES[2], change)
+        assert simulation.program().go()
+        weighed = {event["site"] for event in simulation.list_events("weighed")}
+        assert weighed == ({NAMES[2]} if is_hostile else set())
+        simulation.close()
+        accuracy: float = simulation.records()[-1]["accuracy"]
+        return accuracy
+
+    honest = run(tmp_path / "honest", is_hostile=False)
+    assert honest > 0.6
+    assert run(tmp_path / "hostile", is_hostile=True) == pytest.approx(honest, abs=0.02)
 
 
 def test_a_clipped_mean_is_said_and_the_study_goes_on() -> None:
@@ -306,9 +379,7 @@ def test_a_clipped_mean_is_said_and_the_study_goes_on() -> None:
     replies: dict[str, Any] = {site: send_moments(10, COLUMNS) for site in "abc"}
     replies["c"]["columns"][0] = -1e7
     counted, words = SiteWeights(check).limit(asked, replies)
-    assert float(torch.as_tensor(counted["c"]["columns"])[0]) == pytest.approx(
-        -100 * 10 * 55
-    )
+    assert float(torch.as_tensor(counted["c"]["columns"])[0]) == pytest.approx(10 * 55)
     assert words.keys() == {"c"}
 
 

@@ -469,12 +469,14 @@ class Real(Numbers):
     """Finite real numbers.
 
     bound: of their absolute values.  is_wide: they are in the units of the data, so secure
-    aggregation sums them without a bound (`privacy.wide`).
+    aggregation sums them without a bound (`privacy.wide`).  have_one_unit: they have the same unit,
+    as features of an encoder, so that they can be compared with each other.
     """
 
     dims: Dims = ()
     bound: float = math.inf
     is_wide: bool = False
+    have_one_unit: bool = False
     title: ClassVar[str] = "numbers"
 
     @property

@@ -80,7 +80,7 @@ class CosineFeatures:
 
     @property
     def varies(self) -> Mask:
-        return (self.w != 0).any(0)
+        return np.asarray((self.w != 0).any(0))
 
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         angle = x @ self.w.T + self.c

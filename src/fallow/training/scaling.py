@@ -132,7 +132,10 @@ class Scaling:
 
     @client.sum(
         "aggregates of numbers of examples and of each column",
-        returns={"rows": Count(of="rows"), "columns": Real("inputs", is_wide=True)},
+        returns=lambda self: {
+            "rows": Count(of="rows"),
+            "columns": Real("inputs", is_wide=True, have_one_unit=self.is_encoded),
+        },
         when=lambda self: self.of_rows and not self.of_cells,
         weighted_by="rows",
         over="all",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from fallow.core.aggregation import FEW, cap_weights, does_fit, lower_median, nu
 from fallow.core.client import Declaration
 from fallow.core.messages import Request
 from fallow.core.types import SiteId, Values
-from fallow.core.values import Kind, Model, NonNegative
+from fallow.core.values import Kind, Model, NonNegative, Real
 from fallow.deployment.agreement import Bounds
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.remote import NoteStore
@@ -28,7 +28,9 @@ LONGEST = 2.0
 """Largest mean squared length of a row. It is 1 after standardization, except for later rows and
 rounding, and 2 before it, when candidates of an encoder are compared."""
 FARTHEST_MEAN = 100.0
-"""Largest ratio of the mean of a column at a site to that of the median site."""
+"""Largest ratio of the mean of a column at a site to its size at the median site."""
+ROUNDING = 1e-6
+"""Relative error of sums."""
 NORMS = "norms"
 """Event log: norms of the model that was sent last."""
 
@@ -112,8 +114,8 @@ class SiteWeights:
             registered = self.response_check.labels
         if not registered.keys() >= replies.keys():
             registered = {}
-        clipped, far = clip_means(replies, declaration, registered)
-        counted, heavy = cut_weights(clipped, declaration, self.bounds, registered)
+        usual, far = replace_far_means(replies, declaration, registered)
+        counted, heavy = cut_weights(usual, declaration, self.bounds, registered)
         return counted, far | heavy
 
     def find_far_mean(
@@ -318,46 +320,80 @@ def cut_weights(
     return result, words
 
 
-def clip_means(
+def replace_far_means(
     replies: Mapping[SiteId, Values],
     declaration: Declaration,
     registered: Mapping[SiteId, int],
 ) -> tuple[dict[SiteId, Values], dict[SiteId, str]]:
-    """Clip sums of columns whose mean is far beyond that of the median site, and say which.
+    """Replace sums of columns that are far beyond those of the median site, and say which.
 
     ``registered`` is the number of rows or labels of each site. A single wrong number would set the
-    units of the column for all sites. Class columns are not clipped, because a site may have one
-    class only. With secure aggregation, nobody sees the means of a site.
+    units of the column for all sites, so the mean of the median site counts instead. Where squares are
+    sent as well, a mean may have any size that the site's squares allow, since that of an honest column
+    may be near 0 at the median site. Class columns are not compared, because a site may have one class
+    only. With secure aggregation, nobody sees the means of a site.
     """
     result: dict[SiteId, Values] = dict(replies)
     words: dict[SiteId, str] = {}
     if declaration.operation != "sum" or len(replies) < FEW or not registered:
         return result, words
     sites = sorted(replies)
-    rows = torch.tensor([max(float(registered[site]), 1.0) for site in sites])  # (s,)
-    for name in sorted(declaration.wide_fields):
+    rows = torch.tensor([max(float(registered[site]), 1.0) for site in sites])[:, None]
+    kinds = {name: declaration.kinds[name] for name in declaration.wide_fields}
+    squares = [name for name, kind in kinds.items() if isinstance(kind, NonNegative)]
+    own_size: Tensor | None = None  # (s, d) root of the mean square at each site
+    for name in sorted(kinds, key=lambda name: (name not in squares, name)):
         sums = [torch.as_tensor(replies[site][name]).double().reshape(-1) for site in sites]
-        means = torch.stack(sums).abs() / rows[:, None]  # (s, d)
-        factor = FARTHEST_MEAN
-        if isinstance(declaration.kinds[name], NonNegative):  # squares
-            factor = FARTHEST_MEAN**2
-        usual = torch.tensor([lower_median(column) for column in means.T.tolist()])
-        limits = torch.where(usual > 0, factor * usual, torch.inf)  # (d,)
-        for site, mean, total, n in zip(sites, means, sums, rows, strict=True):
-            is_far = mean > limits
-            if not bool(is_far.any()):
+        means = torch.stack(sums) / rows  # (s, d)
+        limit = _find_limit(kinds[name], means, own_size)
+        is_far = means.abs() > limit.sizes
+        at_median = _find_median(means).expand_as(means)
+        counted = torch.where(is_far, at_median.clamp(-limit.sizes, limit.sizes), means)
+        if name in squares:
+            own_size = counted.clamp(min=0).sqrt()
+        for at, site in enumerate(sites):
+            if not bool(is_far[at].any()):
                 continue
-            most_allowed = limits * n
-            clipped = total.clamp(-most_allowed, most_allowed)
             shape = torch.as_tensor(replies[site][name]).shape
-            result[site] = {**result[site], name: clipped.reshape(shape)}
-            at = int(is_far.nonzero()[0])
+            total = torch.where(is_far[at], counted[at] * rows[at], sums[at])
+            result[site] = {**result[site], name: total.reshape(shape)}
+            column = int(is_far[at].nonzero()[0])
             words[site] = (
-                f"{name} of site {site} is limited in {int(is_far.sum())} columns: the mean "
-                f"of column {at} is {float(mean[at]):.3g}, more than {factor:g} times that of "
-                f"the median site, {float(usual[at]):.3g}; check the units of its columns"
+                f"{name} of site {site} counts as at the median site in "
+                f"{int(is_far[at].sum())} columns: the mean of column {column} is "
+                f"{float(means[at, column]):.3g}, more than {limit.reason} "
+                f"{float(limit.usual[column]):.3g}; check the units of its columns"
             )
     return result, words
+
+
+class _Limit(NamedTuple):
+    """Largest plausible means (s, d), their size at the median site (d,), and the reason."""
+
+    sizes: Tensor
+    usual: Tensor
+    reason: str
+
+
+def _find_limit(kind: Kind, means: Tensor, own_size: Tensor | None) -> _Limit:
+    """Return the limit of means (s, d); own_size: root of the mean squares, if they are known."""
+    if own_size is not None:
+        usual = _find_median(own_size)
+        reason = "its squares allow; its size at the median site is"
+        return _Limit(own_size * (1 + ROUNDING), usual, reason)
+    usual = _find_median(means.abs())
+    factor = FARTHEST_MEAN
+    if isinstance(kind, NonNegative):  # squares
+        factor = FARTHEST_MEAN**2
+    elif isinstance(kind, Real) and kind.have_one_unit:
+        usual = usual.clamp(min=float(usual.median()))
+    sizes = torch.where(usual > 0, factor * usual, torch.inf).expand_as(means)
+    return _Limit(sizes, usual, f"{factor:g} times its size at the median site,")
+
+
+def _find_median(values: Tensor) -> Tensor:
+    """Return the value of each column (d,) at the median site, from those of all sites (s, d)."""
+    return torch.tensor([lower_median(column) for column in values.T.tolist()]).double()
 
 
 def _scale(reply: Values, names: set[str], factor: float) -> Values:
