@@ -22,6 +22,7 @@ from statistics import fmean
 import pandas as pd
 from measure_advice import regret_lines
 from scipy.stats import kendalltau
+from sections import replace_section
 
 from fallow.configs.few_labels import (
     A_CLASS,
@@ -445,20 +446,6 @@ def build_sections() -> dict[str, Callable[[], str]]:
         "fedavg-over-tasks": lambda: write_over_tasks(trained, JUDGED),
         "regret": lambda: "\n".join(regret_lines()),
     }
-
-
-def replace_section(page: str, name: str, text: str) -> str:
-    """The page with this text between the marks of a section.
-
-    Raises ValueError where the page has not one such section.
-    """
-    begin = f"<!-- begin {name} -->\n"
-    end = f"<!-- end {name} -->"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"{PAGE} is to have one section {name}, between {begin} and {end}")
-    before, _, rest = page.partition(begin)
-    after = rest.partition(end)[2]
-    return f"{before}{begin}\n{text.strip()}\n\n{end}{after}"
 
 
 def write_page() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pandas as pd
+from sections import replace_section
 
 from fallow.report.final_table import p_text
 from fallow.study.benchmark import areas
@@ -29,8 +30,6 @@ CLOSED = "closed form"
 TARGETS = (0.8, 0.9, 0.95)
 HEADLINE = 0.95
 PAGE = Path("studies/few-labels.md")
-BEGIN = "<!-- begin tables -->"
-END = "<!-- end tables -->"
 Curve = Sequence[tuple[int, float]]
 
 
@@ -193,13 +192,6 @@ def write_tables(scores: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def fill_page(page: str, tables: str) -> str:
-    """Return the page with these tables between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("join", "write"))
@@ -216,7 +208,7 @@ def main() -> None:
         return
     page = PAGE.read_text(encoding="utf-8")
     tables = write_tables(pd.read_parquet(SCORES, engine="pyarrow"))
-    PAGE.write_text(fill_page(page, tables), encoding="utf-8")
+    PAGE.write_text(replace_section(page, "tables", tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

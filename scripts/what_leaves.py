@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sections import replace_section
+
 from fallow import encoders, strategies, training
 from fallow.core.build import names
 from fallow.core.client import GROUPS, Declaration, declared
@@ -28,8 +30,6 @@ from fallow.training.scaling import Scaling
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "what-leaves.md"
-BEGIN = "<!-- begin: scripts/what_leaves.py -->\n"
-END = "<!-- end: scripts/what_leaves.py -->\n"
 STEPS = (
     Describe(),
     *(
@@ -59,10 +59,8 @@ def main() -> None:
 
 
 def fill(page: str) -> str:
-    """Return the page with current tables between its two marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}{draw_steps()}\n{draw_groups()}{END}{after}"
+    """Return the page with current tables in its section."""
+    return replace_section(page, "tables", f"{draw_steps()}\n{draw_groups()}")
 
 
 def draw_steps() -> str:

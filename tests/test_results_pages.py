@@ -114,7 +114,9 @@ def test_the_page_of_labels_to_a_target_is_of_its_scores(
     monkeypatch.chdir(SCRIPTS.parent)
     page = few_labels.PAGE.read_text(encoding="utf-8")
     scores = pd.read_parquet(few_labels.SCORES, engine="pyarrow")
-    assert few_labels.fill_page(page, few_labels.write_tables(scores)) == page
+    assert (
+        few_labels.replace_section(page, "tables", few_labels.write_tables(scores)) == page
+    )
     assert set(scores["trainer"]) == {few_labels.CLOSED, "FedAvg, same features"}
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,10 @@ WORDS = 2000  # of the page, as ``wc -w`` counts them
 
 
 def load_script(name: str) -> Any:
-    """Import a script that is in no package."""
-    file = REPOSITORY / "scripts" / f"{name}.py"
-    spec = spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Import a script that is in no package, with the scripts beside it on the path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "scripts"))
+        return import_module(name)
 
 
 threats = load_script("threat_tests")
