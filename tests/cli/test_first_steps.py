@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fallow.cli import first_steps
-from fallow.cli.new_study import COLUMNS, ROWS, SITES, build_table
+from fallow.cli.new_study import COLUMNS, ROWS, SITES, build_table, find_free_name
 from tests.cli.conftest import Command
 
 
@@ -104,3 +104,11 @@ def test_what_is_there_already_stays(fallow: Command, folder: Path) -> None:
     output = fallow("new", "quiet", "--json")
     files = ["README.md", "rows.csv", "study-data.html", "study.toml"]
     assert json.loads(output.out)["files"] == files
+
+
+def test_a_data_sheet_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    page = tmp_path / "heart-data.html"
+    assert find_free_name(page) == page
+    page.touch()
+    (tmp_path / "heart-data-2.html").touch()
+    assert find_free_name(page) == tmp_path / "heart-data-3.html"

@@ -97,3 +97,18 @@ def test_agreed_classes_that_differ_in_writing_are_noted_with_their_counts(
     file = table(tmp_path / "r.csv", "p1,1,no", "p2,2,No", "p3,3,no", "p4,4,yes")
     (note,) = read_rows(file, schema, group="patient").notes
     assert "'no' (2 rows) and 'No' (1 row) differ only in their writing" in note
+
+
+def test_equal_rows_of_a_table_with_few_distinct_values_are_chance(tmp_path: Path) -> None:
+    rows = read_rows(
+        table(tmp_path / "r.csv", "p1,1,a", "p2,1,b", "p3,2,a"), SCHEMA, group="patient"
+    )
+    tests = read_rows(
+        table(tmp_path / "t.csv", "p5,1,a", "p6,3,b", "p7,4,b"), SCHEMA, group="patient"
+    )
+    check_apart(rows, tests, "t.csv")
+    apart = read_rows(
+        table(tmp_path / "r.csv", "p1,1,a", "p2,5,b", "p3,2,a"), SCHEMA, group="patient"
+    )
+    with pytest.raises(ValueError, match="1 of 3 test rows are also rows of the data"):
+        check_apart(apart, tests, "t.csv")

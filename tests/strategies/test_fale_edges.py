@@ -9,7 +9,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.privacy.settings import Privacy
-from fallow.strategies.fale import FALE
+from fallow.strategies.fale import FALE, find_bin
 from fallow.transport.serialized import SerializingChannel
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
@@ -162,3 +162,10 @@ def test_a_column_with_squares_too_small_for_a_sum_is_refused_and_not_dropped() 
 def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=rf"FALE's {next(iter(wrong))} is"):
         FALE(**wrong)  # type: ignore[arg-type]
+
+
+def test_histograms_that_contain_too_few_examples_are_one_sentence() -> None:
+    reached = torch.tensor([0.0, 2.0, 4.0])
+    assert [find_bin(reached, n) for n in (1, 2, 3, 4)] == [1, 1, 2, 2]
+    with pytest.raises(ValueError, match=r"selects 5 examples, and .* contain 4: a site"):
+        find_bin(reached, 5)

@@ -220,10 +220,20 @@ def _write_study(
     write_whole(file, configuration_text(facts, file).encode())
     page = None
     if dataset.reading is not None:  # of the user, and read completely
-        page = file.with_name(f"{file.stem}-data.html")
+        page = find_free_name(file.with_name(f"{file.stem}-data.html"))
         write_sheet(build_sheet(dataset), page)
     result = WrittenStudy(str(file), opt.as_text(page), facts.rows, tuple(facts.classes))
     return result, tuple(dataset.notes)
+
+
+def find_free_name(file: Path) -> Path:
+    """Return a file that does not exist: the given one, or one with a number in its name."""
+    free = file
+    number = 2
+    while free.exists():
+        free = file.with_name(f"{file.stem}-{number}{file.suffix}")
+        number += 1
+    return free
 
 
 def _strategies(task: str) -> tuple[str, ...]:

@@ -130,6 +130,24 @@ def limit_draws(total: Mapping[str, Tensor], end: float) -> int:
     return round(min(max(float(total["draws"]), lowest), mean + width))
 
 
+def find_bin(reached: Tensor, n: int) -> int:
+    """Return the bin in which the n-th example is drawn.
+
+    reached: (bins,) examples drawn by the end of each bin.  Raises ValueError if there are fewer.
+
+    >>> find_bin(torch.tensor([0.0, 2.0, 5.0]), 3)
+    2
+    """
+    at = int((reached < n).sum())
+    if at == len(reached):
+        raise ValueError(
+            f"FALE selects {n} examples, and the histograms of all sites together contain "
+            f"{int(reached[-1])}: a site counted its examples wrongly; begin a new run without it "
+            "(fallow coordinate start --new-run), or use another query strategy"
+        )
+    return at
+
+
 def edges(low: float, high: float) -> Tensor:
     """Return the bounds of the bins, (BINS + 1,)."""
     return torch.linspace(low, high, BINS + 1, dtype=torch.float64)
@@ -377,7 +395,7 @@ class FALE:
             reached = below + counts.cumsum(
                 0
             )  # (BINS,) examples drawn by the end of each bin
-            at = int((reached < n).sum())
+            at = find_bin(reached, n)
             if at > 0:
                 below = int(reached[at - 1])
             bounds = edges(low, high)

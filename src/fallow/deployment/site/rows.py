@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
-from fallow.data.dataset import find_leaks
+from fallow.data.dataset import find_leaks, row_hashes
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.text_rules import is_empty, warn_of_similar_names
@@ -214,13 +214,14 @@ def read_tests(
 
 
 def check_apart(rows: SiteRows, tests: SiteRows, file: str | Path) -> None:
-    """Raise ValueError if a test row has the features or the group of a row of the data.
+    """Raise ValueError if more test rows than by chance have the features of a row of the data.
 
-    ``file`` has the test rows. Their accuracy would be that of examples which the model has seen.
+    ``file`` has the test rows. Their accuracy would be that of examples which the model has seen. No
+    group may be in both.
     """
     _check_groups_apart(rows, tests, Path(file).name)
     leaks = find_leaks(rows.x, tests.x)
-    if not leaks:
+    if not leaks or len(leaks) <= count_by_chance(rows.x, len(tests.ids)):
         return
     test, train = next(iter(leaks.items()))
     raise ValueError(
@@ -228,6 +229,22 @@ def check_apart(rows: SiteRows, tests: SiteRows, file: str | Path) -> None:
         f"data (test row {tests.ids[test]!r} is row {rows.ids[train]!r}); remove them from one "
         "of the two"
     )
+
+
+def count_by_chance(x: Tensor, n: int) -> float:
+    """Return how many of ``n`` other rows may equal a row of ``x`` (m, *shape) by chance.
+
+    A row of a table with few distinct values often has a twin: the share of such rows in ``x`` is
+    expected among others, plus three standard deviations.
+
+    >>> count_by_chance(torch.tensor([[0.0], [1.0], [2.0]]), 100)
+    0.0
+    >>> count_by_chance(torch.tensor([[0.0], [1.0], [1.0], [2.0]]), 100)
+    65.0
+    """
+    times = Counter(row_hashes(x))
+    twins = sum(count for count in times.values() if count > 1) / max(len(x), 1)
+    return n * twins + 3 * math.sqrt(n * twins * (1 - twins))
 
 
 def _check_groups_apart(rows: SiteRows, tests: SiteRows, file: str) -> None:
