@@ -102,6 +102,8 @@ def test_a_site_reads_nothing_from_its_noisy_sums(tmp_path: Path) -> None:
         tmp_path,
         training=Spec("closed-form", {"delta": 1e-5}),
         privacy=Privacy(epsilon=1.0),
+        encoder=Spec("identity"),
+        standardize="none",
         cycles=0,
     )
     attacked = attack(simulation, seconds=0.5)

@@ -35,6 +35,7 @@ PRIVATE: dict[str, Any] = {
     "model": Spec("linear"),
     "training": NOISY,
     "encoder": Spec("identity"),
+    "standardize": "none",
     "strategy": Spec("random"),
     "privacy": Privacy(epsilon=1.0),
     "initial": 5,
@@ -226,3 +227,17 @@ def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
     for name in simulation.sites:
         assert simulation.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-9)
     simulation.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"standardize": "federated"}, "sends exact .* each column.* set standardize=none"),
+        ({"encoder": Spec("fourier")}, "its squares.* use an encoder that is not fitted"),
+    ],
+)
+def test_exact_sums_over_all_examples_are_refused_beside_noise(
+    changed: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"privacy.sums is 'noisy'.*{what}"):
+        hospitals(tmp_path, **changed)

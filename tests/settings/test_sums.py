@@ -17,6 +17,7 @@ from fallow.settings.sums import (
     COUNTS,
     IS_MASKED,
     IS_NOT_MASKED,
+    NOT_COVERED,
     PROMISES,
     describe_choices,
     describe_sums,
@@ -104,7 +105,7 @@ def test_sums_that_do_not_fit_epsilon_are_refused(settings: Any, words: str) -> 
 def test_a_choice_is_described_by_what_it_means_for_the_study() -> None:
     exact, noisy = describe_choices(configure("closed-form"))
     assert exact.startswith(f"exact: {PROMISES['exact']}")
-    assert noisy == f"noisy: {PROMISES['noisy']} (needs privacy.epsilon)"
+    assert noisy == f"noisy: {PROMISES['noisy']}; {NOT_COVERED} (needs privacy.epsilon)"
     assert COUNTS in describe_choices(configure("fedavg"))[1]
     assert with_sums(configure("fedavg"), "exact").privacy.sums == "exact"
 

@@ -54,6 +54,7 @@ from fallow.experiment.suitability import check_task
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from fallow.settings.sums import find_promise
 from fallow.training.scaling import Scaling
 
 LARGE = 1e9
@@ -136,12 +137,12 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     )
     _check_shown(agreement, methods["training"], "training", config.training)
     _check_tuned(agreement, methods)
+    playing = _choose_playing(agreement, methods)
+    _check_noisy(agreement, playing)
     return BuiltStudy(
         model=model,
         layout=layout,
-        methods=_choose_playing(agreement, methods)
-        | {"annotators": annotators}
-        | _find_description(agreement),
+        methods=playing | {"annotators": annotators} | _find_description(agreement),
         fresh=partial(maker.draw_weights, layout),
         classes=len(schema.classes),
         executor=executor,
@@ -279,6 +280,30 @@ def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec)
         "privacy.secure_sum = true (three sites or more), or agree to that with "
         f'{setting} = "{showing}"'
     )
+
+
+WITHOUT_SUMS = {
+    "scaling": "set standardize=none, and provide columns without empty cells in ranges that all "
+    "sites agree on, such as 0 to 1",
+    "filling": "fill empty cells in the files of all sites",
+    "encoder": "use an encoder that is not fitted, such as encoder=identity",
+}
+"""How a study does without the exact sums over all examples of an algorithm, by its owner."""
+
+
+def _check_noisy(agreement: Agreement, methods: Methods) -> None:
+    """Raise ValueError for exact sums over all examples in a study that promises noise."""
+    if find_promise(agreement.config) != "noisy":
+        return
+    for owner, method in methods_by_owner(methods).items():
+        for item in list_declared(method):
+            if item.over and not item.release:
+                remedy = WITHOUT_SUMS.get(owner, "choose another algorithm")
+                raise ValueError(
+                    f"{agreement.name}: privacy.sums is 'noisy', and {method.contract.title} "
+                    f"sends exact {item.discloses}, from which an example that leaves can be "
+                    f"computed: {remedy}, or set privacy.sums=exact without privacy.epsilon"
+                )
 
 
 def _check_tuned(agreement: Agreement, methods: Methods) -> None:

@@ -24,7 +24,8 @@ IS_NOT_MASKED = (
 )
 COUNTS = "noise covers only the counts that the query strategy sends"
 NOT_COVERED = (
-    "sums over all rows (scaling, empty cells, encoders) and scores of test rows are exact"
+    "scores of test rows are exact, and in a simulation sums over all rows (scaling, empty cells, "
+    "encoders) too, which real sites refuse"
 )
 
 
@@ -69,7 +70,7 @@ def describe_sums(config: ExperimentConfig) -> str:
 
 def describe_choices(config: ExperimentConfig) -> list[str]:
     """Return what each choice of ``privacy.sums`` means for a study without ``privacy.epsilon``."""
-    covered = PROMISES["noisy"]
+    covered = f"{PROMISES['noisy']}; {NOT_COVERED}"
     if find_promise(config) == "gradient":
         covered = COUNTS
     return [describe_sums(config), f"noisy: {covered} (needs privacy.epsilon)"]

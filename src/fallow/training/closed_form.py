@@ -198,7 +198,7 @@ class ClosedForm:
     noise or equals ``penalty``, and T is derived from the noisy aggregates, because leave-one-out
     would require the examples.  One labeled example and its label are private, but not the number
     of labels.  The aggregates over all examples to which encoders and feature scaling are fitted
-    are not covered.
+    are not covered, and real sites refuse them.
 
     References
     ----------

@@ -404,14 +404,14 @@ class LabelRequests:
 
         New labels wait for the end of labeling (`close`).
         """
+        if not self._tables.read(CORRECTED):  # without a transaction, as usual
+            return False
         with self._tables.transaction():
-            corrected = [_Answered._make(line) for line in self._tables.read(CORRECTED)]
-            if not corrected:
-                return False
             self._tables.check()
+            corrected = [_Answered._make(line) for line in self._tables.read(CORRECTED)]
             for answered, value in self._decide(corrected):
                 self._enter(answered, value, answered.run)
-            return True
+        return True
 
     def find_left_rows(self) -> set[int]:
         """Return the withdrawn and the undecidable rows."""

@@ -1,8 +1,9 @@
 """Clusters of the examples of all sites, from aggregates.
 
-No aggregate is a single example.  Each site once combines ``least`` or more close examples into
-bundles, and only whole bundles move between clusters.  The change of an aggregate between exchanges
-is therefore never a single example.
+Each site once combines ``least`` or more close examples into bundles, and only whole bundles move
+between clusters.  All aggregates of a query are therefore functions of one number per ``least``
+values of the examples.  This protects as fewer numbers do, and no further: the next query has other
+bundles, and an example that leaves during a query is the difference of two aggregates.
 """
 
 from __future__ import annotations
