@@ -91,6 +91,11 @@ KINDS = (
         ("data/partition/target_dirichlet.py",),
     ),
     Kind(
+        "public dataset",
+        "wine",
+        ("catalog/entries.py",),
+    ),
+    Kind(
         "executor",
         "Stacked",
         ("engine/stacked.py", "engine/executors.py", "engine/__init__.py"),
@@ -120,13 +125,13 @@ KINDS = (
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """Return the names that a file defines, imports, uses or exports."""
+    """Return the names that a file defines, imports, uses or exports, also as texts."""
     result = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Name(id=name) | ast.alias(name=name) | ast.ClassDef(name=name):
                 result.add(name)
-            case ast.FunctionDef(name=name):
+            case ast.FunctionDef(name=name) | ast.Constant(value=str(name)):
                 result.add(name)
     return frozenset(result)
 

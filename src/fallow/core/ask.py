@@ -337,12 +337,6 @@ def each_of_all(ask: Ask, function: ClientCall, **args: Any) -> dict[SiteId, Val
         return ask.each(function, **args)
 
 
-def keep_at_all(ask: Ask, function: ClientCall, **args: Any) -> None:
-    """Run `Ask.keep` of one state at all sites, like `sum_of_all`."""
-    with _needing_all(ask):
-        ask.keep(function, **args)
-
-
 @contextmanager
 def _needing_all(ask: Ask) -> Iterator[None]:
     before = ask.needs_all
