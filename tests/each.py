@@ -44,6 +44,7 @@ def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
             part for part in signature.parameters.values() if part.name not in columns
         ]
         test.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        test.__rows__ = len(table)  # type: ignore[attr-defined]  # for tables of tests
         return test
 
     return decorate

@@ -54,7 +54,7 @@ PARTS = {
 }
 """Part -> the number of words that it may have, and its pages."""
 
-GENERATED = {"settings.md", "threat-tests.md"}
+GENERATED = {"settings.md", "threat-tests.md", "input-tests.md"}
 WHOLE = 28_000
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fallow.data.loaders import delimited
+from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import Table, read_file
 from tests.each import each_of
 
@@ -142,3 +144,16 @@ def test_empty_columns_between_separators_are_named_by_number(tmp_path: Path) ->
 def test_a_cell_may_be_longer_than_the_limit_of_pythons_csv_module(tmp_path: Path) -> None:
     table = read(tmp_path, 'a,b\n"' + "x" * 200_000 + '",2\n')
     assert table.texts("b") == ["2"] and len(table.texts("a")[0]) == 200_000
+
+
+def test_a_quote_inside_a_text_is_found_wherever_a_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / "odd.csv"
+    odd.write_text('a,b\n6" tube,2\n')
+    usual = tmp_path / "usual.csv"
+    usual.write_text('a,b\n"6, tube",2\n"x ""y""",3\n')
+    for size in range(1, 20):
+        monkeypatch.setattr(delimited, "BLOCK", size)
+        assert delimited._has_odd_quotes(odd, Dialect())
+        assert not delimited._has_odd_quotes(usual, Dialect())

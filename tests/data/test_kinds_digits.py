@@ -50,6 +50,16 @@ def test_differences_of_large_numbers_are_kept(kind: str) -> None:
     assert column.read.offset == offset and "was subtracted" in sentences(column)
 
 
+def test_a_column_of_float32_becomes_the_same_features_as_one_of_float64() -> None:
+    large = np.float32(16_000_000.0) + np.arange(200, dtype=np.float32) ** 1.2
+    frame = pd.DataFrame({"t": large, "u": np.sqrt(large), "y": ["a", "b"] * 100})
+    frame.loc[3, "u"] = np.nan
+    narrow = fl.load(frame, label="y")
+    wide = fl.load(frame.astype({"t": np.float64, "u": np.float64}), label="y")
+    assert narrow.offsets == wide.offsets and any(narrow.offsets)
+    assert torch.equal(narrow.x.nan_to_num(-1.0), wide.x.nan_to_num(-1.0))
+
+
 @each_of("kind", USUAL)
 def test_other_numbers_are_used_as_they_are(kind: str) -> None:
     values = USUAL[kind]

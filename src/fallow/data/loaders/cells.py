@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -139,21 +139,46 @@ def format_value(value: object) -> str:
 
 def _texts_of_values(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return cells of any type as names, each distinct value once."""
-    distinct = cells if is_category(cells) else cells.dictionary_encode()
     chunks = []
-    for chunk in distinct.unify_dictionaries().chunks:
-        values = chunk.dictionary.to_pylist()
-        names = [
-            "" if value is None else normal_name(format_value(value)) for value in values
-        ]
-        chunks.append(pa.array(names, pa.string()).take(chunk.indices))
+    for names, indices in _name_values(cells):
+        chunks.append(pa.array(names, pa.string()).take(indices))
     return pa.chunked_array(chunks, pa.string())
+
+
+def _name_values(cells: pa.ChunkedArray) -> Iterator[tuple[list[str], pa.Array]]:
+    """Yield the names of the distinct values of each chunk, and the index of each cell."""
+    distinct = cells if is_category(cells) else cells.dictionary_encode()
+    names: list[str] = []
+    dictionary = None
+    for chunk in distinct.unify_dictionaries().chunks:
+        if dictionary is None or not chunk.dictionary.equals(dictionary):
+            dictionary = chunk.dictionary
+            names = [
+                "" if value is None else normal_name(format_value(value))
+                for value in dictionary.to_pylist()
+            ]
+        yield names, chunk.indices
 
 
 def texts_of(cells: pa.ChunkedArray) -> list[str]:
     """Return each cell as a name, "" for an empty one."""
     names: list[str] = pc.fill_null(_texts_of_values(cells), "").to_pylist()
     return names
+
+
+def names_of(cells: pa.ChunkedArray) -> npt.NDArray[np.str_]:
+    """Return `texts_of` as an array (n,), for columns with few short texts."""
+    chunks = [np.zeros(0, dtype=np.str_)]
+    for names, indices in _name_values(cells):
+        known = np.array([*names, ""], dtype=np.str_)
+        chunks.append(known[_read_codes(indices, names)])
+    return np.concatenate(chunks)
+
+
+def _read_codes(indices: pa.Array, names: Sequence[str]) -> npt.NDArray[Any]:
+    """Return the index of each name, and behind the last one for an empty cell: (n,)."""
+    codes: npt.NDArray[Any] = indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
+    return codes
 
 
 def labels_of(cells: pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -164,7 +189,7 @@ def labels_of(cells: pa.ChunkedArray) -> npt.NDArray[Any]:
         return whole.astype(np.uint64 if kind == pa.uint64() else np.int64)
     if is_numeric(cells) and not pa.types.is_boolean(kind):
         return _to_float64(cells)
-    return np.array(texts_of(cells), dtype=np.str_)
+    return names_of(cells)
 
 
 def find_levels(cells: pa.ChunkedArray) -> Levels:
@@ -219,8 +244,23 @@ def _cast(cells: pa.ChunkedArray, dialect: Dialect) -> Numbers | None:
 
 
 def _to_float64(cells: pa.ChunkedArray) -> Numbers:
-    wide = cells.cast(pa.float64(), safe=False)
-    numbers: Numbers = wide.to_numpy()
+    if not pa.types.is_floating(cells.type):
+        cells = cells.cast(pa.float64(), safe=False)
+    numbers = np.empty(len(cells), dtype=np.float64)
+    return _copy_chunks(cells, numbers)
+
+
+def read_float32(cells: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return the numbers of a column of float32, which are half the size of float64: (n,)."""
+    return _copy_chunks(cells, np.empty(len(cells), dtype=np.float32))
+
+
+def _copy_chunks(cells: pa.ChunkedArray, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Copy cells into an array, NaN for an empty one, and return it."""
+    at = 0
+    for chunk in cells.chunks:
+        numbers[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+        at += len(chunk)
     return numbers
 
 

@@ -25,6 +25,7 @@ from fallow.data.loaders.cells import (
     is_numeric,
     numbers_of,
     plain_texts,
+    read_float32,
     read_written,
     texts_of,
 )
@@ -71,16 +72,19 @@ class Column:
     read : ColumnRead
         The declaration.
     cells : array of shape (n,)
-        Numbers in float64 with NaN for empty cells; int32 numbers of the levels of a category, -1
-        for empty cells; or the texts of a text column.  Empty if the column is left out; a counter
-        keeps its numbers, see `keep_at_least_one`.
+        Numbers in float64 (in float32 if the file has them so) with NaN for empty cells; int32
+        numbers of the levels of a category, -1 for empty cells; or the texts of a text column.
+        Empty if the column is left out; a counter keeps its numbers, see `keep_at_least_one`.
     findings : tuple of Finding
         Guesses about the column.
+    largest : float
+        Largest magnitude of the numbers, or infinity if it is not known.
     """
 
     read: ColumnRead
     cells: npt.NDArray[Any]
     findings: tuple[Finding, ...] = ()
+    largest: float = math.inf
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -108,7 +112,7 @@ class Column:
     def is_infinite(self) -> npt.NDArray[np.bool_]:
         """Return which numbers are infinite in float32: (n,)."""
         is_infinite: npt.NDArray[np.bool_] = np.zeros(len(self.cells), dtype=np.bool_)
-        if self.read.kind == "number":
+        if self.read.kind == "number" and self.largest > LARGEST:
             is_infinite = np.abs(self.cells) > LARGEST
         return is_infinite
 
@@ -192,6 +196,8 @@ def _recognize(cells: pa.ChunkedArray, setting: Setting) -> Column:
     if pa.types.is_temporal(cells.type):
         first = next((str(cell) for cell in _first_values(cells) if cell is not None), "")
         return setting.leave_out("date", describe_dates([first]), cells.null_count)
+    if pa.types.is_float32(cells.type):
+        return _recognize_numbers(cells, read_float32(cells), setting)
     numbers = numbers_of(cells, setting.dialect)
     if numbers is not None:
         return _recognize_numbers(cells, numbers, setting)
@@ -240,9 +246,12 @@ def _recognize_written_numbers(
 def _recognize_numbers(
     cells: pa.ChunkedArray, numbers: Numbers, setting: Setting
 ) -> Column:
-    is_missing = np.isnan(numbers)
-    missing = int(is_missing.sum())
-    values = numbers[~is_missing] if missing else numbers
+    missing = 0
+    values = numbers
+    if len(numbers) and np.isnan(numbers.min()):  # the minimum is NaN if a cell is
+        is_missing = np.isnan(numbers)
+        missing = int(is_missing.sum())
+        values = numbers[~is_missing]
     if not len(values):
         return setting.leave_out("empty", "it is empty", missing)
     if not is_numeric(cells) and _has_codes(cells, values):
@@ -257,7 +266,8 @@ def _recognize_numbers(
         if technical is not None:
             kind, why = technical
             return setting.leave_out(kind, why, missing, cells=numbers)
-    findings = _check_numbers(cells, values, setting)
+    largest = max(abs(low), abs(high))
+    findings = _check_numbers(cells, values, largest, setting)
     offset = choose_offset(values, low, high)
     if offset:
         findings.append(
@@ -267,7 +277,7 @@ def _recognize_numbers(
             )
         )
     read = setting.declare("number", missing=missing, offset=offset)
-    return Column(read, numbers, tuple(findings))
+    return Column(read, numbers, tuple(findings), largest)
 
 
 def _has_codes(cells: pa.ChunkedArray, values: Numbers) -> bool:
@@ -304,9 +314,9 @@ def _find_technical(
 
 
 def _check_numbers(
-    cells: pa.ChunkedArray, values: Numbers, setting: Setting
+    cells: pa.ChunkedArray, values: Numbers, largest: float, setting: Setting
 ) -> list[Finding]:
-    """Return what may be wrong with numbers."""
+    """Return what may be wrong with numbers, of which ``largest`` is the largest magnitude."""
     findings: list[Finding] = []
     sentinel = find_sentinel(values)
     if sentinel is not None:
@@ -318,7 +328,6 @@ def _check_numbers(
                 "leave these cells empty",
             )
         )
-    largest = float(np.abs(values).max())
     is_long = are_large_integers(cells) or EXACT < largest < MOST_DIGITS
     if is_long and _are_whole(values):
         findings.append(
@@ -504,6 +513,26 @@ class EncodedColumns:
     marks: tuple[tuple[str, str], ...]
 
 
+TOGETHER = 16  # features that share cache lines of 64 bytes
+BLOCK_ROWS = 1 << 14
+
+
+def _write_features(
+    column: Column, rows: slice, feature: int, x: npt.NDArray[np.float32]
+) -> None:
+    """Write some rows of a column into the matrix, from its first feature on."""
+    cells = column.cells[rows]
+    if column.read.kind == "category":
+        width = len(column.features)
+        for code in range(width):
+            x[rows, feature + code] = cells == code
+        x[rows, feature : feature + width][cells < 0] = np.nan
+        return
+    if column.read.offset:
+        cells = cells.astype(np.float64) - column.read.offset
+    x[rows, feature] = cells
+
+
 def encode_columns(
     columns: list[Column], check_bytes: Callable[[int], None]
 ) -> EncodedColumns:
@@ -531,21 +560,24 @@ def encode_columns(
     mark_at = n_plain - len(marked)  # and index of its indicator
     columns.reverse()  # the last is popped
     while columns:
-        column = columns.pop()
-        width = len(column.features)
-        if column.read.kind == "category":
-            levels.append((at, at + width))
-            for code in range(width):
-                x[:, at + code] = column.cells == code
-            x[column.cells < 0, at : at + width] = np.nan
-        else:
-            offsets[at] = column.read.offset
-            with np.errstate(over="ignore"):
-                x[:, at] = column.cells - column.read.offset
-        if column.read.missing:
-            x[:, mark_at] = column.is_missing
-            mark_at += 1
-        at += width
+        group: list[tuple[int, Column]] = []  # with the first feature of each
+        first = at
+        while columns and at < first + TOGETHER:
+            column = columns.pop()
+            width = len(column.features)
+            if column.read.kind == "category":
+                levels.append((at, at + width))
+            else:
+                offsets[at] = column.read.offset
+            if column.read.missing:
+                x[:, mark_at] = column.is_missing
+                mark_at += 1
+            group.append((at, column))
+            at += width
+        with np.errstate(over="ignore"):
+            for start in range(0, n, BLOCK_ROWS):
+                for feature, column in group:
+                    _write_features(column, slice(start, start + BLOCK_ROWS), feature, x)
     for number, column in enumerate(written):
         first = n_plain + number * BUCKETS
         hash_texts(column.cells.tolist(), x[:, first : first + BUCKETS])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import mmap
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
@@ -58,18 +58,23 @@ def _has_odd_quotes(path: Path, dialect: Dialect) -> bool:
     """Return whether a quote is inside a text, where pyarrow drops it."""
     if path.stat().st_size == 0:
         return True
-    quote = dialect.quote.encode()
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw,
-    ):
-        if raw.find(quote) < 0:
-            return False
-        if OTHER_CODES.match(dialect.encoding):
-            return True
-        ends = re.escape(dialect.separator.encode() + quote + b"\r\n")
-        inside = b"[^%b]%b[^%b]" % (ends, re.escape(quote), ends)
-        return re.search(inside, raw) is not None
+    (quote,) = dialect.quote.encode()
+    ends = np.frombuffer(
+        dialect.separator.encode() + dialect.quote.encode() + b"\r\n", "u1"
+    )
+    is_end = np.zeros(256, dtype=bool)
+    is_end[ends] = True
+    before = b""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            if OTHER_CODES.match(dialect.encoding) and quote in block:
+                return True
+            raw = np.frombuffer(before + block, dtype=np.uint8)
+            quotes = np.flatnonzero(raw[1:-1] == quote) + 1
+            if (~is_end[raw[quotes - 1]] & ~is_end[raw[quotes + 1]]).any():
+                return True
+            before = raw[-2:].tobytes()
+    return False
 
 
 def _read_by_arrow(

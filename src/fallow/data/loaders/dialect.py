@@ -254,6 +254,8 @@ def _detect_marks(cells: Sequence[str], least: int) -> tuple[str, str]:
             thousands = "."
     elif grouped and not only_decimal:
         thousands = ","
-    if not thousands and any(GAPS.fullmatch(c) for c in cells):
+    text = "".join(cells)
+    has_gaps = any(mark in text for mark in GAP_MARKS)  # cheaper than the pattern
+    if has_gaps and not thousands and any(GAPS.fullmatch(c) for c in cells):
         thousands = GAP_MARKS
     return decimal, thousands

@@ -44,7 +44,7 @@ def choose_offset(values: Numbers, low: float, high: float) -> float:
     span = high - low
     if not math.isfinite(span) or span <= 0 or span > 0.1 * largest:
         return 0.0
-    if PRECISION * largest <= LOST * float(values.std()):
+    if PRECISION * largest <= LOST * float(values.std(dtype=np.float64)):
         return 0.0
     unit = 10.0 ** math.floor(math.log10(span))
     middle = low + span / 2

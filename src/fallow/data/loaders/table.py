@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
-from fallow.data.loaders.cells import is_category, is_textual, labels_of, texts_of
+from fallow.data.loaders.cells import (
+    is_category,
+    is_textual,
+    labels_of,
+    names_of,
+    texts_of,
+)
 from fallow.data.loaders.columns import (
     Column,
     Setting,
@@ -282,13 +288,13 @@ def _read_names(
     """
     if column is None:
         return None
-    texts = texts_of(cells[column])
-    empty = texts.count("")
+    names = names_of(cells[column])
+    empty = int((names == "").sum())
     if empty:
         raise ValueError(
             f"{name}: {empty} rows have no {role} in column {column!r}; fill them in"
         )
-    names, found = settle_names(f"{role}s", np.array(texts, dtype=np.str_), merge)
+    names, found = settle_names(f"{role}s", names, merge)
     findings += found
     return names
 
