@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from fallow.data.loaders import delimited
+from fallow.data.loaders import delimited, table
+from fallow.data.loaders.columns import Column, EncodedColumns, encode_columns
 from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.table import Wanted, read_table
 from fallow.data.loaders.table_files import Table, read_file
 from tests.each import each_of
 
@@ -157,3 +162,21 @@ def test_a_quote_inside_a_text_is_found_wherever_a_block_ends(
         monkeypatch.setattr(delimited, "BLOCK", size)
         assert delimited._has_odd_quotes(odd, Dialect())
         assert not delimited._has_odd_quotes(usual, Dialect())
+
+
+def test_the_texts_of_a_column_are_freed_when_it_is_recognized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "t.csv"
+    rows = [f"{i},{i * 0.37:.15f},{i % 2}" for i in range(20_000)]
+    file.write_text("\n".join(["n,x,y", *rows]))
+    before = pa.total_allocated_bytes()
+    held = []
+
+    def encode(columns: list[Column], check_bytes: Callable[[int], None]) -> EncodedColumns:
+        held.append(pa.total_allocated_bytes() - before)
+        return encode_columns(columns, check_bytes)
+
+    monkeypatch.setattr(table, "encode_columns", encode)
+    read_table([partial(read_file, file)], Wanted(label="y"))
+    assert held[0] < file.stat().st_size / 10

@@ -137,9 +137,7 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
     name = tables[0].name
     rows = tables[0].n_rows
     dialect = tables[0].dialect
-    findings: list[Finding] = []
-    for table in tables:
-        findings += table.findings
+    findings = [finding for table in tables for finding in table.findings]
     cells = _join_tables(tables)
     tables.clear()  # columns are dropped as soon as they are features
     y = labels_of(cells[wanted.label])
