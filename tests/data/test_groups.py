@@ -23,7 +23,7 @@ from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from tests.each import each_of
 
-RULES = {
+RULES: dict[str, dict[str, Any]] = {
     "iid": {},
     "dirichlet": {"alpha": 0.5, "min_size": 1},
     "exact-dirichlet": {"alpha": 0.5},

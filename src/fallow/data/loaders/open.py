@@ -63,6 +63,8 @@ ARRAYS = {
 """Arrays of a .npz file, and their arguments of `from_arrays`."""
 BESIDE = ("columns", "ids", "files")
 """Further arrays of such a file: names of features, of examples, and of the images in them."""
+Names = npt.NDArray[Any]
+"""Sites or groups of examples, integers or texts."""
 Arrayish = npt.NDArray[Any] | Tensor | Sequence[Any]
 
 
@@ -148,8 +150,16 @@ def from_arrays(
         aside = _check_rows(
             features_test, coded_test, sites_test, groups_test, None, name, is_last
         )
-    rows, aside, similar = _settle_names(rows, aside, merge)
-    findings = (*findings, *similar)
+    sites, sites_test, similar = _settle_names(
+        "sites", rows.sites, None if aside is None else aside.sites, merge
+    )
+    groups, groups_test, alike = _settle_names(
+        "groups", rows.groups, None if aside is None else aside.groups, merge
+    )
+    rows = rows._replace(sites=sites, groups=groups)
+    if aside is not None:
+        aside = aside._replace(sites=sites_test, groups=groups_test)
+    findings = (*findings, *similar, *alike)
     reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
@@ -667,21 +677,15 @@ def _build_dataset(
 
 
 def _settle_names(
-    rows: _Rows, aside: _Rows | None, merge: bool
-) -> tuple[_Rows, _Rows | None, list[Finding]]:
-    """Return both parts with names of sites and groups that are merged if requested, and notes."""
-    findings: list[Finding] = []
-    for field in ("sites", "groups"):
-        parts = [getattr(part, field) for part in (rows, aside) if part is not None]
-        if parts[0] is None or parts[-1] is None or parts[0].dtype.kind != "U":
-            continue
-        names, found = settle_names(field, np.concatenate(parts), merge)
-        findings += found
-        n = len(rows.x)
-        rows = rows._replace(**{field: names[:n]})
-        if aside is not None:
-            aside = aside._replace(**{field: names[n:]})
-    return rows, aside, findings
+    what: str, train: Names | None, test: Names | None, merge: bool
+) -> tuple[Names | None, Names | None, list[Finding]]:
+    """Return the sites or groups of both parts, merged if requested, and what was found."""
+    parts = [part for part in (train, test) if part is not None]
+    if train is None or any(part.dtype.kind != "U" for part in parts):
+        return train, test, []
+    names, findings = settle_names(what, np.concatenate(parts), merge)
+    n = len(train)
+    return names[:n], None if test is None else names[n:], findings
 
 
 def _count_rows(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
