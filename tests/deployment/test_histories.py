@@ -35,6 +35,7 @@ class History:
         self.draw = random.Random(seed)  # noqa: S311 - a test, which is repeated by its seed
         self.site = folder(path, agreed, brought=range(5), **chosen)
         self.runs = 0
+        self.leader: Leader
         self.answers: dict[frozenset[int], tuple[Values, Values]] = {}
         self.places: dict[int, tuple[bool, int | None]] = {}
         self.start_run()
@@ -72,7 +73,7 @@ class History:
         assert is_equal(before[0], sums), "a sum over the same examples differs"
         assert is_equal(before[1], scaled), "a sum over the same examples differs"
         assert float(torch.as_tensor(sums["columns"]).abs().max()) < POISON / 2
-        assert float(sums["rows"]) == float(scaled["rows"]) == ROWS - len(gone)
+        assert sums["rows"] == scaled["rows"] == ROWS - len(gone)
         pool = len(self.leader.host._local_site().pool)
         self.leader.initial(min(2, pool))
 

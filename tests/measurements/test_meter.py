@@ -80,7 +80,7 @@ def test_functions_of_one_name_are_counted_by_their_owner(
     sent: dict[tuple[str, str], int],
 ) -> None:
     methods: Any = {"training": ClosedForm(), "query": Twin()}
-    rows = {LABELED: 24, ALL: 99}
+    rows: dict[str, int] = {LABELED: 24, ALL: 99}
     exposures = measure_exposure(methods, SIZES, (13,), sent, rows)
     of_one = count_numbers(declared(ClosedForm())["totals"], SIZES)
     expected = [2 * of_one] if ("training", "totals") in sent else []

@@ -25,6 +25,10 @@ DEFAULTS = {"weight": 1.0}
 """Defaults for missing values; NaN for the others."""
 
 
+Result = Values | SelectedExamples | Release
+"""Result of a client function."""
+
+
 def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
     """Run a client function and return exactly what its operation permits, with noise and masks."""
     if step.masked is not None and step.kind == "each":
@@ -44,6 +48,7 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
     site.guard.check(step)
     view = SiteView(site, request.cycle, method.contract.simulator_only)
     declaration = declared(method).get(step.function)
+    result: Result
     try:
         run = partial(site_function(method, step.function), view, **step.args)
         if declaration is not None and declaration.over and site.parts.answers is not None:
@@ -100,14 +105,15 @@ def _name_question(site: LocalSite, method: Method, step: Step, over: str) -> Qu
 
 
 def _answer_once(
-    answers: Answers, question: Question, compute: Callable[[], Values]
-) -> Values:
+    answers: Answers, question: Question, compute: Callable[[], Result]
+) -> Result:
     """Return the earlier answer to a question, or compute and store it."""
     known = answers.load_answer(question)
     if known is not None:
         return known
     reply = compute()
-    answers.keep_answer(question, reply)
+    if isinstance(reply, dict):  # noise and selections are not for several runs
+        answers.keep_answer(question, reply)
     return reply
 
 
