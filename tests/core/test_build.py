@@ -1,3 +1,5 @@
+from types import ModuleType
+
 import pytest
 
 from fallow import strategies, training
@@ -13,6 +15,19 @@ from fallow.training import personal
 )
 def test_spelling_does_not_matter(name: str) -> None:
     assert find(strategies, name).__name__ in ("AHFAL", "LeastConfidence")
+
+
+def test_a_class_is_found_by_its_name_without_importing_another() -> None:
+    def import_another(name: str) -> None:
+        raise AssertionError(f"{name} was imported")
+
+    package = ModuleType("toys")
+    vars(package).update(
+        __all__=["Margin", "Entropy"], Margin=strategies.Margin, __getattr__=import_another
+    )
+    assert find(package, "margin") is strategies.Margin
+    with pytest.raises(AssertionError, match="Entropy was imported"):
+        find(package, "entropy")
 
 
 def test_fields_are_passed() -> None:
