@@ -57,6 +57,15 @@ def test_every_line_of_the_threat_model_has_a_test() -> None:
     assert [number for number, names in tests.items() if not names] == []
 
 
+def test_every_line_of_the_threat_model_has_a_planted_fault() -> None:
+    faults = threats.read_faults(threats.FAULTS)
+    tests = threats.read_tests(threats.TESTS)
+    bare = [
+        number for number, names in tests.items() if not threats.find_faults(names, faults)
+    ]
+    assert bare == []
+
+
 def test_every_test_of_the_threat_model_is_there() -> None:
     tests = threats.read_tests(threats.TESTS)
     named = [name for names in tests.values() for name in names]
@@ -65,7 +74,8 @@ def test_every_test_of_the_threat_model_is_there() -> None:
 
 
 def test_the_appendix_lists_the_tests_of_each_line() -> None:
-    made = threats.appendix(page(), threats.read_tests(threats.TESTS))
+    tests = threats.read_tests(threats.TESTS)
+    made = threats.appendix(page(), tests, threats.read_faults(threats.FAULTS))
     assert threats.APPENDIX.read_text(encoding="utf-8") == made, (
         "run: python scripts/threat_tests.py"
     )
@@ -103,8 +113,10 @@ def test_a_test_that_is_not_there_is_noticed(
 
 def test_a_line_without_tests_shows_in_the_appendix() -> None:
     lines = "| | threat | what stops it |\n|---|---|---|\n| C1 | send code | nothing |\n"
-    made = threats.appendix(lines, {"C1": ["tests/test_one.py::test_a"]})
+    tests = {"C1": ["tests/test_one.py::test_a"]}
+    faults = {"code is run": ["tests/test_one.py::test_a[1]"], "other": ["tests/b.py"]}
+    made = threats.appendix(lines, tests, faults)
     assert re.findall(r"^\| C1 .*$", made, re.MULTILINE) == [
-        "| C1 | send code | `tests/test_one.py::test_a` |"
+        "| C1 | send code | `tests/test_one.py::test_a` | code is run |"
     ]
-    assert "| C1 | send code |  |" in threats.appendix(lines, {})
+    assert "| C1 | send code |  |  |" in threats.appendix(lines, {}, faults)
