@@ -85,3 +85,14 @@ def test_a_label_without_its_place_is_noticed(tmp_path: Path) -> None:
     by_hand(ledger, "DELETE FROM place")
     with pytest.raises(StorageError, match="the label of row 3 was changed"):
         ledger.store.load_labels("north")
+
+
+def test_a_group_keeps_its_fold_when_all_of_its_labels_are_gone(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, groups=[0, 0, 1])
+    ledger.store.write("north", [Label(0, 1.0, 0)])
+    _, fold = place_of(ledger, 0)
+    ledger.store.erase(0)
+    ledger.store.write("north", [Label(2, 1.0, 0, fold=fold)])  # other folds have fewer
+    ledger.store.write("north", [Label(1, 1.0, 0)])
+    assert place_of(ledger, 1) == (False, fold)
+    ledger.close()

@@ -6,7 +6,7 @@ are linear equations in few examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 from fallow.core.streams import seed_of
@@ -55,8 +55,17 @@ class FoldAssignment:
         """Return labels with their folds; one that a label already has is kept."""
         return [self._assign(label) for label in labels]
 
+    def remember(self, places: Mapping[int, int]) -> None:
+        """Keep the folds of rows, also of those whose label is gone, for their groups."""
+        for row, fold in places.items():
+            self._of_unit[self._find_unit(row)] = fold
+
+    def _find_unit(self, row: int) -> int:
+        """Return the group of a row, or the row."""
+        return row if self._groups is None else self._groups[row]
+
     def _assign(self, label: Label) -> Label:
-        unit = label.row if self._groups is None else self._groups[label.row]
+        unit = self._find_unit(label.row)
         kind = (label.value if self._classes else 0.0, label.is_validation)
         sizes = self._sizes.setdefault(kind, [0] * FOLDS)
         fold = label.fold

@@ -150,6 +150,7 @@ class SiteStore:
         assignment = FoldAssignment(
             self._seed, self._tables.site, self._classes, self._groups
         )
+        assignment.remember({row: fold for row, (_, fold) in places.items()})
         assignment.assign(self.load_labels(self._tables.site))
         placed = assignment.assign(placed)
         sql = "INSERT OR IGNORE INTO place (row, is_validation, fold) VALUES (?, ?, ?)"
