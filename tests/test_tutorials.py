@@ -115,7 +115,7 @@ def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> N
     assert "When it does not" in pages["margin"]
     assert "1 exchange with the sites" in pages["margin"]
     assert 'aria-label="Accuracy of margin beside random' in pages["margin"]
-    assert "fl.MaxHerding()" in re.sub(r"<[^>]+>", "", pages["max-herding"])
+    assert "fl.Margin()" in re.sub(r"<[^>]+>", "", pages["margin"])
     assert "There is no figure" in pages["oracle-histogram"]
     assert "does not support differential privacy" in pages["typical"]
 
