@@ -14,10 +14,10 @@ from fallow.core.composites import (
     Composite,
     Documents,
     EvaluationCounts,
+    ExampleProducts,
     Fields,
     Losses,
     PatchMoments,
-    PoolProducts,
     Products,
 )
 from fallow.core.values import (
@@ -262,7 +262,7 @@ def _(reply: Products, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 
 
 @change_reply.register
-def _(reply: PoolProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+def _(reply: ExampleProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
     return {
         "negative products": {"products": valid["products"] - LARGE},
         "features without products": {"features": valid["features"] + LARGE},
@@ -271,13 +271,9 @@ def _(reply: PoolProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 
 @change_reply.register
 def _(reply: Losses, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
-    faults = {
-        "more right than rows": "right",
-        "more changed than rows": "changed",
-    }
-    return {
-        fault: {name: valid[name] + 1e12} for fault, name in faults.items() if name in valid
-    }
+    if "right" not in valid:
+        return {}
+    return {"more right than rows": {"right": valid["right"] + 1e12}}
 
 
 @change_reply.register

@@ -19,7 +19,6 @@ from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.training import ClosedForm
 from fallow.training.parts.ridge import TEMPERATURES
-from fallow.training.parts.self_training import FORMS
 from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.test_closed_form_killed import EXPERIMENT, check
@@ -27,12 +26,13 @@ from tests.deployment.test_closed_form_killed import EXPERIMENT, check
 UNLABELED: dict[str, Any] = {
     **CLOSED,
     "initial": 20,
+    "encoder": Spec("fourier", {"features": 32}),
     "training": Spec("closed-form", {"unlabeled": "auto"}),
     "privacy": Privacy(secure_sum=True),
 }
 CALLS = ("class_counts", *4 * ["totals"], "totals", "left_out")
-POOL = f"0/train/0/{2 * len(CALLS) + 1}"
-"""Prefix of the exchanges of products of unlabeled examples: keys, then the sum."""
+CONNECT = 2 * (len(CALLS) + 1)
+"""Exchange that connects similar examples, after those of keys and sums."""
 
 
 def study(folder: Path, **settings: Any) -> Federation:
@@ -46,8 +46,12 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
         function: what
         for _, function, what, *_ in list_disclosures(simulation.sites["basel"])
     }
-    assert "products of unlabeled examples" in listed["unlabeled_totals"]
-    assert "class probabilities of unlabeled examples" in listed["soft_labels"]
+    assert "products of all examples" in listed["example_totals"]
+    assert "class probabilities of all examples" in listed["soft_labels"]
+    assert any(
+        "64 principal directions of the features of all examples" in line
+        for line in describe_study(simulation.sites["basel"])
+    )
     assert any(
         "can compute labeled rows" in line
         for line in describe_study(simulation.sites["basel"])
@@ -56,11 +60,11 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
+def test_the_run_states_the_weight_of_unlabeled_examples(tmp_path: Path) -> None:
     simulation = study(tmp_path, cycles=0)
     assert simulation.program().go()
     record = simulation.records()[-1]
-    assert record["unlabeled"] in range(len(FORMS))
+    assert 0 <= record["unlabeled"] <= 1
     assert -1 <= record["unlabeled_gain"] <= 1
     simulation.close()
 
@@ -69,9 +73,14 @@ def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
 def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_same_bits(
     tmp_path: Path,
 ) -> None:
-    config = replace(EXPERIMENT, training=UNLABELED["training"], initial=20)
+    config = replace(
+        EXPERIMENT,
+        training=UNLABELED["training"],
+        encoder=UNLABELED["encoder"],
+        initial=20,
+    )
     data = rows(NAMES[:3], classes=3, per_site=66)
-    deadly = (POOL, f"0/train/0/{2 * len(CALLS) + 3}")
+    deadly = (f"0/train/0/{CONNECT}", f"0/train/0/{CONNECT + 2}")
     deaths = check(tmp_path, deadly, config, data)
     assert set(deadly) == set(deaths)
 
@@ -91,11 +100,11 @@ def test_more_held_out_examples_than_labels_are_refused() -> None:
     held_out = declared(ClosedForm(unlabeled="auto"))["held_out"].returns
     assert held_out is not None
     answer = {
-        "right": torch.ones(2),
-        "changed": torch.tensor([0.0, 99.0]),
-        "log": torch.zeros(2, len(TEMPERATURES)),
+        "squared": torch.zeros(3),
+        "right": torch.tensor([0.0, 1.0, 99.0]),
+        "log": torch.zeros(3, len(TEMPERATURES)),
     }
     known = SenderFacts(noted={MASS: 60.0}, heaviest=1.0)
-    assert "changed is 99" in (find_fault(held_out, answer, known) or "")
-    known = SenderFacts(noted={MASS: 60.0}, heaviest=2.0)
+    assert "right is 99" in (find_fault(held_out, answer, known) or "")
+    known = SenderFacts(noted={MASS: 99.0}, heaviest=1.0)
     assert find_fault(held_out, answer, known) is None

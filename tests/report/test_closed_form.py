@@ -73,6 +73,19 @@ def test_a_penalty_that_was_given_is_no_warning(tmp_path: Path) -> None:
     assert find_at_end(read_study(root)) == {}
 
 
+def test_a_limit_of_the_penalty_is_described(tmp_path: Path) -> None:
+    root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
+    assert "at most 0.3" not in piece(closed_form(read_study(root), "a"))
+
+    def limit(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+        return {"penalty_limit": 0.015} if record["strategy"] == "entropy" else {}
+
+    rewrite(root, limit)
+    shown = piece(closed_form(read_study(root), "a"))
+    assert "λ is at most 0.3 / number of labels" in shown
+    assert "fewer than 10 labels per class at the end: entropy." in shown
+
+
 def test_a_class_that_nobody_has_labeled_is_named(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
 
@@ -112,25 +125,34 @@ def test_a_study_of_trained_models_has_no_such_section(tmp_path: Path) -> None:
     assert "Closed-form classifiers" not in text
 
 
-def test_the_form_of_self_training_and_why_it_was_selected_are_stated(
+def test_the_weight_of_unlabeled_examples_and_its_reason_are_stated(
     tmp_path: Path,
 ) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
 
     def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+        gain = 0.02 + 0.01 * record["seed"]
         if record["strategy"] == "random":
-            return {"unlabeled": 3.0, "unlabeled_gain": 0.02 + 0.01 * record["seed"]}
-        if record["seed"] == 0:
-            return {"unlabeled": 0.0, "unlabeled_gain": 0.0}
-        return {"unlabeled": 0.0}
+            return {"unlabeled": 1.0, "unlabeled_gain": gain}
+        return [{"unlabeled": 0.0, "unlabeled_gain": 0.0}, {"unlabeled": 0.714}][
+            record["seed"]
+        ]
 
     rewrite(root, choose)
     shown = piece(closed_form(read_study(root), "a"))
-    assert "random: sharp in 2 seeds (+2.5 points in held-out accuracy)" in shown
-    assert "none in 1 seed (no form was better by more than one standard error)" in shown
-    assert "none in 1 seed (fewer than 5 labels per class or 50 in all" in shown
+    assert (
+        "random: 1 in 2 seeds (by cross-validation, +2.5 points in held-out accuracy)"
+        in shown
+    )
+    assert "0.71 in 1 seed (by the number of labels)" in shown
+    assert "0 in 1 seed (by cross-validation)" in shown
+
+    root = write_solved(tmp_path / "b", {"random": 0.01, "entropy": 0.01})
+    rewrite(root, lambda record, folder: {"unlabeled": 0.0})
+    shown = piece(closed_form(read_study(root), "b"))
+    assert "0 in 2 seeds (fewer than 10 features per class" in shown
 
 
 def test_without_self_training_nothing_is_said_of_it(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
-    assert "self-training" not in piece(closed_form(read_study(root), "a"))
+    assert "self-trained" not in piece(closed_form(read_study(root), "a"))

@@ -136,7 +136,8 @@ def hospitals(
     ``unlabeled`` gives the unlabeled examples of each site, (m, D), instead.
     """
     outputs = CLASSES if is_class else 1
-    model = Linear((FEATURES,), outputs).double()
+    features = rows.z.shape[1]
+    model = Linear((features,), outputs).double()
     layout = Layout.of(model)
     zero = {
         "w": torch.zeros(layout.d, dtype=torch.float64),
@@ -155,7 +156,7 @@ def hospitals(
     )
     store = MemoryStore()
     members = {}
-    nothing = torch.zeros(pool, FEATURES, dtype=torch.float64)
+    nothing = torch.zeros(pool, features, dtype=torch.float64)
     for index, (name, part) in enumerate(zip("abcdefghijkl", parts_of, strict=False)):
         at = torch.tensor(list(part), dtype=torch.int64)
         more = unlabeled[index] if unlabeled else nothing

@@ -38,6 +38,7 @@ from fallow.training.parts.ridge import (
     validation_score,
 )
 from fallow.transport.serialized import SerializingChannel
+from tests.each import each_of
 from tests.training.closed import (
     CLASSES,
     FEATURES,
@@ -265,6 +266,46 @@ def test_the_penalty_is_the_best_of_the_grid_for_rows_left_out() -> None:
             lost[at] += (float(y[row]) - predicted) ** 2
     assert float(state["penalty"]) == PENALTIES[int(lost.argmin())]
     assert float(state["left_out"]) == pytest.approx(float(lost.min()) / 30, rel=1e-9)
+
+
+def rows_of_chance(n: int) -> Rows:
+    """Return examples whose classes, all with the same number, have nothing to do with features."""
+    rows = rows_with_classes(n)
+    return rows._replace(y=torch.arange(n) % CLASSES)
+
+
+@each_of("reveal, unit", [("path", 1.0), ("path", 0.01), ("head", 1.0)])
+def test_with_few_labels_per_class_the_penalty_is_limited(
+    reveal: Literal["path", "head"], unit: float
+) -> None:
+    for n, is_limited in ((36, True), (40, False)):  # of 4 classes
+        rows = rows_of_chance(n)
+        rows = rows._replace(s=unit * rows.s)
+        parts = [range(n // 2), range(n // 2, n)]
+        state = hospitals(rows, ClosedForm(reveal=reveal), parts).solve()
+        assert ("penalty_limit" in state) == is_limited
+        if is_limited:
+            assert float(state["penalty_limit"]) == pytest.approx(0.3 / n)
+            assert float(state["penalty"]) == pytest.approx(10**-2.5)
+        else:
+            assert float(state["penalty"]) > 0.3 / n
+
+
+def test_a_class_without_a_label_does_not_limit_the_penalty() -> None:
+    rows = rows_of_chance(40)
+    rows = rows._replace(y=rows.y % 3)  # 10 labels in each of 3 classes, and 10 more
+    assert "penalty_limit" not in hospitals(rows, ClosedForm(), [range(40)]).solve()
+
+
+@each_of("method, is_class", [(ClosedForm(penalty=0.5), True), (ClosedForm(), False)])
+def test_a_given_penalty_and_that_of_regression_are_not_limited(
+    method: ClosedForm, is_class: bool
+) -> None:
+    rows = rows_of_chance(12) if is_class else rows_with_numbers(12)
+    state = hospitals(rows, method, [range(12)], is_class=is_class).solve()
+    assert "penalty_limit" not in state
+    if is_class:
+        assert float(state["penalty"]) == 0.5
 
 
 def test_the_temperature_is_the_best_to_a_step_of_the_grid() -> None:

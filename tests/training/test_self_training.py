@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,53 +11,47 @@ import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from torch import Tensor
-from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.types import State
 from fallow.core.values import SenderFacts
 from fallow.core.view import FOLDS
-from fallow.data.partition.partitions import ExactDirichlet
 from fallow.sites.folds import FoldAssignment
+from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.closed_form import Labeled
-from fallow.training.parts.ridge import TEMPERATURES
-from fallow.training.parts.self_training import (
-    CANDIDATES,
-    FORMS,
-    Validated,
-    choose_candidate,
-    has_enough,
-    sum_held_out,
-)
-from tests.training.closed import (
-    CLASSES,
-    FEATURES,
-    Hospitals,
-    Rows,
-    hospitals,
-    weights_of,
-)
+from fallow.training.parts.self_training import has_enough
+from fallow.transport.serialized import SerializingChannel
+from tests.each import each_of
+from tests.training.closed import CLASSES, Hospitals, Rows, hospitals, weights_of
 
 Array = NDArray[np.float64]
+FEATURES = 48
 LABELED = 80
+FEW = 40
 UNLABELED = 300
+PARTS = (range(0, 25), range(25, 31), range(31, LABELED))
 
 
-def clusters(seed: int = 0, spread: float = 1.1) -> tuple[Rows, Tensor]:
+def clusters(
+    seed: int = 0, spread: float = 1.5, features: int = FEATURES
+) -> tuple[Rows, Tensor]:
     """Return labeled and unlabeled examples around one mean per class."""
     draw = stream(seed, "clusters")
     n = LABELED + UNLABELED
     y = torch.randint(CLASSES, (n,), generator=draw)
-    means = torch.randn(CLASSES, FEATURES, generator=draw, dtype=torch.float64)
-    z = means[y] + spread * torch.randn(n, FEATURES, generator=draw, dtype=torch.float64)
+    means = torch.randn(CLASSES, features, generator=draw, dtype=torch.float64)
+    z = means[y] + spread * torch.randn(n, features, generator=draw, dtype=torch.float64)
+    z = z / features**0.5
     ones = torch.ones(LABELED, dtype=torch.float64)
     return Rows(z[:LABELED], y[:LABELED], ones), z[LABELED:]
+
+
+def first(rows: Rows, n: int) -> Rows:
+    return Rows(rows.z[:n], rows.y[:n], rows.s[:n])
 
 
 def sites_of(
@@ -65,6 +60,7 @@ def sites_of(
     parts: Sequence[Sequence[int]] = (range(LABELED),),
     method: ClosedForm | None = None,
     secure: bool = False,
+    carried: type[InProcessChannel] | type[SerializingChannel] = InProcessChannel,
 ) -> Hospitals:
     """Return sites with these labeled examples; unlabeled ones are assigned in turn.
 
@@ -75,6 +71,7 @@ def sites_of(
         method or ClosedForm(unlabeled="auto"),
         parts,
         secure=secure,
+        carried=carried,
         unlabeled=[unlabeled[index :: len(parts)] for index in range(len(parts))],
     )
     folds = folds_of(rows)
@@ -90,193 +87,242 @@ def folds_of(rows: Rows) -> Tensor:
     return torch.tensor([label.fold for label in labels], dtype=torch.int64)
 
 
-def is_used(state: State) -> bool:
-    return float(state["unlabeled"]) > 0
+# -- the reference: the formulas, in NumPy ----------------------------------------------
 
 
-def a_case_with(form: str | None) -> tuple[Rows, Tensor]:
-    """Return examples for which this form is selected; None: any."""
-    for spread in (1.1, 0.8, 1.5, 2.0):
-        for seed in range(12):
-            rows, unlabeled = clusters(seed, spread)
-            state = sites_of(rows, unlabeled).solve()
-            chosen = FORMS[int(state["unlabeled"])]
-            if chosen == form or (form is None and chosen != "off"):
-                return rows, unlabeled
-    raise AssertionError(f"{form} is selected for none of these examples")
+class Model(NamedTuple):
+    weight: Array  # (D, C)
+    bias: Array  # (C,)
+
+    def predict(self, z: Array) -> Array:
+        return z @ self.weight + self.bias
 
 
-# -- the reference: pooled examples, scikit-learn --------------------------------------
+def softmax(outputs: Array) -> Array:
+    powers = np.exp(10 * (outputs - outputs.max(1, keepdims=True)))
+    return normalized(powers)
 
 
-def fit(z: Array, y: Array, s: Array, alpha: float) -> Ridge:
-    return Ridge(alpha=alpha, solver="svd").fit(z, y, sample_weight=s)
+def normalized(q: Array) -> Array:
+    result: Array = q / q.sum(1, keepdims=True)
+    return result
+
+
+def fit(z: Array, y: Array, alpha: float) -> Model:
+    ridge = Ridge(alpha=alpha, solver="svd").fit(z, y)
+    return Model(ridge.coef_.T, ridge.intercept_)
+
+
+def similarities(z: Array, directions: Array) -> Array:
+    """Return the matrix S of one site."""
+    reduced = z @ directions
+    reduced = reduced / np.linalg.norm(reduced, axis=1, keepdims=True)
+    cosines = reduced @ reduced.T
+    np.fill_diagonal(cosines, -np.inf)
+    weights = np.zeros_like(cosines)
+    for row, of_row in enumerate(cosines):
+        for column in np.argsort(-of_row)[:10]:
+            weights[row, column] = max(of_row[column], 0) ** 4
+    weights = weights + weights.T
+    degrees = weights.sum(1)
+    normal: Array = weights / np.sqrt(np.outer(degrees, degrees))
+    return normal
+
+
+class Part(NamedTuple):
+    """Examples of one site, the labeled ones last, with their labels, (n,)."""
+
+    z: Array
+    y: NDArray[np.int64]
 
 
 def self_train(
-    z: Array, y: Array, unlabeled: Array, penalty: float, temperature: float, form: str
-) -> Ridge:
-    """Run self-training on pooled examples with scikit-learn's ridge regression."""
-    alpha = penalty * len(z)  # not multiplied by the number of examples there
-    model = fit(z, y, np.ones(len(z)), alpha)
-    if form == "off":
-        return model
-    candidate = CANDIDATES[form]
-    for _ in range(candidate.passes):
-        outputs = (candidate.temperature or temperature) * model.predict(unlabeled)
-        p = np.exp(outputs - outputs.max(1, keepdims=True))
-        p /= p.sum(1, keepdims=True)
-        weights = np.concatenate(
-            [np.ones(len(z)), np.full(len(unlabeled), candidate.weight)]
-        )
-        both = np.concatenate([z, unlabeled])
-        model = fit(both, np.concatenate([y, p]), weights, alpha)
+    parts: Sequence[Part], known: Sequence[NDArray[np.bool_]], plain: Model
+) -> Model:
+    """Return the model of all examples after eight passes.  known: labels that are used."""
+    z = np.concatenate([part.z for part in parts])
+    directions = np.linalg.eigh(z.T @ z)[1][:, -64:]
+    graphs = [similarities(part.z, directions) for part in parts]
+
+    def fix(p: Array, at: int) -> Array:
+        fixed = p.copy()
+        part = parts[at]
+        rows = np.flatnonzero(known[at]) + len(part.z) - len(part.y)
+        fixed[rows] = np.eye(CLASSES)[part.y[known[at]]]
+        return fixed
+
+    def spread(p: Array, at: int) -> Array:
+        q = p
+        for _ in range(8):
+            q = 0.8 * graphs[at] @ q + 0.2 * p
+        return normalized(normalized(q) ** 2)
+
+    anchors = [softmax(plain.predict(part.z)) for part in parts]
+    starts = [fix(anchor, at) for at, anchor in enumerate(anchors)]
+    wanted = np.concatenate(starts).mean(0) ** 0.5
+    wanted = wanted / wanted.sum()
+    shares = np.concatenate([spread(p, at) for at, p in enumerate(starts)]).mean(0)
+    model = plain
+    for _ in range(8):
+        smoothed = []
+        targets = []
+        for at, part in enumerate(parts):
+            p = fix(0.3 * softmax(model.predict(part.z)) + 0.7 * anchors[at], at)
+            q = spread(p, at)
+            smoothed.append(q)
+            targets.append(fix(normalized(q * wanted / np.maximum(shares, 1e-4)), at))
+        shares = np.concatenate(smoothed).mean(0)
+        model = fit(z, np.concatenate(targets), 0.03)
     return model
 
 
-def pooled(rows: Rows, unlabeled: Tensor, supervised: State) -> tuple[str, float, Ridge]:
-    """Return the selected form, the temperature and the model, from pooled examples."""
-    penalty = float(supervised["penalty"])
-    temperature = float(supervised["temperature"])
-    fold = folds_of(rows).numpy()
-    z = rows.z.numpy()
-    y = np.eye(CLASSES)[rows.y.numpy()]
-    more = unlabeled.numpy()
-
-    outputs = {form: np.zeros_like(y) for form in FORMS}
-    for index in range(FOLDS):
-        others = fold != index
-        for form in FORMS:
-            model = self_train(z[others], y[others], more, penalty, temperature, form)
-            outputs[form][~others] = model.predict(z[~others])
-    hits = {form: outputs[form].argmax(1) == rows.y.numpy() for form in FORMS}
-    best = "off"
-    for form in CANDIDATES:
-        gain = int(hits[form].sum()) - int(hits["off"].sum())
-        changed = int((hits[form] != hits["off"]).sum())
-        if hits[form].sum() > hits[best].sum() and gain > changed**0.5:
-            best = form
-
-    losses = []
-    for candidate in TEMPERATURES:
-        away = candidate * outputs[best]
-        away -= away.max(1, keepdims=True)
-        losses.append(float((np.log(np.exp(away).sum(1)) - (away * y).sum(1)).sum()))
-    chosen = TEMPERATURES[int(np.argmin(losses))]
-    return best, chosen, self_train(z, y, more, penalty, temperature, best)
-
-
-@pytest.mark.parametrize("form", ["one-pass", "soft", "sharp"])
-def test_it_is_self_training_by_scikit_learn_on_pooled_examples(form: str) -> None:
-    rows, unlabeled = a_case_with(form)
-    parts = (range(0, 25), range(25, 31), range(31, LABELED))
-    state = sites_of(rows, unlabeled, parts).solve()
-    supervised = hospitals(rows, ClosedForm(), [range(LABELED)]).solve()
-    best, temperature, expected = pooled(rows, unlabeled, supervised)
-    assert best == form == FORMS[int(state["unlabeled"])]
-    assert float(state["temperature"]) == temperature
-    weight, bias = weights_of(state)
-    coefficients = torch.from_numpy(expected.coef_).T
-    assert_close(weight / temperature, coefficients, rtol=0, atol=1e-8)
-    assert_close(
-        bias / temperature, torch.from_numpy(expected.intercept_), rtol=0, atol=1e-8
+def mixture(smoothed: Model, plain: Model, v: float) -> Model:
+    return Model(
+        (1 - v) * smoothed.weight + v * plain.weight,
+        (1 - v) * smoothed.bias + v * plain.bias,
     )
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_form_and_its_gain_are_those_of_pooled_examples(seed: int) -> None:
-    rows, unlabeled = clusters(seed)
-    state = sites_of(rows, unlabeled).solve()
-    supervised = hospitals(rows, ClosedForm(), [range(LABELED)]).solve()
-    best, _, _ = pooled(rows, unlabeled, supervised)
-    assert FORMS[int(state["unlabeled"])] == best
-    assert (float(state["unlabeled_gain"]) > 0) == (best != "off")
+def parts_of(rows: Rows, unlabeled: Tensor, held: Sequence[Sequence[int]]) -> list[Part]:
+    parts = []
+    for index, at in enumerate(held):
+        own = rows.z[list(at)]
+        both = torch.cat([unlabeled[index :: len(held)], own])
+        parts.append(Part(both.numpy(), rows.y[list(at)].numpy()))
+    return parts
+
+
+def assert_model(state: dict[str, Tensor], expected: Model) -> None:
+    weight, bias = weights_of(state)
+    temperature = state["temperature"]
+    assert_close(weight / temperature, torch.from_numpy(expected.weight), rtol=0, atol=1e-8)
+    assert_close(bias / temperature, torch.from_numpy(expected.bias), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("held", [PARTS, (range(0, 40), [], range(40, 80))])
+def test_with_few_labels_it_is_the_formula_with_a_weight_by_their_number(
+    held: tuple[Sequence[int], ...],
+) -> None:
+    rows, unlabeled = clusters()
+    few = first(rows, FEW)
+    own = [[at for at in part if at < FEW] for part in held]
+    state = sites_of(few, unlabeled, own).solve()
+    supervised = sites_of(few, unlabeled, own, ClosedForm()).solve()
+    penalty = float(supervised["penalty"])
+    plain = fit(few.z.numpy(), np.eye(CLASSES)[few.y.numpy()], penalty * FEW)
+    parts = parts_of(few, unlabeled, own)
+    smoothed = self_train(parts, [np.ones(len(part.y), bool) for part in parts], plain)
+    v = FEW / (FEW + 5 * CLASSES)
+    assert_model(state, mixture(smoothed, plain, v))
+    assert float(state["unlabeled"]) == pytest.approx(1 - v)
+    assert "unlabeled_gain" not in state
+    for name in ("penalty", "temperature", "left_out"):
+        assert torch.equal(state[name], supervised[name])
+
+
+@pytest.mark.parametrize("spread", [1.5, 4.0])
+def test_with_more_labels_five_folds_choose_the_weight(spread: float) -> None:
+    rows, unlabeled = clusters(0, spread)
+    state = sites_of(rows, unlabeled, PARTS).solve()
+    penalty = float(state["penalty"])
+    z = rows.z.numpy()
+    y = np.eye(CLASSES)[rows.y.numpy()]
+    parts = parts_of(rows, unlabeled, PARTS)
+    fold = folds_of(rows).numpy()
+
+    v = LABELED / (LABELED + 5 * CLASSES)
+    outputs = {weight: np.zeros_like(y) for weight in (1.0, v, 0.0)}
+    for index in range(FOLDS):
+        known = fold != index
+        plain = fit(z[known], y[known], penalty * known.sum())
+        smoothed = self_train(parts, [known[list(at)] for at in PARTS], plain)
+        for weight in outputs:
+            model = mixture(smoothed, plain, weight)
+            outputs[weight][~known] = model.predict(z[~known])
+    losses = {weight: ((softmax(p) - y) ** 2).sum() for weight, p in outputs.items()}
+    best = min(losses, key=lambda weight: losses[weight])
+
+    plain = fit(z, y, penalty * LABELED)
+    smoothed = self_train(parts, [np.ones(len(at), bool) for at in PARTS], plain)
+    assert_model(state, mixture(smoothed, plain, best))
+    assert float(state["unlabeled"]) == pytest.approx(1 - best)
+    hits = {weight: (p.argmax(1) == rows.y.numpy()).mean() for weight, p in outputs.items()}
+    assert float(state["unlabeled_gain"]) == pytest.approx(hits[best] - hits[1.0])
 
 
 # -- properties ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [0.05, 1.0])
-def test_the_distribution_over_sites_does_not_matter(alpha: float) -> None:
-    rows, unlabeled = a_case_with(None)
-    whole = sites_of(rows, unlabeled).solve()
-    parts = ExactDirichlet(alpha=alpha).split(rows.y.numpy(), 5, np.random.default_rng(0))
-    shared = sites_of(rows, unlabeled, [part.tolist() for part in parts]).solve()
-    assert is_used(whole)
-    assert_close(shared["w"], whole["w"], rtol=0, atol=1e-9)
-    for name in ("unlabeled", "unlabeled_gain", "penalty", "temperature", "left_out"):
-        assert_close(shared[name], whole[name], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("settings", [{"passes": 2}, {"balance": "class"}])
-def test_it_works_with_other_settings_at_any_distribution(
-    settings: dict[str, object],
-) -> None:
-    rows, unlabeled = a_case_with(None)
-    method = ClosedForm(unlabeled="auto", **settings)  # type: ignore[arg-type]
-    whole = sites_of(rows, unlabeled, method=method).solve()
-    parts = [range(0, 30), range(30, 60), range(60, LABELED)]
-    shared = sites_of(rows, unlabeled, parts, method=method).solve()
-    assert_close(shared["w"], whole["w"], rtol=0, atol=1e-9)
-    assert torch.equal(shared["unlabeled"], whole["unlabeled"])
+def test_it_depends_on_the_distribution_over_sites() -> None:
+    rows, unlabeled = clusters()
+    few = first(rows, FEW)
+    whole = sites_of(few, unlabeled, [range(FEW)]).solve()
+    shared = sites_of(few, unlabeled, [range(0, 20), range(20, FEW)]).solve()
+    assert (shared["w"] - whole["w"]).abs().max() > 1e-3
 
 
 def test_centered_features_give_the_same_model() -> None:
-    rows, unlabeled = a_case_with(None)
-    plain = sites_of(rows, unlabeled).solve()
+    rows, unlabeled = clusters()
+    plain = sites_of(rows, unlabeled, PARTS).solve()
     method = ClosedForm(unlabeled="auto", passes=2)
-    centered = sites_of(rows, unlabeled, method=method).solve()
-    assert is_used(plain)
-    assert_close(centered["w"], plain["w"], rtol=0, atol=1e-9)
+    centered = sites_of(rows, unlabeled, PARTS, method).solve()
+    assert_close(centered["w"], plain["w"], rtol=0, atol=1e-8)
 
 
 def test_secure_aggregation_gives_the_same_model() -> None:
-    rows, unlabeled = a_case_with(None)
-    parts = [range(0, 30), range(30, 60), range(60, LABELED)]
-    plain = sites_of(rows, unlabeled, parts).solve()
-    masked = sites_of(rows, unlabeled, parts, secure=True).solve()
-    assert is_used(plain)
-    assert_close(masked["w"], plain["w"], rtol=1e-4, atol=1e-4)
+    rows, unlabeled = clusters(0, 4.0)
+    plain = sites_of(rows, unlabeled, PARTS).solve()
+    masked = sites_of(rows, unlabeled, PARTS, secure=True).solve()
+    assert_close(masked["w"], plain["w"], rtol=1e-4, atol=1e-3)
     for name in ("unlabeled", "penalty", "temperature"):
-        assert torch.equal(masked[name], plain[name])
+        assert_close(masked[name], plain[name], rtol=1e-12, atol=0)
+
+
+def test_it_is_the_same_as_bytes() -> None:
+    rows, unlabeled = clusters()
+    plain = sites_of(rows, unlabeled, PARTS).solve()
+    bytes_of = sites_of(rows, unlabeled, PARTS, carried=SerializingChannel).solve()
+    assert torch.equal(bytes_of["w"], plain["w"])
+
+
+@each_of("settings", [{"balance": "class"}, {"reveal": "head"}, {"penalty": 0.01}])
+def test_it_works_with_other_settings(settings: dict[str, object]) -> None:
+    rows, unlabeled = clusters()
+    method = ClosedForm(unlabeled="auto", **settings)  # type: ignore[arg-type]
+    state = sites_of(rows, unlabeled, PARTS, method).solve()
+    weight, bias = weights_of(state)
+    assert ((rows.z @ weight + bias).argmax(1) == rows.y).double().mean() > 0.9
 
 
 def test_it_gains_accuracy_where_classes_are_clusters() -> None:
     gained = []
-    for seed in range(6):
-        rows, unlabeled = clusters(seed, 1.1)
+    for seed in range(4):
+        rows, unlabeled = clusters(seed, 3.0)
         draw = stream(seed, "clusters")
         truth = torch.randint(CLASSES, (LABELED + UNLABELED,), generator=draw)[LABELED:]
         scores = []
         for method in (ClosedForm(), ClosedForm(unlabeled="auto")):
-            weight, bias = weights_of(sites_of(rows, unlabeled, method=method).solve())
-            scores.append(
-                float(((unlabeled @ weight + bias).argmax(1) == truth).double().mean())
-            )
+            state = sites_of(first(rows, 20), unlabeled, [range(20)], method).solve()
+            weight, bias = weights_of(state)
+            is_right = (unlabeled @ weight + bias).argmax(1) == truth
+            scores.append(float(is_right.double().mean()))
         gained.append(scores[1] - scores[0])
-    assert np.mean(gained) >= 0
-    assert max(gained) > 0.003
+    assert np.mean(gained) > 0.03
+    assert min(gained) > 0
 
 
 # -- when the supervised model is kept -------------------------------------------------
 
 
-def test_with_few_labels_the_supervised_model_stays_bit_for_bit() -> None:
-    rows, unlabeled = clusters()
-    few = Rows(rows.z[:40], rows.y[:40], rows.s[:40])
-    parts = [range(0, 10), range(10, 40)]
-    state = sites_of(few, unlabeled, parts).solve()
-    supervised = sites_of(few, unlabeled, parts, ClosedForm()).solve()
+@each_of("features, unlabeled", [(9 * CLASSES, UNLABELED), (FEATURES, 0)])
+def test_the_supervised_model_stays_with_few_features_or_without_unlabeled_examples(
+    features: int, unlabeled: int
+) -> None:
+    rows, more = clusters(features=features)
+    parts = [range(0, 10), range(10, LABELED)]
+    state = sites_of(rows, more[:unlabeled], parts).solve()
+    supervised = sites_of(rows, more[:unlabeled], parts, ClosedForm()).solve()
     assert torch.equal(state["w"], supervised["w"])
-    assert float(state["unlabeled"]) == 0
-    assert "unlabeled_gain" not in state
-
-
-def test_without_unlabeled_examples_the_supervised_model_stays() -> None:
-    rows, unlabeled = clusters()
-    state = sites_of(rows, unlabeled[:0]).solve()
-    supervised = sites_of(rows, unlabeled[:0], method=ClosedForm()).solve()
-    assert_close(state["w"], supervised["w"], rtol=0, atol=1e-12)
     assert float(state["unlabeled"]) == 0
 
 
@@ -284,46 +330,6 @@ def test_without_any_label_the_model_stays() -> None:
     rows, unlabeled = clusters()
     state = sites_of(rows, unlabeled, [[], []]).solve()
     assert state["w"].abs().max() == 0
-
-
-@pytest.mark.parametrize(
-    ("right", "changed", "best"),
-    [
-        ([50, 50, 50], [0, 0, 0], 0),
-        ([50, 53, 52], [0, 9, 2], 2),  # the first changes 9, of which 3 is one error
-        ([50, 54, 54], [0, 4, 4], 1),  # the first of equal ones
-        ([50, 53, 58], [0, 4, 60], 2),
-        ([50, 49, 48], [0, 1, 2], 0),
-        ([50, 50.0004, 50], [0, 0, 0], 0),  # rounding of secure aggregation
-    ],
-)
-def test_a_form_must_be_better_by_more_than_one_standard_error(
-    right: list[float], changed: list[float], best: int
-) -> None:
-    validated = Validated(
-        torch.tensor(right).double(), torch.tensor(changed).double(), torch.zeros(3, 1)
-    )
-    assert choose_candidate(validated) == best
-
-
-@pytest.mark.parametrize("unit", [1.0, 100.0])
-def test_the_unit_of_weights_does_not_matter_to_the_selection(unit: float) -> None:
-    # The candidate predicts 16 of 100 examples right that supervised training does not, and 12
-    # the other way round: less than a standard error, which is the root of 28.
-    z = torch.zeros(100, 2, dtype=torch.float64)
-    z[:16, 0] = 1.0
-    z[16:28, 1] = 1.0
-    y = one_hot(torch.zeros(100, dtype=torch.int64), 2).double()
-    rows = Labeled(z, y, torch.full((100,), unit, dtype=torch.float64))
-    weight = torch.zeros(2 * FOLDS, 2, 2, dtype=torch.float64)
-    weight[:FOLDS, 0, 1] = 2.0  # supervised models are wrong about the first 16
-    weight[FOLDS:, 1, 1] = 2.0  # those of the candidate about the next 12
-    bias = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(2 * FOLDS, 2)
-    folds = torch.zeros(100, dtype=torch.int64)
-    held_out = sum_held_out(rows, folds, weight, bias)
-    right, changed, log = (torch.as_tensor(value) for value in held_out.values())
-    assert (right[1] - right[0]) / unit == 4
-    assert choose_candidate(Validated(right, changed, log)) == 0
 
 
 def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:
@@ -349,7 +355,7 @@ def test_an_unknown_value_is_refused() -> None:
 
 
 def test_without_it_no_function_is_allowed_that_reads_unlabeled_examples() -> None:
-    own = {"unlabeled_totals", "soft_labels", "held_out", "class_counts"}
+    own = {"example_totals", "connect", "soft_labels", "held_out", "class_counts"}
     assert not own & declared(ClosedForm()).keys()
     assert own <= declared(ClosedForm(unlabeled="auto")).keys()
 
@@ -359,35 +365,40 @@ def view() -> SiteView:
     return SiteView(sites_of(rows, unlabeled).members["a"], 0)
 
 
-def models(n: int = 2 * FOLDS) -> dict[str, Tensor]:
+def models(n: int = 1 + FOLDS, prefix: str = "") -> dict[str, Tensor]:
     return {
-        "weight": torch.zeros(n, FEATURES, CLASSES, dtype=torch.float64),
-        "bias": torch.zeros(n, CLASSES, dtype=torch.float64),
+        f"{prefix}weight": torch.zeros(n, FEATURES, CLASSES, dtype=torch.float64),
+        f"{prefix}bias": torch.zeros(n, CLASSES, dtype=torch.float64),
     }
 
 
-@pytest.mark.parametrize(
-    ("function", "args", "why"),
+SHARES = torch.full((1 + FOLDS, CLASSES), 1 / CLASSES)
+SOFT = {**models(), **models(prefix="plain_"), "wanted": SHARES, "shares": SHARES}
+
+
+@each_of(
+    "function, args, why",
     [
         ("totals", {"fold": FOLDS}, "fold is 5, and it is a whole number of at most 4"),
         ("totals", {"fold": -1}, "fold is -1, and it is a whole number"),
         ("held_out", {**models(), "fold": 0}, "has the argument 'fold'"),
         (
             "soft_labels",
-            {**models(), "bias": torch.zeros(3, CLASSES), "temperature": torch.ones(10)},
-            "bias has the shape (3, 4) and not (10, 4)",
+            {**SOFT, "bias": torch.zeros(3, CLASSES)},
+            "bias has the shape (3, 4) and not (6, 4)",
         ),
         (
             "soft_labels",
-            {**models(), "temperature": torch.full((10,), torch.inf)},
-            "temperature is NaN or infinite",
+            {**SOFT, "wanted": SHARES * torch.inf},
+            "wanted is NaN or infinite",
         ),
+        ("soft_labels", {**SOFT, "shares": -SHARES}, "shares is below 0"),
         (
             "soft_labels",
-            {**models(), "temperature": torch.ones(10), "center": torch.zeros(FEATURES)},
+            {**SOFT, "center": torch.zeros(FEATURES)},
             "center is given, which this study does not use",
         ),
-        ("unlabeled_totals", {"center": torch.zeros(FEATURES)}, "center is given"),
+        ("example_totals", {"center": torch.zeros(FEATURES)}, "center is given"),
     ],
 )
 def test_a_site_refuses_other_arguments(
@@ -399,7 +410,13 @@ def test_a_site_refuses_other_arguments(
     assert why in str(find_wrong_argument(takes, args, known))
 
 
-@pytest.mark.parametrize("n", [0, 7])
+@each_of("n", [0, 7])
 def test_a_site_refuses_models_that_are_not_one_for_each_fold(n: int) -> None:
+    method = ClosedForm(unlabeled="auto")
     with pytest.raises(Refusal, match=f"{n} models were received instead of 5 of each"):
-        ClosedForm(unlabeled="auto").held_out(view(), **models(n))
+        method.held_out(view(), **models(n))
+    shares = torch.ones(n, CLASSES)
+    with pytest.raises(Refusal, match=f"{n} models were received instead of 1 or 6"):
+        method.soft_labels(
+            view(), **models(n), **models(n, "plain_"), wanted=shares, shares=shares
+        )

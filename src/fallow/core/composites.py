@@ -174,20 +174,20 @@ class Lengths:
 
 @final
 @dataclass(frozen=True)
-class PoolProducts(Composite):
-    """Σ (1, z) (1, z)' over unlabeled examples with features z, as large as examples can be."""
+class ExampleProducts(Composite):
+    """Σ (1, z) (1, z)' over examples with features z, as large as those of examples can be."""
 
     size: str = "features"
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return {
-            "pool": Count(of="rows"),
+            "rows": Count(of="rows"),
             "features": Real(self.size),
             "products": Real(Triangle(self.size)),
         }
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
-        rows = float(parts["pool"]) + known.room + known.tolerance
+        rows = float(parts["rows"]) + known.room + known.tolerance
         return Lengths(known.longest, rows).find_fault(parts)
 
 
@@ -200,8 +200,7 @@ class Losses(Composite):
     """Losses on the labeled examples of earlier `Products`, for each penalty.
 
     dims: of the penalties, () for a single one.  temperatures: their number.  farthest: largest
-    distance between an output and its target.  hottest: largest temperature.  has_changed: of held-out
-    examples, with the squared weight of changed predictions instead of squared losses.
+    distance between an output and its target.  hottest: largest temperature.
 
     The weight of correct predictions does not exceed that of all examples.  On a grid of penalties,
     outputs are clipped, so that no example has a loss above 2 hottest (farthest + 1 / 2).
@@ -211,13 +210,8 @@ class Losses(Composite):
     temperatures: int = 1
     farthest: float = math.inf
     hottest: float = 1.0
-    has_changed: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        if self.has_changed:
-            log = (*as_tuple(self.dims), self.temperatures)
-            right = NonNegative(self.dims)
-            return {"right": right, "changed": right, "log": NonNegative(log)}
         squared: dict[str, Kind] = {"squared": NonNegative(self.dims)}
         if sizes.get("classes") == 0:
             return squared
@@ -233,12 +227,6 @@ class Losses(Composite):
         if right > room:
             return (
                 f"right is {right:g}, and the total weight of the labeled rows is {mass:g}"
-            )
-        changed = float(parts["changed"].max()) if self.has_changed else 0.0
-        if changed > room * known.heaviest:
-            return (
-                f"changed is {changed:g}, and the squared weights of labeled rows sum to "
-                f"{mass * known.heaviest:g} at most"
             )
         highest = 2 * self.farthest * self.hottest + self.hottest
         log = float(parts["log"].max())

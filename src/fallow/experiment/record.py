@@ -202,6 +202,9 @@ class Chosen(TypedDict, total=False):
 
     features: Annotated[Count, Field(description="number of features of the classifier")]
     penalty: Annotated[Number, Field(description="ridge penalty λ")]
+    penalty_limit: Annotated[
+        Number, Field(description="largest λ that so few labels allow")
+    ]
     temperature: Annotated[Number, Field(description="temperature of the probabilities")]
     left_out: Annotated[
         Number,
@@ -209,13 +212,11 @@ class Chosen(TypedDict, total=False):
     ]
     unlabeled: Annotated[
         Number,
-        Field(
-            description="form of self-training, by its position in `self_training.FORMS`"
-        ),
+        Field(description="weight of the model that also learns from unlabeled examples"),
     ]
     unlabeled_gain: Annotated[
         Number,
-        Field(description="gain of this form in held-out accuracy, in [-1, 1]"),
+        Field(description="gain of this weight in held-out accuracy, in [-1, 1]"),
     ]
 
 

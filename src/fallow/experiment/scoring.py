@@ -20,9 +20,18 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Chosen, Evaluation, Scores
 
 CHOSEN: tuple[
-    Literal["penalty", "temperature", "left_out", "unlabeled", "unlabeled_gain"], ...
+    Literal[
+        "penalty",
+        "penalty_limit",
+        "temperature",
+        "left_out",
+        "unlabeled",
+        "unlabeled_gain",
+    ],
+    ...,
 ] = (
     "penalty",
+    "penalty_limit",
     "temperature",
     "left_out",
     "unlabeled",

@@ -18,8 +18,9 @@ from fallow.settings.spec import Spec
 from fallow.settings.variants import ParsedStrategy
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
+from fallow.training.parts.closed_form import FEW_A_CLASS, STRONGEST
 from fallow.training.parts.ridge import PENALTIES
-from fallow.training.parts.self_training import FEWEST, FEWEST_A_CLASS, FORMS
+from fallow.training.parts.self_training import FEATURES_A_CLASS
 
 COLUMNS = 5
 """Maximum number of cycles with a column."""
@@ -44,7 +45,12 @@ def closed_form(study: StudyRecords, key: str) -> Blocks:
     if study.is_regression:
         caption = "Leave-one-out mean squared error on labeled examples"
     blocks: list[Block] = []
-    notes = [*_warn_of_ends(study), *_describe_self_training(study), *_warn_of_gaps(study)]
+    notes = [
+        *_warn_of_ends(study),
+        *_describe_limits(study),
+        *_describe_self_training(study),
+        *_warn_of_gaps(study),
+    ]
     rows = _choices(study)
     if rows:
         blocks.append(Table.of(caption, rows))
@@ -175,45 +181,59 @@ def _warn_of_ends(study: StudyRecords) -> list[str]:
     ]
 
 
+def _describe_limits(study: StudyRecords) -> list[str]:
+    """Name the strategies whose last λ was limited because labels were few."""
+    names = []
+    for strategy in study.strategies:
+        if any("penalty_limit" in cell.last for cell in study.of(strategy)):
+            names.append(label_of(strategy, study.study))
+    if not names:
+        return []
+    return [
+        f"λ is at most {STRONGEST:g} / number of labels, because there are fewer than "
+        f"{FEW_A_CLASS} labels per class at the end: {join_words(names)}."
+    ]
+
+
 # -- unlabeled examples -----------------------------------------------------------------------
 
 
 def _describe_self_training(study: StudyRecords) -> list[str]:
-    """Describe which form of self-training was selected in the last cycle, and why."""
+    """Describe the weight of unlabeled examples in the last cycle, and why."""
     named = []
     for strategy in study.strategies:
-        gains: dict[tuple[int, bool], list[float]] = {}  # by form, and if it was compared
+        gains: dict[
+            tuple[float, bool], list[float]
+        ] = {}  # by weight, and if it was compared
         for cell in study.of(strategy):
             last = cell.last
             if "unlabeled" in last:
                 gain = last.get("unlabeled_gain")
-                key = (int(last["unlabeled"]), gain is not None)
+                key = (round(last["unlabeled"], 2), gain is not None)
                 gains.setdefault(key, []).append(gain or 0.0)
-        forms = []
-        for (form, is_compared), values in sorted(gains.items(), reverse=True):
-            seeds = count_noun(len(values), "seed")
-            if not is_compared:
-                forms.append(
-                    f"none in {seeds} (fewer than {FEWEST_A_CLASS} labels per class or "
-                    f"{FEWEST} in all, or no unlabeled example)"
-                )
-            elif FORMS[form] == "off":
-                forms.append(
-                    f"none in {seeds} (no form was better by more than one standard error)"
-                )
-            else:
-                forms.append(
-                    f"{FORMS[form]} in {seeds} ({100 * fmean(values):+.1f} points in "
-                    "held-out accuracy)"
-                )
-        if forms:
-            named.append(f"{label_of(strategy, study.study)}: {join_words(forms)}")
+        weights = []
+        for (weight, is_compared), values in sorted(gains.items(), reverse=True):
+            reason = _explain_weight(weight, values, is_compared=is_compared)
+            weights.append(f"{weight:g} in {count_noun(len(values), 'seed')} ({reason})")
+        if weights:
+            named.append(f"{label_of(strategy, study.study)}: {join_words(weights)}")
     if not named:
         return []
     return [
-        "Form of self-training with unlabeled examples in the last cycle, by five-fold "
-        f"cross-validation over labeled examples. {'; '.join(named)}."
+        "Weight of the self-trained model, which also learns from unlabeled examples, in the "
+        f"last cycle. {'; '.join(named)}."
     ]
+
+
+def _explain_weight(weight: float, gains: list[float], *, is_compared: bool) -> str:
+    """Explain a weight of the self-trained model; gains: in held-out accuracy."""
+    if is_compared and weight:
+        return f"by cross-validation, {100 * fmean(gains):+.1f} points in held-out accuracy"
+    if is_compared:
+        return "by cross-validation"
+    if weight:
+        return "by the number of labels"
+    return f"fewer than {FEATURES_A_CLASS} features per class, or no unlabeled example"
 
 
 def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:

@@ -16,10 +16,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
-from fallow.core.composites import Losses, PoolProducts, Products
+from fallow.core.composites import ExampleProducts, Losses, Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import Limits, PositiveFinite, check_fields
@@ -48,7 +49,9 @@ from fallow.training.parts.closed_form import (
     choose_without_rows,
     class_weights,
     feature_width,
+    find_penalty_limit,
     flatten_head,
+    limit_penalties,
     losses_of,
     note_choice,
     path_kinds,
@@ -77,18 +80,22 @@ from fallow.training.parts.ridge import (
     validation_score,
 )
 from fallow.training.parts.self_training import (
-    CANDIDATES,
-    Validated,
-    choose_candidate,
+    DIRECTIONS,
+    PASSES,
+    connect_examples,
+    find_known,
     has_enough,
-    read_unlabeled,
+    has_enough_features,
+    mix_heads,
+    read_examples,
     stack_heads,
+    sum_examples,
     sum_held_out,
     sum_soft_labels,
-    sum_unlabeled,
     take_fold,
-    train_candidates,
+    train_smoothed,
     train_totals,
+    weigh_plain,
 )
 
 DELTA = Limits(
@@ -97,23 +104,26 @@ DELTA = Limits(
     advice=": well below 1 divided by the number of labeled examples, such as 1e-5",
 )
 TINY = 1e-300  # means are 0 if no site has a label
-POOL_SHOWS = "it also sees those of each site's unlabeled examples"
+POOL_SHOWS = "it also sees those of all examples of each site"
+DIRECTIONS_SHOW = (
+    f"every site receives {DIRECTIONS} principal directions of the features of all examples"
+)
 IN_FOLD = {"fold": Optional(Whole(upto=(FOLDS - 1,)))}
 """Argument for the examples of one fold."""
 MODELS = {
     "weight": Real(("models", "features", "classes")),
     "bias": Real(("models", "classes")),
 }
-MOST_PASSES = max(candidate.passes for candidate in CANDIDATES.values())
+SHARES = NonNegative(("models", "classes"))
 
 
 class SelfTrainingResult(NamedTuple):
-    """Result of self-training: the model, its λ, T and held-out score, its position in `FORMS`, and
-    its gain in held-out accuracy (None without cross-validation)."""
+    """Result of self-training: the model, its λ, T and held-out score, the weight of the model of
+    all examples, and its gain in held-out accuracy (None without cross-validation)."""
 
     head: LinearHead
     choice: SelectedPenalty
-    form: int = 0
+    weight: float = 0.0
     gain: float | None = None
 
 
@@ -135,7 +145,8 @@ class ClosedForm:
     Parameters
     ----------
     penalty : float, optional
-        Ridge penalty λ.  None: selected from 1e-6 to 1.
+        Ridge penalty λ.  None: selected from 1e-6 to 1, and from 1e-6 to 0.3 / n with fewer than
+        10 labels per class.
     balance : {"none", "class"}
         "class" gives all classes the same total weight.
     weighted : bool
@@ -156,8 +167,8 @@ class ClosedForm:
         δ of differential privacy, with ``privacy.epsilon``.  It protects one example and its label
         in the model.  Sites add Gaussian noise to their contribution, once per end of labeling.
     unlabeled : {"off", "auto"}
-        Self-training with unlabeled examples, for classification.  "auto": in the best of four
-        forms, or not at all, by five-fold cross-validation over the labeled examples of all sites.
+        Self-training with unlabeled examples, for classification.  "auto": if there are ten features
+        per class, with a weight by the number of labels or by five-fold cross-validation.
     label_ranks : bool
         Each site ranks its own labels by suspicion and keeps the ranking
         (``federation.checked_labels``).  Sites receive the solutions a second time, with λ.
@@ -174,15 +185,16 @@ class ClosedForm:
     leave-one-out accuracy is computed over all sites: the accuracy of each site would disclose how
     the model predicts its labels, which secure aggregation hides.
 
-    *Self-training.*  The model predicts class probabilities P = softmax(T (W'z + b)) of unlabeled
-    examples, and the next model also fits them: it minimizes the sum above plus w Σ |p - W'z - b|².
-    The forms are w = 0.1 with the T of the supervised model, once ("one-pass") or three times
-    ("soft"), w = 1 and T = 10 ("sharp"), and w = 0.1 and T = 5 ("smooth"), three times.  The
-    supervised model stays unless a form is better by more than one standard error, and with fewer
-    than 5 labels per class or 50 in all.  A label belongs to the fold with the fewest labels of its
-    class at its site, for good: no fold is drawn anew.  T and the score of the result are those of
-    the held-out predictions, because soft labels depend on every label, so that leaving one out of
-    the last solution is not enough.
+    *Self-training.*  Each site connects its most similar examples, labeled or not, along 64
+    principal directions.  Class probabilities of the model of labels spread along these
+    connections, and a second model fits them, in eight passes
+    (`fallow.training.parts.self_training`).  The result is v times the model of labels plus 1 - v
+    times the second one.  With n labels in C classes, v = n / (n + 5 C).  From 5 labels per class
+    and 50 in all on, v is this number, 0 or 1, by the Brier score of five-fold cross-validation.  A
+    label belongs to the fold with the fewest labels of its class at its site, for good: no fold is
+    drawn anew.  The second model gives all examples the same weight.  It depends on the
+    distribution of examples over sites, because each site compares its own.  With fewer than ten
+    features per class, the model of labels stays: a linear model cannot fit the probabilities then.
 
     *Groups.*  With groups, such as the patients of several images, whole groups are left out, exactly
     and without refitting.  Folds do not divide a group either.  Generalized cross-validation
@@ -304,7 +316,10 @@ class ClosedForm:
     @property
     def path_shows(self) -> str:
         """Information that sites receive about examples of other sites, beside the model."""
-        return PATH_SHOWS if self.reveal == "path" else ""
+        shown = [PATH_SHOWS] if self.reveal == "path" else []
+        if self.learns_unlabeled:
+            shown.append(DIRECTIONS_SHOW)
+        return "; ".join(shown)
 
     @property
     def learns_unlabeled(self) -> bool:
@@ -416,6 +431,8 @@ class ClosedForm:
         penalties = penalties_of(self.penalty)
         if total.rows < FEW:
             return choose_without_rows(penalties)
+        limit = find_penalty_limit(total) if self.penalty is None else None
+        penalties = limit_penalties(penalties, limit)
         squares = total.squares - float(path.mass * path.y.square().sum())
         scores = [validation_score(path, item, squares, total.rows) for item in penalties]
         penalty = penalties[scores.index(min(scores))]
@@ -426,7 +443,7 @@ class ClosedForm:
             ask, self.fitted, **head._asdict(), leverage=leverage, weights=weights
         )
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
-        return choose_best(of_one, [penalty], path.mass)
+        return choose_best(of_one, [penalty], path.mass)._replace(penalty_limit=limit)
 
     # -- server side, self-training -----------------------------------------------------------
 
@@ -452,31 +469,33 @@ class ClosedForm:
         weights: Tensor | None,
         center: Tensor | None,
     ) -> SelfTrainingResult:
-        """Return the best model by cross-validation: of a candidate, or the supervised one."""
-        if folds is None:
+        """Return a mixture of the supervised model and the one of all examples."""
+        features, classes = total.totals.b.shape
+        if not has_enough_features(features, classes):
             return supervised
-        unlabeled = read_unlabeled(
-            sum_of_all(ask, self.unlabeled_totals, center=center),
-            len(total.totals.y),
-            center,
+        examples = read_examples(
+            sum_of_all(ask, self.example_totals, center=center), center
         )
-        if float(unlabeled.mass) < 1:
+        if float(examples.mass) < total.rows + 1:
             return supervised
-        labeled = train_totals(total.totals, folds)
+        ask.keep(self.connect, directions=examples.directions)
+
         penalty = supervised.choice.penalty
-        start = [solve_one(totals, penalty).head() for totals in labeled]
-        models = train_candidates(
-            ask,
-            self.soft_labels,
-            [total.totals, *labeled],
-            [supervised.head, *start],
-            unlabeled,
-            supervised.choice,
-            center,
-        )
-        heads = [*start]
-        for _, *of_folds in models:
-            heads += of_folds
+        plain = [supervised.head]
+        if folds is not None:
+            labeled = train_totals(total.totals, folds)
+            plain += [solve_one(totals, penalty).head() for totals in labeled]
+        smoothed = train_smoothed(ask, self.soft_labels, plain, examples, center)
+        v = weigh_plain(total.rows, classes)
+        if folds is None:
+            head = mix_heads(smoothed[0], plain[0], v)
+            return supervised._replace(head=head, weight=1 - v)
+
+        candidates = (1.0, v, 0.0)
+        heads = []
+        for candidate in candidates:
+            for by_all, by_labels in zip(smoothed[1:], plain[1:], strict=True):
+                heads.append(mix_heads(by_all, by_labels, candidate))
         result = sum_of_all(
             ask,
             self.held_out,
@@ -484,15 +503,17 @@ class ClosedForm:
             **stack_heads(heads),
             weights=weights,
         )
-        validated = Validated(result["right"], result["changed"], result["log"])
-        best = choose_candidate(validated)
+        best = int(result["squared"].argmin())
         mass = float(total.totals.mass)
-        gain = float(validated.right[best] - validated.right[0]) / mass
+        gain = float(result["right"][best] - result["right"][0]) / mass
         if best == 0:
             return supervised._replace(gain=gain)
-        temperature = TEMPERATURES[int(validated.log[best].argmin())]
-        choice = SelectedPenalty(penalty, temperature, float(validated.right[best]) / mass)
-        return SelfTrainingResult(models[best - 1][0], choice, best, gain)
+        temperature = TEMPERATURES[int(result["log"][best].argmin())]
+        choice = supervised.choice._replace(
+            temperature=temperature, left_out=float(result["right"][best]) / mass
+        )
+        head = mix_heads(smoothed[0], plain[0], candidates[best])
+        return SelfTrainingResult(head, choice, 1 - candidates[best], gain)
 
     # -- client side --------------------------------------------------------------------------
 
@@ -547,45 +568,72 @@ class ClosedForm:
         return totals_of(take_fold(rows, view.folds == fold), center)
 
     @client.sum(
-        "aggregates of products of unlabeled examples",
-        returns=PoolProducts(),
+        "aggregates of products of all examples, labeled or not",
+        returns=ExampleProducts(),
         takes=lambda self: self.center_kinds,
         when=lambda self: self.learns_unlabeled,
         reveals_parts=POOL_SHOWS,
+        over="all",
     )
-    def unlabeled_totals(self, view: View, center: Tensor | None = None) -> Values:
-        """Return products of unlabeled examples; ``center`` as in ``totals``."""
-        return sum_unlabeled(view, feature_width(view), center)
+    def example_totals(self, view: View, center: Tensor | None = None) -> Values:
+        """Return products of all examples; ``center`` as in ``totals``."""
+        return sum_examples(view, feature_width(view), center)
+
+    @client.keep(
+        "nothing",
+        takes={"directions": Real(("features", "directions"))},
+        when=lambda self: self.learns_unlabeled,
+    )
+    def connect(self, view: View, directions: Tensor) -> Values:
+        """Connect similar examples of the site; the connections stay there."""
+        return {**connect_examples(view, feature_width(view), directions)}
 
     @client.sum(
-        "aggregates of predicted class probabilities of unlabeled examples and of their products "
+        "aggregates of predicted class probabilities of all examples and of their products "
         "with features",
         returns={
-            "targets": NonNegative(("models", "classes")),
+            "guessed": SHARES,
+            "smoothed": SHARES,
+            "targets": SHARES,
             "cross": Real(("models", "features", "classes")),
         },
         takes=lambda self: {
             **MODELS,
-            "temperature": NonNegative("models"),
+            **{f"plain_{name}": kind for name, kind in MODELS.items()},
+            "wanted": SHARES,
+            "shares": SHARES,
             **self.center_kinds,
         },
         when=lambda self: self.learns_unlabeled,
-        times=MOST_PASSES,
+        times=PASSES + 1,
     )
     def soft_labels(
         self,
         view: View,
         weight: Tensor,
         bias: Tensor,
-        temperature: Tensor,
+        plain_weight: Tensor,
+        plain_bias: Tensor,
+        wanted: Tensor,
+        shares: Tensor,
         center: Tensor | None = None,
     ) -> Values:
-        """Return sums of the class probabilities of unlabeled examples, by several models."""
-        return sum_soft_labels(view, feature_width(view), weight, bias, temperature, center)
+        """Return sums of the smoothed class probabilities of all examples, by several models."""
+        check_linear_model(view)
+        return sum_soft_labels(
+            view,
+            one_hot(view.labels, view.classes).double(),
+            find_known(view.folds, len(weight)),
+            plain={"weight": plain_weight, "bias": plain_bias},
+            latest={"weight": weight, "bias": bias},
+            wanted=wanted,
+            shares=shares,
+            center=center,
+        )
 
     @client.sum(
-        "aggregates of numbers of held-out labeled examples that models predict",
-        returns=Losses("kinds", temperatures=len(TEMPERATURES), has_changed=True),
+        "aggregates of losses on labeled examples that models have not seen",
+        returns=Losses("kinds", temperatures=len(TEMPERATURES)),
         takes=lambda self: {
             **MODELS,
             **self.weight_kinds,
@@ -599,7 +647,7 @@ class ClosedForm:
         bias: Tensor,
         weights: Tensor | None = None,
     ) -> Values:
-        """Return the weight of held-out examples that each kind of models predicts."""
+        """Return losses on held-out examples, by kind of models."""
         rows = self.labeled(view, weights)
         return sum_held_out(rows, view.folds, weight, bias)
 
@@ -743,7 +791,7 @@ class ClosedForm:
 def note_self_training(result: SelfTrainingResult) -> State:
     """Return the selection as fields of a state that stay on the server side."""
     notes = note_choice(result.choice)
-    notes["unlabeled"] = torch.tensor(float(result.form), dtype=torch.float64)
+    notes["unlabeled"] = torch.tensor(result.weight, dtype=torch.float64)
     if result.gain is not None:
         notes["unlabeled_gain"] = torch.tensor(result.gain, dtype=torch.float64)
     return notes

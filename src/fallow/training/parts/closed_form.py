@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from fallow.core.client import ClientCall
 from fallow.core.composites import Losses
 from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Real
+from fallow.core.view import Rows as Examples
 from fallow.core.view import View
 from fallow.training.parts.ridge import (
     MOST_AWAY,
@@ -47,7 +48,7 @@ PATH_SHOWS = (
     "every site receives second moments of all labeled examples, and can compute examples of other "
     "sites from them"
 )
-AT_SERVER = ("penalty", "temperature", "left_out")
+AT_SERVER = ("penalty", "penalty_limit", "temperature", "left_out")
 LOSSES = Losses(
     temperatures=len(TEMPERATURES), farthest=MOST_AWAY, hottest=TEMPERATURES[-1]
 )
@@ -55,6 +56,12 @@ LOSSES = Losses(
 SETTINGS = {"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1}
 
 FEW = 2  # minimum number of examples for leave-one-out
+FEW_A_CLASS = 10
+"""Number of labels per class below which λ is limited."""
+STRONGEST = 0.3
+"""Largest λ n with few labels, where features have a mean square norm of 1."""
+EVEN = 1e-3
+"""Labels: rounding of secure aggregation."""
 
 
 class Labeled(NamedTuple):
@@ -97,7 +104,7 @@ class FeatureRows:
     """Examples of a site as vectors, (n, D), read from the view in blocks."""
 
     view: View
-    which: Literal["labeled", "pool"]
+    which: Examples
     width: int
 
     @property
@@ -105,9 +112,12 @@ class FeatureRows:
         return len(self), self.width
 
     def __len__(self) -> int:
-        if self.which == "pool":
-            return self.view.pool
-        return len(self.view.labels)
+        sizes = {
+            "pool": self.view.pool,
+            "labeled": len(self.view.labels),
+            "validation": len(self.view.validation_labels),
+        }
+        return sizes.get(self.which, sum(sizes.values()))
 
     def blocks(self, size: int) -> Iterator[Tensor]:
         for rows in self.view.blocks(self.which, size):
@@ -146,12 +156,13 @@ class SelectedPenalty(NamedTuple):
     """Result of leave-one-out selection: λ, T and the leave-one-out score.
 
     The score is the accuracy, or the mean squared error in the units of the model; None with too
-    few examples.
+    few examples.  ``penalty_limit`` is the largest λ that few labels allow; None with many.
     """
 
     penalty: float
     temperature: float
     left_out: float | None
+    penalty_limit: float | None = None
 
 
 # -- client side ----------------------------------------------------------------------------------
@@ -274,6 +285,31 @@ def penalties_of(penalty: float | None) -> list[float]:
     return PENALTIES if penalty is None else [penalty]
 
 
+def find_penalty_limit(total: AggregatedStatistics) -> float | None:
+    """Return the largest λ with few labels per class, or None with enough labels and in regression.
+
+    Few examples predict each other badly, so leave-one-out prefers a penalty with which the model
+    predicts nearly the same class everywhere.  The limit depends on the number of labels alone.
+    """
+    if len(total.totals.y) == 1:
+        return None
+    classes = int((total.totals.y * total.rows > EVEN).sum())
+    if total.rows >= FEW_A_CLASS * classes:
+        return None
+    return STRONGEST / total.rows
+
+
+def limit_penalties(penalties: list[float], limit: float | None) -> list[float]:
+    """Return the candidates of λ up to a limit, at least the smallest.
+
+    >>> limit_penalties([0.001, 0.01, 0.1], 0.05), limit_penalties([0.1], 0.05)
+    ([0.001, 0.01], [0.1])
+    """
+    if limit is None:
+        return penalties
+    return [penalty for penalty in penalties if penalty <= limit] or penalties[:1]
+
+
 def choose_left_out(
     ask: Ask,
     left_out: ClientCall,
@@ -290,7 +326,9 @@ def choose_left_out(
     if total.rows < FEW:
         return choose_without_rows(penalties)
     lost = sum_of_all(ask, left_out, None, **path._asdict(), **arguments)
-    return choose_best(lost, penalties, path.mass)
+    limit = find_penalty_limit(total) if penalty is None else None
+    choice = choose_best(lost, limit_penalties(penalties, limit), path.mass)
+    return choice._replace(penalty_limit=limit)
 
 
 def choose_best(
@@ -298,9 +336,10 @@ def choose_best(
 ) -> SelectedPenalty:
     """Select the λ of the smallest squared loss, and its T of the smallest log loss.
 
-    lost: aggregates of `losses_of`; n: total weight of the examples.
+    lost: aggregates of `losses_of`, of these and perhaps of larger penalties; n: total weight of
+    the examples.
     """
-    best = int(lost["squared"].argmin())
+    best = int(lost["squared"][: len(penalties)].argmin())
     if "log" not in lost:
         return SelectedPenalty(penalties[best], 1.0, float(lost["squared"][best] / n))
     temperature = TEMPERATURES[int(lost["log"][best].argmin())]

@@ -1,38 +1,40 @@
-"""Self-training of a ridge classifier from aggregates over sites.
+"""Self-training of a ridge classifier with class probabilities that are smoothed at each site.
 
-A model predicts class probabilities P of unlabeled examples, and the next model minimizes
+A site connects each of its examples, labeled or not, to its most similar ones.  Class probabilities
+of a model spread along these connections, so that similar examples receive similar ones, and the
+next model fits the result.  The model of the labeled examples alone anchors the probabilities, and
+their means are held near its class shares.
 
-    Σ s |y - W'z - b|² + w Σ_u |p - W'z - b|² + λ n |W|²,
+    P = (1 - a) softmax(10 (W'z + b)) + a P0        labels are fixed; P0 by the model of labels
+    Q = P; eight times Q <- 0.8 S Q + 0.2 P         S: connections of the site
+    Q <- Q² and Q <- Q q / m                        q: wanted class shares, m: those of Q before
+    W = (Z'Z + 0.03 I)^-1 Z'Q                       over all examples of all sites
 
-where the first sum and n = Σ s are over labeled examples and the second sum is over unlabeled ones.
-P = softmax(T (W'z + b)) with the model before.  The result depends on the examples of all sites
-together and their folds, which each site decides when a label arrives.
+Notation: z (m, D) examples of a site, P and Q (m, S, C) class probabilities by S models.
 
-Related work: Yarowsky (ACL 1995); Lee (ICML workshop 2013) calls P pseudo-labels.
+Related work: Zhou, Bousquet, Lal, Weston, Schölkopf. Learning with Local and Global Consistency.
+NIPS 2003; Yarowsky (ACL 1995).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.refusal import Refusal
-from fallow.core.types import Values
-from fallow.core.view import FOLDS, View
-from fallow.training.parts.closed_form import (
-    FeatureRows,
-    Labeled,
-    LabeledRows,
-    SelectedPenalty,
-)
+from fallow.core.types import State, Values
+from fallow.core.view import FOLDS, Rows, View
+from fallow.training.parts.closed_form import FeatureRows, Labeled, LabeledRows
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     TEMPERATURES,
+    TINY,
     LinearHead,
     Totals,
     add_up,
@@ -41,52 +43,219 @@ from fallow.training.parts.ridge import (
     log_losses,
     mixed,
     row_blocks,
-    shift_targets,
 )
 
+DIRECTIONS = 64  # principal directions in which examples are compared
+ORDER: tuple[Rows, ...] = ("pool", "validation", "labeled")
+NEIGHBORS = 10
+CHUNK = 256  # examples whose cosines with all others are in memory
+MANY = 50_000  # examples from which cosines are in single precision
+SHARPNESS = 4  # power of the cosine in the weight of a connection
+TEMPERATURE = 10.0  # of softmax
+PASSES = 8
+STEPS = 8  # of probabilities along connections, in each pass
+SPREAD = 0.8  # share of the neighbors in a step
+ANCHOR = 0.7  # a, share of the model of the labeled examples in the probabilities
+LEVELING = 0.5  # power of the class shares: half way to equal classes
+SMALLEST_SHARE = 1e-4
+PENALTY = 0.03  # λ n, with the mean square norm of an example 1
+FEATURES_A_CLASS = (
+    10  # fewest: classes that follow clusters are otherwise no linear function
+)
+PSEUDO_LABELS = 5  # per class: with so many labels, both models have the same weight
 
-class Candidate(NamedTuple):
-    """One form of self-training.
-
-    weight: w, of an unlabeled example; temperature: T, or None for that of the model of labeled
-    examples; passes: number of models that are solved for, one after the other.
-    """
-
-    weight: float
-    temperature: float | None
-    passes: int
-
-
-CANDIDATES: Mapping[str, Candidate] = {
-    "one-pass": Candidate(0.1, None, 1),
-    "soft": Candidate(0.1, None, 3),
-    "sharp": Candidate(1.0, 10.0, 3),
-    "smooth": Candidate(0.1, 5.0, 3),
-}
-FORMS = ("off", *CANDIDATES)
-"""Names by the position in a record: none, and the candidates."""
 FEWEST_A_CLASS = 5
 FEWEST = 50
 """Numbers of labels, per class with a label and in all, that cross-validation needs."""
-STRICT = 1.0  # standard errors by which a candidate must be better than supervised training
-EVEN = 1e-3  # examples: rounding of secure aggregation
 
 
-class Validated(NamedTuple):
-    """Cross-validation of candidates, with supervised training first.
+# -- connections of similar examples --------------------------------------------------------------
 
-    right (1 + K,)    weight of held-out examples whose class is predicted
-    changed (1 + K,)  squared weight of those that only one of the candidate and supervised training
-                      predicts: the variance of the difference in right
-    log (1 + K, T)    log loss of every temperature, summed over them
+
+def connect(z: Tensor) -> csr_array:
+    """Return the connections S (m, m) of similar examples, z (m, d).
+
+    S = D^-1/2 (G + G') D^-1/2, where a row of G has the fourth powers of the cosines of the ten most
+    similar examples, and D the sums of rows of G + G'.
+
+    >>> connect(torch.tensor([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])).toarray().tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
+    cosines, at = find_neighbors(z)
+    size, neighbors = at.shape
+    row = torch.arange(size).repeat_interleave(neighbors)
+    weight = cosines.double().clamp_min(0).pow(SHARPNESS).flatten()
+    one_way = csr_array(
+        (weight.numpy(), (row.numpy(), at.flatten().numpy())), shape=(size, size)
+    )
+    both = (one_way + one_way.T).tocsr()
+    degree = torch.from_numpy(both.sum(1))
+    unit = torch.where(degree > 0, degree, torch.inf).rsqrt().numpy()
+    both.data *= unit.repeat(both.indptr[1:] - both.indptr[:-1]) * unit[both.indices]
+    both.eliminate_zeros()
+    return both
 
-    right: Tensor
-    changed: Tensor
-    log: Tensor
+
+def find_neighbors(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ten most similar examples of each one, without itself: cosines and positions.
+
+    z: (m, d) -> (m, k) twice, with k = min(10, m - 1).  Time grows with m².
+    """
+    if len(z) >= MANY:
+        z = z.float()
+    unit = torch.nn.functional.normalize(z)
+    k = max(min(NEIGHBORS, len(z) - 1), 0)
+    blocks = []
+    for rows in torch.split(torch.arange(len(z)), CHUNK):
+        cosines = unit[rows] @ unit.T
+        cosines[torch.arange(len(rows)), rows] = -torch.inf
+        blocks.append(cosines.topk(k, 1))
+    if not blocks:
+        return z.new_zeros(0, 0), torch.zeros(0, 0, dtype=torch.int64)
+    best = torch.cat([block.values for block in blocks])
+    at = torch.cat([block.indices for block in blocks])
+    return best, at
+
+
+def store_connections(connections: csr_array) -> State:
+    """Return the connections as tensors for the memory of a site."""
+    return {
+        "starts": torch.from_numpy(connections.indptr),
+        "columns": torch.from_numpy(connections.indices),
+        "weights": torch.from_numpy(connections.data),
+    }
+
+
+def read_connections(stored: State) -> csr_array:
+    """Return the connections from the memory of a site."""
+    size = len(stored["starts"]) - 1
+    parts = (stored["weights"].numpy(), stored["columns"].numpy(), stored["starts"].numpy())
+    return csr_array(parts, shape=(size, size))
+
+
+# -- class probabilities --------------------------------------------------------------------------
+
+
+def guess(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return softmax(10 (W'z + b)) of S models.  weight: (S, D, C), bias: (S, C) -> (m, S, C)"""
+    models, features, classes = weight.shape
+    heads = weight.permute(1, 0, 2).reshape(features, models * classes)
+    outputs = (z @ heads).view(len(z), models, classes) + bias
+    return torch.softmax(TEMPERATURE * outputs, 2)
+
+
+def smooth(p: Tensor, connections: csr_array) -> Tensor:
+    """Return probabilities that are spread along connections, and sharpened.  (m, S, C)"""
+    start = p.flatten(1).numpy()
+    q = start
+    for _ in range(STEPS):
+        q = SPREAD * (connections @ q) + (1 - SPREAD) * start
+    spread = normalize(torch.from_numpy(q).view(p.shape))
+    return normalize(spread.square())
+
+
+def normalize(q: Tensor) -> Tensor:
+    """Return numbers that sum to 1 over the last dimension."""
+    return q / q.sum(-1, keepdim=True).clamp_min(TINY)
+
+
+def level(shares: Tensor) -> Tensor:
+    """Return class shares half way to equal ones.  (S, C)
+
+    >>> level(torch.tensor([[0.9, 0.1]]))
+    tensor([[0.7500, 0.2500]])
+    """
+    return normalize(shares.clamp_min(0).pow(LEVELING))
+
+
+def hold_shares(q: Tensor, wanted: Tensor, shares: Tensor) -> Tensor:
+    """Return probabilities with ``wanted`` class shares (S, C), nearly; ``shares`` are those of q."""
+    return normalize(q * (wanted / shares.clamp_min(SMALLEST_SHARE)))
 
 
 # -- client side ----------------------------------------------------------------------------------
+
+
+def example_blocks(view: View, width: int) -> Iterator[Tensor]:
+    """Yield all examples in float64, in blocks, those that are labeled for training last."""
+    for which in ORDER:
+        for (rows,) in row_blocks(FeatureRows(view, which, width)):
+            yield rows.double()
+
+
+def sum_examples(view: View, width: int, center: Tensor | None) -> Values:
+    """Return the products of all examples of a site, about ``center`` (D,)."""
+    z = FeatureRows(view, "all", width)
+    nothing = torch.zeros(len(z), 0, dtype=torch.float64)
+    total = add_up(z, nothing, torch.ones(len(z), dtype=torch.float64), center)
+    return {
+        "rows": float(len(z)),
+        "features": total["features"],
+        "products": total["products"],
+    }
+
+
+def connect_examples(view: View, width: int, directions: Tensor) -> State:
+    """Return the connections of all examples of a site."""
+    parts = [z @ directions for z in example_blocks(view, width)]
+    reduced = torch.cat([directions.new_zeros(0, directions.shape[1]), *parts])
+    return store_connections(connect(reduced))
+
+
+def sum_soft_labels(
+    view: View,
+    labels: Tensor,
+    is_fixed: Tensor,
+    plain: Mapping[str, Tensor],
+    latest: Mapping[str, Tensor],
+    wanted: Tensor,
+    shares: Tensor,
+    center: Tensor | None,
+) -> Values:
+    """Return sums over all examples of smoothed probabilities and their products with features.
+
+    labels: (n, C) one-hot.  is_fixed: (n, S), labels that a model knows.  plain, latest: weight
+    (S, D, C) and bias (S, C), of models of labels and of the pass before.  wanted, shares: (S, C).
+    """
+    models, width, classes = plain["weight"].shape
+    guesses = []
+    for z in example_blocks(view, width):
+        anchor = guess(z, **plain)
+        guesses.append((1 - ANCHOR) * guess(z, **latest) + ANCHOR * anchor)
+    p = torch.cat([plain["weight"].new_zeros(0, models, classes), *guesses])
+
+    pool = len(p) - len(labels)
+    known = labels[:, None, :].expand(-1, models, -1)
+    p[pool:] = torch.where(is_fixed[:, :, None], known, p[pool:])
+    smoothed = smooth(p, read_connections(view.memory["connect"]))
+    q = hold_shares(smoothed, wanted, shares)
+    q[pool:] = torch.where(is_fixed[:, :, None], known, q[pool:])
+
+    cross = torch.zeros(width, models * classes, dtype=torch.float64)
+    first = 0
+    for z in example_blocks(view, width):
+        away = z if center is None else z - center
+        cross += away.T @ q[first : first + len(z)].flatten(1)
+        first += len(z)
+    return {
+        "guessed": p.sum(0),
+        "smoothed": smoothed.sum(0),
+        "targets": q.sum(0),
+        "cross": cross.view(width, models, classes).permute(1, 0, 2).contiguous(),
+    }
+
+
+def find_known(folds: Tensor, models: int) -> Tensor:
+    """Return which labels each model knows, (n, S): the first one all, the others all but a fold.
+
+    folds: (n,), of the labels.
+    """
+    if models not in (1, 1 + FOLDS):
+        raise Refusal(f"{models} models were received instead of 1 or {1 + FOLDS}")
+    is_known = torch.ones(len(folds), models, dtype=torch.bool)
+    if models > 1:
+        is_known[:, 1:] = folds[:, None] != torch.arange(FOLDS)
+    return is_known
 
 
 def take_fold(rows: LabeledRows, is_in: Tensor) -> Labeled:
@@ -99,79 +268,33 @@ def take_fold(rows: LabeledRows, is_in: Tensor) -> Labeled:
     return Labeled(torch.cat(z), torch.cat(y), rows.s[is_in])
 
 
-def sum_unlabeled(view: View, width: int, center: Tensor | None) -> Values:
-    """Return the products of the unlabeled examples of a site, about ``center`` (D,)."""
-    z = FeatureRows(view, "pool", width)
-    nothing = torch.zeros(len(z), 0, dtype=torch.float64)
-    ones = torch.ones(len(z), dtype=torch.float64)
-    total = add_up(z, nothing, ones, center)
-    return {
-        "pool": float(len(z)),
-        "features": total["features"],
-        "products": total["products"],
-    }
-
-
-def sum_soft_labels(
-    view: View,
-    width: int,
-    weight: Tensor,
-    bias: Tensor,
-    temperature: Tensor,
-    center: Tensor | None,
-) -> Values:
-    """Return sums over unlabeled examples of probabilities, and of their products with features.
-
-    weight: (S, D, C), bias: (S, C), temperature: (S,), of S models -> targets (S, C), cross
-    (S, D, C), about ``center`` (D,).
-    """
-    models, _, classes = weight.shape
-    heads = weight.permute(1, 0, 2).reshape(width, models * classes)
-    targets = torch.zeros(models, classes, dtype=torch.float64)
-    cross = torch.zeros(width, models * classes, dtype=torch.float64)
-    for (rows,) in row_blocks(FeatureRows(view, "pool", width)):
-        z = rows.double()
-        outputs = (z @ heads).view(len(z), models, classes) + bias
-        p = torch.softmax(temperature[:, None] * outputs, 2)  # (m, S, C)
-        targets += p.sum(0)
-        away = z if center is None else z - center
-        cross += away.T @ p.flatten(1)
-    return {
-        "targets": targets,
-        "cross": cross.view(width, models, classes).permute(1, 0, 2).contiguous(),
-    }
-
-
 def sum_held_out(rows: LabeledRows, folds: Tensor, weight: Tensor, bias: Tensor) -> Values:
-    """Return sums over labeled examples of the fields of `Validated`, by models without their fold.
+    """Return sums of losses on labeled examples, by models without their fold.
 
-    folds: (n,), of the examples; weight: (K FOLDS, D, C), bias: (K FOLDS, C), of K kinds of models,
-    supervised ones first.
+    folds: (n,), of the examples; weight: (K FOLDS, D, C), bias: (K FOLDS, C), of K kinds of models
+    -> squared (K,), right (K,) and log (K, T), as in `ridge.losses`; ``squared`` is the Brier score
+    of softmax(10 (W'z + b)).
     """
     models = len(weight)
     kinds = models // FOLDS
     if models % FOLDS or not kinds:
         raise Refusal(f"{models} models were received instead of {FOLDS} of each kind")
+    squared = torch.zeros(kinds, dtype=torch.float64)
     right = torch.zeros(kinds, dtype=torch.float64)
-    changed = torch.zeros(kinds, dtype=torch.float64)
     log = torch.zeros(kinds, len(TEMPERATURES), dtype=torch.float64)
     for z, y, s, at in row_blocks(rows.z, rows.y, rows.s, folds):
-        for index in range(FOLDS):
+        for model in range(models):
+            kind, index = divmod(model, FOLDS)
             is_out = at == index
-            z_out = z[is_out].double()
             y_out = y[is_out].double()
             s_out = s[is_out].double()
-            hits = []
-            for kind in range(kinds):
-                model = kind * FOLDS + index
-                away = y_out - z_out @ weight[model] - bias[model]
-                outputs = y_out - away.clamp(-MOST_AWAY, MOST_AWAY)
-                hits.append(outputs.argmax(1) == y_out.argmax(1))
-                log[kind] += log_losses(outputs, y_out, s_out)
-            are_right = torch.stack(hits)  # (K, m)
-            right += are_right.double() @ s_out
-            changed += (are_right != are_right[0]).double() @ s_out.square()
-    return {"right": right, "changed": changed, "log": log}
+            away = y_out - z[is_out].double() @ weight[model] - bias[model]
+            outputs = y_out - away.clamp(-MOST_AWAY, MOST_AWAY)
+            p = torch.softmax(TEMPERATURE * outputs, 1)
+            squared[kind] += s_out @ (p - y_out).square().sum(1)
+            right[kind] += s_out @ (outputs.argmax(1) == y_out.argmax(1)).double()
+            log[kind] += log_losses(outputs, y_out, s_out)
+    return {"squared": squared, "right": right, "log": log}
 
 
 # -- server side ----------------------------------------------------------------------------------
@@ -188,6 +311,15 @@ def has_enough(counts: Tensor) -> bool:
     return labels >= max(FEWEST, FEWEST_A_CLASS * classes)
 
 
+def has_enough_features(features: int, classes: int) -> bool:
+    """Return whether a linear model can be expected to fit smoothed probabilities.
+
+    >>> has_enough_features(16, classes=26), has_enough_features(512, classes=26)
+    (False, True)
+    """
+    return features >= FEATURES_A_CLASS * classes
+
+
 def train_totals(total: Totals, held_out: Sequence[Totals]) -> list[Totals]:
     """Return the aggregates without each fold.  held_out: those of all folds but the last"""
     without = [mixed(total, fold, -1.0) for fold in held_out]
@@ -197,123 +329,98 @@ def train_totals(total: Totals, held_out: Sequence[Totals]) -> list[Totals]:
     return [*without, rest]
 
 
-class Mixture(NamedTuple):
-    """Labeled and unlabeled examples, of weight w, with the decomposed matrix of their solution.
+class Examples(NamedTuple):
+    """All examples of all sites, labeled or not, with the decomposed matrix of their solution.
 
-    root (D, D): Cholesky factor of a + λ n; mass and mean (D,) of all.
+    mass () and mean (D,); directions (D, d): principal directions; root (D, D): Cholesky factor of
+    a + 0.03 I.
     """
 
-    labeled: Totals
-    unlabeled: Totals
-    weight: float
     mass: Tensor
     mean: Tensor
+    directions: Tensor
     root: Tensor
 
     def solve(self, targets: Tensor, cross: Tensor, center: Tensor | None) -> LinearHead:
         """Return the solution, from the sums of soft labels, (C,) and (D, C) about ``center``."""
-        away = self.unlabeled.z if center is None else self.unlabeled.z - center
-        soft = self.unlabeled._replace(
-            y=targets / self.unlabeled.mass,
-            b=cross - torch.outer(away, targets),
-        )
-        y, b = shift_targets(self.labeled, soft, self.weight, self.mass, self.mean)
-        return head_of_solved(torch.cholesky_solve(b, self.root), self.mean, y)
+        away = self.mean if center is None else self.mean - center
+        b = cross - torch.outer(away, targets)
+        weight = torch.cholesky_solve(b, self.root)
+        return head_of_solved(weight, self.mean, targets / self.mass)
 
 
-def mix(labeled: Totals, unlabeled: Totals, weight: float, penalty: float) -> Mixture:
-    """Return the mixture with the penalty λ of labeled examples."""
-    both = mixed(labeled, unlabeled, weight)
-    both.a.diagonal().add_(penalty * labeled.mass)
-    root = torch.linalg.cholesky(both.a)
-    return Mixture(labeled, unlabeled, weight, both.mass, both.z, root)
+def read_examples(total: Mapping[str, Tensor], center: Tensor | None) -> Examples:
+    """Return the aggregates over all examples, from those of `sum_examples`."""
+    nothing = torch.zeros(1, dtype=torch.float64)
+    whole = centered(
+        {
+            **total,
+            "n": total["rows"],
+            "targets": nothing,
+            "cross": nothing.expand(len(total["features"]), 1),
+        },
+        center,
+    )
+    second = whole.a + whole.mass * torch.outer(whole.z, whole.z)
+    directions = torch.linalg.eigh(second)[1][:, -DIRECTIONS:].contiguous()
+    ridge = PENALTY * torch.eye(len(whole.a), dtype=torch.float64)
+    return Examples(whole.mass, whole.z, directions, torch.linalg.cholesky(whole.a + ridge))
 
 
-def read_unlabeled(
-    total: Mapping[str, Tensor], classes: int, center: Tensor | None
-) -> Totals:
-    """Return the aggregates of unlabeled examples, without targets, from `sum_unlabeled`."""
-    size = len(total["features"])
-    filled = {
-        "n": total["pool"],
-        "features": total["features"],
-        "products": total["products"],
-        "targets": torch.zeros(classes, dtype=torch.float64),
-        "cross": torch.zeros(size, classes, dtype=torch.float64),
-    }
-    return centered(filled, center)
-
-
-def train_candidates(
+def train_smoothed(
     ask: Ask,
     soft_labels: ClientCall,
-    labeled: Sequence[Totals],
-    start: Sequence[LinearHead],
-    unlabeled: Totals,
-    supervised: SelectedPenalty,
+    plain: Sequence[LinearHead],
+    examples: Examples,
     center: Tensor | None,
-) -> list[list[LinearHead]]:
-    """Return the models of each of `CANDIDATES`, one for each of the aggregates ``labeled``.
+) -> list[LinearHead]:
+    """Return the models after all passes, from those of labels: all labels, and all but each fold.
 
-    They ``start`` from supervised models, with λ and T of ``supervised``.  Candidates that differ in
-    the number of passes alone share them.  Sites reply to ``soft_labels`` once per pass.
+    Sites reply to ``soft_labels`` once more than there are passes: the first reply has the class
+    shares of the models of labels.  Later, the shares that are corrected are those of the pass
+    before, which saves an exchange in each pass.
     """
-    passes: dict[tuple[float, float], int] = {}
-    for candidate in CANDIDATES.values():
-        form = form_of(candidate, supervised)
-        passes[form] = max(passes.get(form, 0), candidate.passes)
-    mixtures = {}
-    for weight, _ in passes:
-        if weight not in mixtures:
-            mixtures[weight] = [
-                mix(totals, unlabeled, weight, supervised.penalty) for totals in labeled
-            ]
-    models = {form: [[*start]] for form in passes}  # by pass, and by aggregate
-    for number in range(max(passes.values())):
-        forms = [form for form in passes if passes[form] > number]
-        heads = []
-        temperatures = []
-        for form in forms:
-            heads += models[form][-1]
-            temperatures += [form[1]] * len(labeled)
+    start = stack_heads(plain)
+    fixed = {f"plain_{name}": value for name, value in start.items()}
+    fixed["center"] = center
+    equal = torch.ones_like(start["bias"])
+    first = sum_of_all(ask, soft_labels, None, **start, **fixed, wanted=equal, shares=equal)
+    wanted = level(normalize(first["guessed"].clamp_min(0)))
+    shares = first["smoothed"] / examples.mass
+    heads = [*plain]
+    for _ in range(PASSES):
         result = sum_of_all(
             ask,
             soft_labels,
             None,
             **stack_heads(heads),
-            temperature=torch.tensor(temperatures, dtype=torch.float64),
-            center=center,
+            **fixed,
+            wanted=wanted,
+            shares=shares,
         )
-        sums = zip(result["targets"], result["cross"], strict=True)
-        for form in forms:
-            solved = [mixture.solve(*next(sums), center) for mixture in mixtures[form[0]]]
-            models[form].append(solved)
-    return [
-        models[form_of(candidate, supervised)][candidate.passes]
-        for candidate in CANDIDATES.values()
-    ]
+        shares = result["smoothed"] / examples.mass
+        heads = [
+            examples.solve(targets, cross, center)
+            for targets, cross in zip(result["targets"], result["cross"], strict=True)
+        ]
+    return heads
 
 
-def form_of(candidate: Candidate, supervised: SelectedPenalty) -> tuple[float, float]:
-    """Return w and T of a candidate."""
-    return candidate.weight, candidate.temperature or supervised.temperature
+def weigh_plain(labels: int, classes: int) -> float:
+    """Return the weight v of the model of labels.
 
-
-def choose_candidate(validated: Validated) -> int:
-    """Return the position of the candidate to use; 0 is supervised training.
-
-    A candidate must be better than supervised training by more than one standard error of the
-    difference.  Of these, the one with the most held-out examples right is chosen, and the first of
-    equal ones.
+    >>> weigh_plain(labels=50, classes=10)
+    0.5
     """
-    more = validated.right - validated.right[0]
-    error = validated.changed.clamp_min(0).sqrt()
-    best = 0
-    for index in range(1, len(more)):
-        is_better = more[index] > more[best] + EVEN
-        if is_better and more[index] > STRICT * error[index] + EVEN:
-            best = index
-    return best
+    return labels / (labels + PSEUDO_LABELS * classes)
+
+
+def mix_heads(smoothed: LinearHead, plain: LinearHead, v: float) -> LinearHead:
+    """Return (1 - v) times the model of all examples plus v times that of labels."""
+    return LinearHead(
+        (1 - v) * smoothed.weight + v * plain.weight,
+        (1 - v) * smoothed.bias + v * plain.bias,
+    )
 
 
 def stack_heads(heads: Sequence[LinearHead]) -> dict[str, Tensor]:
