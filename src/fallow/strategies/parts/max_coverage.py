@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -15,8 +16,11 @@ from fallow.core.view import View
 from fallow.strategies.parts.kcenter import EXACT
 from fallow.strategies.parts.top import require_finite
 
-CANDIDATES = 64  # examples whose gains are computed together
-CELLS = 2**24  # similarities of one block: 128 MB in double precision
+CANDIDATES = 16  # examples whose gains are computed together
+AHEAD = 64  # examples whose similarities are computed together
+BLOCK = 256  # columns of a block of similarities
+CELLS = 2**18  # similarities of a block, which fit in the cache
+COLUMNS = 2**27  # bytes of similarities to candidates that are kept
 EQUAL = 1e-9  # gains that differ by a smaller share are equal: two examples that cover each other
 
 Similarity = Callable[[Tensor], Tensor]
@@ -57,24 +61,27 @@ def maximize_coverage(
     a gain that was computed before is an upper bound.  Only the examples with the largest bounds
     are computed again: the result is that of computing all of them, usually 20 to 100 times faster.
 
+    Similarities are computed once for both halves of their symmetric matrix, in blocks that are not
+    kept.  Beside the examples and a copy of them, memory is `COLUMNS` bytes for the similarities to
+    recent candidates: 134 MB.
+
     >>> x = torch.tensor([[0.0], [0.1], [0.2], [5.0]])
     >>> near = lambda square: (square <= 0.25).double()
     >>> maximize_coverage(x, x[:0], near, torch.ones(4), 2, torch.Generator())[1]
     tensor(3)
     """
     order = torch.randperm(len(x), generator=generator)
-    x = x[order]
+    examples = _Examples.of(x[order], similarity)
     weight = weight[order].to(x)
-    covered = _cover_by(x, labeled, similarity)
-    density = _gains(x, similarity, weight, torch.zeros_like(covered)).float()
-    gains = _gains(x, similarity, weight, covered)
+    covered = _cover_by(examples, labeled)
+    density, gains = _total_gains(examples, weight, covered)
+    columns = _Columns(examples)
     selected = []
     for _ in range(n):
-        best = _find_best(x, similarity, weight, covered, gains, density)
+        best = _find_best(columns, weight, covered, gains, density)
         selected.append(best)
         gains[best] = -torch.inf
-        similar = similarity(square_distances(x, x[best : best + 1])).squeeze(1)
-        covered = torch.maximum(covered, similar.to(x))
+        covered = torch.maximum(covered, columns.read(best))
     return order[torch.tensor(selected, dtype=torch.int64)]
 
 
@@ -153,56 +160,144 @@ def square_distances(x: Tensor, y: Tensor) -> Tensor:
     return half.mul_(2).clamp_min_(0)
 
 
-def _cover_by(x: Tensor, labeled: Tensor, similarity: Similarity) -> Tensor:
-    """The largest similarity of each row of ``x`` to a labeled one, (m,); 0 without any."""
-    covered = x.new_zeros(len(x))
-    size = max(1, CELLS // max(1, len(x)))
-    for some in torch.split(labeled.to(x), size):
-        if len(some):
-            covered = torch.maximum(covered, similarity(square_distances(x, some)).amax(1))
+@final
+@dataclass(frozen=True)
+class _Examples:
+    """Examples x (m, d) with half their squared lengths (m,), and the similarity of two."""
+
+    x: Tensor
+    half: Tensor
+    similarity: Similarity
+
+    @staticmethod
+    def of(x: Tensor, similarity: Similarity) -> _Examples:
+        return _Examples(x, x.square().sum(1) / 2, similarity)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, rows: slice | Tensor) -> _Examples:
+        return _Examples(self.x[rows], self.half[rows], self.similarity)
+
+    def to(self, other: _Examples) -> Tensor:
+        """Return the similarities to other examples. -> (k, m), k of ``other``"""
+        half = torch.addmm(self.half, other.x, self.x.T, alpha=-1)
+        square = half.add_(other.half[:, None]).mul_(2).clamp_min_(0)
+        return self.similarity(square).to(self.x)
+
+    def blocks(self, columns: int, start: int = 0) -> Iterator[slice]:
+        """Yield slices of examples from ``start``, for blocks with so many columns."""
+        size = max(1, CELLS // max(1, columns))
+        for first in range(start, len(self), size):
+            yield slice(first, min(first + size, len(self)))
+
+
+def _cover_by(examples: _Examples, labeled: Tensor) -> Tensor:
+    """The largest similarity of each example to a labeled one, (m,); 0 without any."""
+    covered = examples.x.new_zeros(len(examples))
+    for some in torch.split(labeled.to(examples.x), BLOCK):
+        if not len(some):
+            continue
+        others = _Examples.of(some, examples.similarity)
+        for rows in examples.blocks(len(some)):
+            nearest = examples.take(rows).to(others).amax(0)
+            covered[rows] = torch.maximum(covered[rows], nearest)
     return covered
 
 
-def _gains(
-    x: Tensor,
-    similarity: Similarity,
-    weight: Tensor,
-    covered: Tensor,
-    candidates: Tensor | None = None,
-) -> Tensor:
-    """The weight that each candidate would cover beyond ``covered``, (k,); None: every row."""
-    added = []
-    size = max(1, CELLS // max(1, len(x)))
-    rows = x if candidates is None else x[candidates]
-    for block in torch.split(rows, size):
-        similar = similarity(square_distances(x, block)).to(x)  # (m, b)
-        added.append(weight @ similar.sub_(covered[:, None]).clamp_min_(0))
-    return torch.cat(added)
+def _total_gains(
+    examples: _Examples, weight: Tensor, covered: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the weight that each example covers, and the part beyond ``covered``, (m,) each.
+
+    The first is in single precision, in which equal examples are equal. Similarities are
+    symmetric: a block is used for its rows and for its columns.
+    """
+    density = torch.zeros_like(covered)
+    gains = torch.zeros_like(covered)
+    is_covered = bool(covered.any())
+    for first in range(0, len(examples), BLOCK):
+        own = slice(first, min(first + BLOCK, len(examples)))
+        others = examples.take(own)
+        for rows in examples.blocks(len(others), start=first):
+            similar = examples.take(rows).to(others)  # (b, rows)
+            beyond = max(0, own.stop - rows.start)  # rows after the columns of the block
+            after = slice(rows.start + beyond, rows.stop)
+            density[own] += similar @ weight[rows]
+            density[after] += weight[own] @ similar[:, beyond:]
+            if not is_covered:
+                continue
+            gains[own] += (similar - covered[rows]).clamp_min_(0) @ weight[rows]
+            added = (similar[:, beyond:] - covered[own, None]).clamp_min_(0)
+            gains[after] += weight[own] @ added
+    if not is_covered:
+        gains = density.clone()
+    return density.float(), gains
+
+
+@final
+class _Columns:
+    """Similarities of all examples to recent candidates, up to `COLUMNS` bytes."""
+
+    def __init__(self, examples: _Examples) -> None:
+        self.examples = examples
+        bytes_of_one = max(1, len(examples) * examples.x.element_size())
+        n = min(len(examples), max(2 * AHEAD, COLUMNS // bytes_of_one))
+        self.memory = examples.x.new_empty(n, len(examples))
+        self.places: OrderedDict[int, int] = OrderedDict()  # the least recent one is first
+
+    def compute(self, candidates: Sequence[int], ahead: Sequence[int]) -> None:
+        """Compute missing columns of candidates; if any is missing, also those of others."""
+        if all(row in self.places for row in candidates):
+            return
+        missing = [
+            row for row in dict.fromkeys([*candidates, *ahead]) if row not in self.places
+        ]
+        for row in candidates:
+            if row in self.places:
+                self.places.move_to_end(row)
+        places = [self._find_place(row) for row in missing]
+        others = self.examples.take(torch.tensor(missing))
+        for rows in self.examples.blocks(len(missing)):
+            self.memory[places, rows] = self.examples.take(rows).to(others)
+
+    def _find_place(self, row: int) -> int:
+        place = len(self.places)
+        if place == len(self.memory):
+            _, place = self.places.popitem(last=False)
+        self.places[row] = place
+        return place
+
+    def read(self, row: int) -> Tensor:
+        """Return the similarities of all examples to a computed candidate, (m,)."""
+        self.places.move_to_end(row)
+        return self.memory[self.places[row]]
 
 
 def _find_best(
-    x: Tensor,
-    similarity: Similarity,
-    weight: Tensor,
-    covered: Tensor,
-    gains: Tensor,
-    density: Tensor,
+    columns: _Columns, weight: Tensor, covered: Tensor, gains: Tensor, density: Tensor
 ) -> int:
     """The row with the largest gain; ``gains``, upper bounds before, are updated on the way."""
     is_current = gains <= 0  # a gain of nothing is exact
+    added = torch.empty_like(covered)
     while True:
         bounds = gains.masked_fill(is_current, -torch.inf)
-        candidates = bounds.topk(min(CANDIDATES, len(x))).indices
-        candidates = candidates[bounds[candidates] > -torch.inf]
-        if len(candidates):
-            gains[candidates] = _gains(x, similarity, weight, covered, candidates)
-            is_current[candidates] = True
+        order = bounds.topk(min(AHEAD, len(bounds))).indices
+        ahead = order[bounds[order] > -torch.inf].tolist()
+        candidates = ahead[:CANDIDATES]
+        columns.compute(candidates, ahead)
+        for row in candidates:
+            torch.sub(columns.read(row), covered, out=added)
+            gains[row] = added.clamp_min_(0) @ weight
+            is_current[row] = True
         current = gains.masked_fill(~is_current, -torch.inf)
         least = float(current.max()) * (1 - EQUAL)
         outside = gains.masked_fill(is_current, -torch.inf)
-        if not len(candidates) or float(outside.max()) < least:
+        if not candidates or float(outside.max()) < least:
             is_best = is_current & (gains >= least)
-            return int(density.masked_fill(~is_best, -torch.inf).argmax())
+            best = int(density.masked_fill(~is_best, -torch.inf).argmax())
+            columns.compute([best], [])
+            return best
 
 
 NARROW, WIDE = 0.2, 1.0  # limits of a width that is chosen from the labeled examples
