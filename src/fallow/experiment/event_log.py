@@ -16,9 +16,10 @@ from fallow.sites.store import Label, PeerMessages
 from fallow.storage.database import Database, DatabaseErrors, Durability
 from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
-from fallow.storage.packing import pack, unpack
+from fallow.storage.packing import list_parts, pack, unpack
 
 DURABLE: Durability = "FULL"
+PAGE = 2**15  # bytes; models are written in a third of the time that pages of 4,096 take
 Result = TypeVar("Result")  # of a step: a dictionary that `pack` supports
 
 DROP_MESSAGES = """
@@ -70,7 +71,9 @@ class EventLog:
         durability: Durability = "NORMAL"
         if is_durable:
             durability = DURABLE
-        self._file = Database(path, words, durability, is_private=is_durable)
+        self._file = Database(
+            path, words, durability, is_private=is_durable, page_bytes=PAGE
+        )
         self._refuse_what_runs()
         self._file.create(TABLES)
 
@@ -232,7 +235,7 @@ class EventLog:
         """
         for table in ("memory", "received", "peer_message", "secret"):
             self._write(f"DELETE FROM {table}")
-        self._write("VACUUM")
+        self._file.shrink()
 
     def close(self) -> None:
         """Close the file; the event log cannot be used afterwards."""
@@ -361,8 +364,8 @@ def with_checksum(tree: object) -> bytes:
     >>> len(with_checksum({"a": 1})) - len(pack({"a": 1})) == MARK
     True
     """
-    blob = pack(tree)
-    return checksum(blob) + blob
+    parts = list_parts(tree)
+    return b"".join([checksum(*parts), *parts])
 
 
 def _label_checksum(site: SiteId, label: Label) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
+SMALL_PAGE = 4096  # bytes; SQLite's default
 BUSY = 30.0  # seconds that a process waits for the write lock
 WRITE_VERSION = 18  # position of the header byte that declares a write-ahead log
 NO_LOG = 1  # its value without a log
@@ -41,6 +42,7 @@ class Database:
     """Connection to a database file, shared by the threads of a process.
 
     Several processes may open the file; each write is a short transaction that waits for the lock.
+    ``page_bytes``: size of a page of a new file.
     ``path``: None for a database in memory. ``is_private``: only the owner may read the file.
     SQLite's errors are raised as the exceptions of ``words``.
     """
@@ -51,6 +53,7 @@ class Database:
         words: DatabaseErrors,
         durability: Durability,
         is_private: bool = False,
+        page_bytes: int = SMALL_PAGE,
     ) -> None:
         self.path = path
         self._words = words
@@ -67,6 +70,7 @@ class Database:
                 timeout=BUSY,
                 isolation_level=None,  # only `transaction` begins and ends transactions
             )
+            self._db.execute(f"PRAGMA page_size={page_bytes}")  # of a new file
             self._db.execute("PRAGMA journal_mode=WAL")
             self._place = _place(path)
             with COUNTING:
@@ -149,6 +153,19 @@ class Database:
         writers."""
         with self._turn, self._plain(), closing(sqlite3.connect(path)) as target:
             self._db.backup(target)
+
+    def shrink(self) -> None:
+        """Free unused space. If no other connection is open, pages become small.
+
+        SQLite changes the size of pages only without a write-ahead log, which the next
+        connection starts again.
+        """
+        with self._turn, self._plain():
+            with suppress(sqlite3.OperationalError):  # another connection reads the log
+                self._db.execute("PRAGMA journal_mode=DELETE")
+            self._db.execute(f"PRAGMA page_size={SMALL_PAGE}")
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA journal_mode=WAL")
 
     def is_in_place(self) -> bool:
         """Return whether the file at the path is still the opened one."""

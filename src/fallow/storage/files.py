@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from typing_extensions import Buffer
+
 from fallow.core.refusal import explain_errors
 from fallow.storage.errors import StorageError, UnwritableFileError
 
@@ -248,9 +250,16 @@ def digest_of(tree: Any) -> str:
 MARK = 16  # bytes of a checksum
 
 
-def checksum(content: bytes) -> bytes:
-    """Return a checksum against damage; it has no key and does not detect manipulation."""
-    return hashlib.blake2b(content, digest_size=MARK).digest()
+def checksum(*parts: Buffer) -> bytes:
+    """Return a checksum of some parts in order against damage.
+
+    It has no key and does not detect manipulation. Processors compute SHA-256 with
+    instructions of their own, in a third of the time of BLAKE2.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()[:MARK]
 
 
 @contextmanager

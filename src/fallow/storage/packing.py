@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
+from typing_extensions import Buffer
 
 from fallow.core.refusal import explain_errors
 
@@ -37,25 +39,43 @@ but tensors derived from it can fill the memory.
 """
 
 
+DTYPES: Mapping[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""Name of each type in safetensors, from the longest to the shortest."""
+
+
 def pack(tree: object) -> bytes:
     """Encode a nested structure of dicts, lists, tensors and plain values as bytes.
 
     A tensor that occurs several times is written once and decoded as one tensor. Each node is a
     JSON object with one key: "#" the name of a tensor, "d" a dict, "l" a list, "v" a plain value.
 
-    >>> import torch
     >>> unpack(pack({"a": torch.arange(3), "b": [1, None, "x"]}))
     {'a': tensor([0, 1, 2]), 'b': [1, None, 'x']}
     """
-    tensors: dict[str, Tensor] = {}
+    return b"".join(list_parts(tree))
+
+
+def list_parts(tree: object) -> list[Buffer]:
+    """Return the parts of the result of `pack`, without copies of tensors."""
+    tensors: list[Tensor] = []
     names: dict[int, str] = {}
 
     def walk(node: object) -> dict[str, object]:
         if isinstance(node, Tensor):
             if id(node) not in names:
-                name = str(len(tensors))
-                names[id(node)] = name
-                tensors[name] = node.detach().contiguous().clone()
+                names[id(node)] = str(len(tensors))
+                tensors.append(node)
             return {"#": names[id(node)]}
         if isinstance(node, dict):
             return {"d": {str(key): walk(value) for key, value in node.items()}}
@@ -63,7 +83,31 @@ def pack(tree: object) -> bytes:
             return {"l": [walk(value) for value in node]}
         return {"v": node}
 
-    return save(tensors, {"tree": json.dumps(walk(tree), allow_nan=True)})
+    return _list_file_parts(tensors, json.dumps(walk(tree), allow_nan=True))
+
+
+def _list_file_parts(tensors: list[Tensor], tree: str) -> list[Buffer]:
+    """Return the parts of a safetensors file: length of the header, header, and tensors.
+
+    Tensors of longer types come first, so that each is aligned.
+    """
+    header: dict[str, object] = {"__metadata__": {"tree": tree}}
+    order = list(DTYPES)
+    data: list[Buffer] = []
+    end = 0
+    for at in sorted(range(len(tensors)), key=lambda at: order.index(tensors[at].dtype)):
+        tensor = tensors[at].detach().cpu().contiguous()
+        content = tensor.reshape(-1).view(torch.uint8).numpy().data
+        header[str(at)] = {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [end, end + len(content)],
+        }
+        data.append(content)
+        end += len(content)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *data]
 
 
 def unpack(blob: bytes) -> Any:  # the caller knows the type
