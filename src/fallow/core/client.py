@@ -14,9 +14,9 @@ the coordinator and the tables of disclosures read nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal, Protocol, TypeVar, final, get_args, runtime_checkable
@@ -260,14 +260,23 @@ class Declaring(Protocol):
     def declarations(self) -> Mapping[str, Declaration]: ...
 
 
-def list_marked(cls: type) -> Iterator[tuple[str, ClientFunction]]:
-    """Yield the declarations of a class with their names, base classes first."""
+@cache
+def list_marked(cls: type) -> Sequence[tuple[str, ClientFunction]]:
+    """Return the declarations of a class with their names, base classes first."""
     members: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         members |= vars(base)
-    for name, function in members.items():
-        for item in getattr(function, MARK, ()):
-            yield name, item
+    return [
+        (name, item)
+        for name, function in members.items()
+        for item in getattr(function, MARK, ())
+    ]
+
+
+@cache
+def builds_declarations(cls: type) -> bool:
+    """Return whether instances of a class are `Declaring`; the check of a protocol is slow."""
+    return issubclass(cls, Declaring)
 
 
 def declared(algorithm: Any) -> dict[str, Declaration]:
@@ -277,16 +286,17 @@ def declared(algorithm: Any) -> dict[str, Declaration]:
 
 def list_declared(algorithm: Any) -> list[Declaration]:
     """Return the client functions that an instance uses, with its settings applied."""
-    if isinstance(algorithm, Declaring):
+    if builds_declarations(type(algorithm)):  # type: ignore[arg-type]  # of Any
         return list(algorithm.declarations().values())
     return list_declared_by(algorithm)
 
 
 def list_declared_by(algorithm: Any) -> list[Declaration]:
     """Return the client functions that the class of an instance declares."""
+    marked = list_marked(type(algorithm))  # type: ignore[arg-type]  # of Any
     return [
         _resolve(name, item, algorithm)
-        for name, item in list_marked(type(algorithm))
+        for name, item in marked
         if item.when is None or item.when(algorithm)
     ]
 

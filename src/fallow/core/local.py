@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, final, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,31 @@ from fallow.core.types import State
 
 Near = Callable[[Tensor], Tensor]
 """A differentiable penalty of the parameters: (..., d) -> (...)."""
+
+
+@final
+@dataclass(frozen=True)
+class Proximal:
+    """Proximal term ``scale / 2 * ||w - center||^2``, a penalty with a known gradient.
+
+    The engine computes a step with it without autograd.
+
+    >>> near = Proximal(2.0, torch.zeros(2))
+    >>> near(torch.tensor([1.0, 2.0])), near.gradient(torch.tensor([1.0, 2.0]))
+    (tensor(5.), tensor([2., 4.]))
+    """
+
+    scale: float
+    center: Tensor
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """Return the penalty. (..., d) -> (...)"""
+        return self.scale / 2 * (w - self.center).square().sum(-1)
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """Return the gradient at ``w``. (..., d) -> (..., d)"""
+        return self.scale * (w - self.center)
+
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 """Loss of each example: outputs (..., b, c), targets (..., b) -> (..., b)."""
@@ -50,16 +76,17 @@ class TrainState(NamedTuple):
 
 
 def slot(state: State, optimizer: Optimizer) -> TrainState:
-    """Return a training state at ``state`` with zero moments."""
+    """Return a training state at ``state`` with zero moments, which all sites share."""
     w = state["w"]
+    zeros = w.new_zeros(w.shape[-1]).expand_as(w)
     sites = w.shape[:-1]  # () for one model
     m1 = w.new_zeros((*sites, 0))
     m2 = w.new_zeros((*sites, 0))
     if optimizer.name == "adam":
-        m1 = torch.zeros_like(w)
-        m2 = torch.zeros_like(w)
+        m1 = zeros
+        m2 = zeros
     elif optimizer.momentum != 0:
-        m1 = torch.zeros_like(w)
+        m1 = zeros
     return TrainState(w, state["stats"], m1, m2, t=w.new_zeros((*sites, 1)))
 
 

@@ -9,7 +9,15 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from fallow.core.local import Batch, Near, Objective, RowLoss, TrainState, weighted_mean
+from fallow.core.local import (
+    Batch,
+    Near,
+    Objective,
+    Proximal,
+    RowLoss,
+    TrainState,
+    weighted_mean,
+)
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer
 from fallow.engine.batches import BatchLosses
@@ -103,6 +111,8 @@ class Autograd:
 
 def slope(near: Near, w: Tensor) -> Tensor:
     """Return the gradient of a penalty at ``w``: (..., d) -> (..., d)."""
+    if isinstance(near, Proximal):
+        return near.gradient(w)
     at = w.detach().requires_grad_()
     (g,) = torch.autograd.grad(near(at).sum(), at)
     return g

@@ -130,17 +130,21 @@ def _fresh(training_config: TrainingConfig, state: State) -> TrainState:
 def finish(
     method: LocalTraining, training_config: TrainingConfig, s: dict[str, TrainState]
 ) -> tuple[TrainState, dict[str, TrainState]]:
-    """Return what is sent and what stays, with moments if the optimizer persists."""
+    """Return what is sent and what stays, with moments only if the optimizer persists."""
     sent, stays = method.finish(s)
     if training_config.optimizer.persist:
         moments = sent._replace(w=sent.w[..., :0], stats=sent.stats[..., :0])
-        stays = {**stays, SENT: moments}
-    return sent, stays
+        return sent, {**stays, SENT: moments}
+    without = {}
+    for name, at in stays.items():
+        without[name] = at._replace(m1=at.m1[..., :0], m2=at.m2[..., :0])
+    return sent, without
 
 
 def copy_result(sent: TrainState, stays: dict[str, TrainState], steps: int) -> Fitted:
     """Return a copy of a result with copies of all tensors."""
-    return Fitted(_copy(sent).state, {name: _copy(at) for name, at in stays.items()}, steps)
+    state = {name: part.clone() for name, part in sent.state.items()}
+    return Fitted(state, {name: _copy(at) for name, at in stays.items()}, steps)
 
 
 def _copy(at: TrainState) -> TrainState:
@@ -150,6 +154,14 @@ def _copy(at: TrainState) -> TrainState:
 def stack(slots: Sequence[TrainState]) -> TrainState:
     """Stack K slots of one site to one slot of K sites."""
     return TrainState._make(torch.stack(parts) for parts in zip(*slots, strict=True))
+
+
+def share(states: Sequence[State]) -> State:
+    """Stack states; equal ones, such as the model that was sent to all, are not copied."""
+    first = states[0]
+    if all(state is first for state in states):
+        return {name: first[name].expand(len(states), -1) for name in ("w", "stats")}
+    return {name: torch.stack([state[name] for state in states]) for name in ("w", "stats")}
 
 
 def join(slots: Sequence[TrainState]) -> TrainState:

@@ -9,13 +9,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, final
 
-import torch
 from torch import nn
 
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import State
 from fallow.engine.banked import BankedModel, can_stack
 from fallow.engine.batches import (
     BatchLosses,
@@ -26,10 +24,11 @@ from fallow.engine.batches import (
     epochs,
     mean_losses,
 )
+from fallow.engine.dense import DenseNetwork
+from fallow.engine.descent import Descent, SlotMemory, descend, find_descents
 from fallow.engine.learner import Autograd, movable
-from fallow.engine.linear import descend, is_linear, is_plain
 from fallow.engine.loop import Loop, reaches_accuracy
-from fallow.engine.optimize import copy_result, finish, join, stack, start, take
+from fallow.engine.optimize import copy_result, finish, join, share, stack, start, take
 from fallow.engine.site_batches import ActiveJob, EpochLines, Frame, Joined
 
 ROWS_AHEAD = 2**20  # positions that are drawn for several epochs at once
@@ -44,8 +43,8 @@ class Stacked:
     prefix in each epoch. It is for models that `can_stack` accepts: on a CPU, stacking
     convolutional sites is slower than training them in turn, and padding must not enter
     batch statistics. Training configurations with augmentation use `Loop`. If an
-    algorithm's step is plain descent of a linear model with one output, an epoch runs
-    without autograd.
+    algorithm's step is plain descent of dense networks, epochs run without autograd, and
+    in groups of sites that fit the cache (`fallow.engine.descent`).
     """
 
     model: nn.Module
@@ -68,6 +67,16 @@ class Stacked:
     def network(self) -> BankedModel:
         """Models of all sites; created once."""
         return BankedModel(self.model, self.layout)
+
+    @cached_property
+    def dense(self) -> DenseNetwork | None:
+        """Layers of the model, if it is a dense network; otherwise autograd is used."""
+        return DenseNetwork.of(self.model, self.layout, self.loss)
+
+    @cached_property
+    def memory(self) -> SlotMemory:
+        """Memory of the models in training; results are copies."""
+        return SlotMemory()
 
     def fit(
         self,
@@ -104,17 +113,17 @@ class Stacked:
     ) -> list[Fitted]:
         learn = Autograd(self.network, self.loss, training_config.optimizer)
         own = {name: stack([job.own[name] for job in jobs]) for name in jobs[0].own}
-        state = _states([job.start for job in jobs])
+        state = share([job.start for job in jobs])
         sent = None
         if any(job.sent for job in jobs):
-            sent = _states([job.sent or job.start for job in jobs])
+            sent = share([job.sent or job.start for job in jobs])
         w_t, s = start(method, training_config, state, own, sent)
         data = Joined.of(jobs)
         active_jobs = _active_jobs(jobs, training_config)
         frame = Frame.of(active_jobs, training_config.examples_per_step)
         results: dict[int, Fitted] = {}
         done = 0  # epochs
-        is_whole = False
+        descents: list[Descent] | None = None
         ahead = list(epochs(training_config, round_))
         while ahead:
             epoch = ahead[0]
@@ -123,12 +132,20 @@ class Stacked:
                 learn.batch_losses = []
             lines = data.lines(frame, epoch)
             if done == 0:
-                is_whole = self._is_whole(method, training_config, s, w_t, data, lines)
+                descents = self._find_descents(method, training_config, s, w_t, data, lines)
             together = 1  # epochs
-            if is_whole and learn.moves is None:
+            if descents and self.dense is not None and learn.moves is None:
                 together = self._count_together(training_config, ahead, rows=len(data.y))
                 others = [data.lines(frame, item) for item in ahead[1:together]]
-                s = {"w": descend(training_config.optimizer, s["w"], [lines, *others])}
+                s = descend(
+                    self.dense,
+                    training_config.optimizer,
+                    s,
+                    w_t,
+                    descents,
+                    [lines, *others],
+                    self.memory,
+                )
             else:
                 s = _steps(method, learn, s, w_t, data.batches(lines, training_config.mix))
             ahead = ahead[together:]
@@ -149,7 +166,7 @@ class Stacked:
         results |= _results(method, training_config, s, active_jobs, done)
         return [results[index] for index in range(len(jobs))]
 
-    def _is_whole(
+    def _find_descents(
         self,
         method: LocalTraining,
         training_config: TrainingConfig,
@@ -157,15 +174,15 @@ class Stacked:
         w_t: TrainState,
         data: Joined,
         lines: EpochLines,
-    ) -> bool:
-        """Return whether an epoch can be computed at once: plain descent of a linear model."""
-        if training_config.patience is not None or not is_linear(self.model, self.loss):
-            return False
+    ) -> list[Descent] | None:
+        """Return the descents of a step if epochs can be computed without autograd."""
+        if training_config.patience is not None or self.dense is None:
+            return None
         if not lines.frame.widths:
-            return False
+            return None
         first = data.first_batch(lines, training_config.mix)
         active = slice(len(first.x))
-        return is_plain(method, _take(s, active), take(w_t, active), first)
+        return find_descents(method, _take(s, active), take(w_t, active), first)
 
     def _count_together(
         self, training_config: TrainingConfig, ahead: Sequence[Epoch], rows: int
@@ -210,10 +227,6 @@ class Stacked:
                 ):
                     over.add(k)
         return sorted(over)
-
-
-def _states(states: Sequence[State]) -> State:
-    return {name: torch.stack([state[name] for state in states]) for name in ("w", "stats")}
 
 
 def _active_jobs(jobs: list[Job], training_config: TrainingConfig) -> list[ActiveJob]:

@@ -221,9 +221,12 @@ class LocalSite:
     @property
     def counts(self) -> Tensor:
         """Return the number of training labels of each class, (C,); (0,) for regression."""
+        return self._count(self.labels)
+
+    def _count(self, labels: Tensor) -> Tensor:
         if not self.parts.classes:
             return self.x.new_zeros(0)
-        return torch.bincount(self.labels, minlength=self.parts.classes).to(self.x.dtype)
+        return torch.bincount(labels, minlength=self.parts.classes).to(self.x.dtype)
 
     def _enter(self, labels: Sequence[Label]) -> None:
         """Add labels with their folds."""
@@ -306,6 +309,7 @@ class LocalSite:
         If training does not start from the received model, that model becomes the teacher.
         """
         rows = self.labeled
+        labels = self.targets(rows)
         name = (step.function, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
         training_config = step.training_config or TrainingConfig()
@@ -334,13 +338,13 @@ class LocalSite:
         return Job(
             site=self.id,
             x=self._gather("labeled", rows),
-            y=self.labels,
+            y=labels,
             weight=weight,
             start=start,
             streams=streams,
             own=own,
             sent=teacher,
-            counts=self.counts,
+            counts=self._count(labels),
             u=pool_rows,
         )
 

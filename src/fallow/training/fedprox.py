@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
-from torch import Tensor
-
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.limits import NonNegativeFloat
-from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.local import Batch, Learner, Proximal, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
@@ -89,10 +87,7 @@ class FedProx(StepTraining):
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        def near(w: Tensor) -> Tensor:
-            return self.mu / 2 * (w - w_t.w).square().sum(-1)
-
-        return {"w": learn.descend(s["w"], b, near)}
+        return {"w": learn.descend(s["w"], b, Proximal(self.mu, w_t.w))}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], own_statistics(s["w"], self.bn)

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torch import Tensor
-
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.limits import NonNegativeFloat
-from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.local import Batch, Learner, Proximal, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
@@ -84,10 +82,10 @@ class Ditto(StepTraining):
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        def near(v: Tensor) -> Tensor:
-            return self.lam / 2 * (v - w_t.w).square().sum(-1)
-
-        return {"w": learn.descend(s["w"], b), "v": learn.descend(s["v"], b, near)}
+        return {
+            "w": learn.descend(s["w"], b),
+            "v": learn.descend(s["v"], b, Proximal(self.lam, w_t.w)),
+        }
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {"v": s["v"]}

@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from torch import Tensor
-
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.limits import Conflict, NonNegativeFloat
-from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.local import Batch, Learner, Proximal, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
@@ -194,10 +192,7 @@ class FedProxFT(StepTraining):
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        def near(w: Tensor) -> Tensor:
-            return self.mu / 2 * (w - w_t.w).square().sum(-1)
-
-        return {"w": learn.descend(s["w"], b, near)}
+        return {"w": learn.descend(s["w"], b, Proximal(self.mu, w_t.w))}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}

@@ -1,14 +1,16 @@
-"""Full epochs of linear models without autograd (tests T18 and T19)."""
+"""Full epochs of dense networks without autograd (tests T18 and T19)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState, slot
@@ -16,11 +18,26 @@ from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import Patience, epochs
-from fallow.engine.linear import descend, is_linear, is_plain
+from fallow.engine.dense import DenseNetwork, cross_entropy_slope
+from fallow.engine.descent import Descent, SlotMemory, descend, find_descents
 from fallow.engine.site_batches import ActiveJob, Frame, Joined
-from fallow.models.networks import MLP, Linear
+from fallow.models.custom import adapt_model
+from fallow.models.networks import LeNet, Linear
 from fallow.training import FedAvg, FedProx
-from tests.engine.jobs import assert_agree, by_torch, jobs, loop, regression, stacked
+from fallow.training.personal import APFL, Ditto
+from tests.engine.jobs import (
+    assert_agree,
+    by_torch,
+    drawn,
+    jobs,
+    linear,
+    loop,
+    mlp,
+    no_bias,
+    over_rounds,
+    regression,
+    stacked,
+)
 from tests.engine.methods import Beside, LookAhead, Pupil, Stepping
 
 ADAM = TrainingConfig((TrainingStage(3),), 4, Optimizer("adam", 0.02))
@@ -69,7 +86,7 @@ def test_weights_do_not_depend_on_how_many_epochs_and_sites_are_done_together(
     value = jobs(regression, (11, 5, 0, 8, 1), weighted=True)
     together = stacked(regression).fit(FedAvg(), training_config, 0, value)
     monkeypatch.setattr("fallow.engine.stacked.ROWS_AHEAD", 1)  # one epoch
-    monkeypatch.setattr("fallow.engine.linear.CACHE", 1)  # one site
+    monkeypatch.setattr("fallow.engine.descent.CACHE", 1)  # one site
     alone = stacked(regression).fit(FedAvg(), training_config, 0, value)
     for one, other in zip(together, alone, strict=True):
         assert torch.equal(one.sent["w"], other.sent["w"])
@@ -182,9 +199,13 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     }
     at = slot(start, ADAM.optimizer)
     kept = [part.clone() for part in at]
-    made = descend(ADAM.optimizer, at, [data.lines(Frame.of(active_jobs, 4), epoch)])
+    network = stacked(regression).dense
+    assert network is not None
+    lines = data.lines(Frame.of(active_jobs, 4), epoch)
+    descents = [Descent("w", 0.0)]
+    made = descend(network, ADAM.optimizer, {"w": at}, at, descents, [lines], SlotMemory())
     assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
-    assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
+    assert made["w"].t.flatten().tolist() == [3, 2, 2, 1, 0]
 
 
 # -- supported jobs --------------------------------------------------------------------
@@ -210,7 +231,6 @@ def and_then_shrink(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) ->
 
 
 OTHERS = [
-    FedProx(),
     Beside(),
     LookAhead(),
     Pupil(),
@@ -225,7 +245,7 @@ def test_a_step_that_does_more_than_descend_is_noticed_and_taken(
     value = jobs(regression)
     at = slot(value[0].start, ADAM.optimizer)
     batch = Batch(value[0].x, value[0].y, value[0].weight, 0.1)
-    assert not is_plain(method, method.start(at, {}), at, batch)
+    assert find_descents(method, method.start(at, {}), at, batch) is None
     ours, theirs = (e(regression).fit(method, ADAM, 0, value) for e in (stacked, loop))
     for a, b in zip(ours, theirs, strict=True):
         assert_agree(a.sent, b.sent)
@@ -245,9 +265,115 @@ def test_plain_descent_is_asked_once_and_other_plans_at_every_step() -> None:
     assert len(seen) == 1 + 3 * 3
 
 
-def test_only_linear_models_with_one_output_and_the_squared_error_are_served() -> None:
-    squared = row_loss("regression")
-    assert is_linear(Linear((3,), 1), squared)
-    assert not is_linear(Linear((3,), 2), row_loss("classification"))
-    assert not is_linear(Linear((3,), 1), lambda outputs, y: (outputs[..., 0] - y).abs())
-    assert not is_linear(MLP((3,), 1, hidden=(2,)), squared)
+def test_the_descents_of_each_algorithm_are_found() -> None:
+    (job,) = jobs(mlp, (5,))
+    at = slot(job.start, SGD.optimizer)
+    batch = Batch(job.x, job.y, job.weight, 0.1)
+
+    def find(method: LocalTraining) -> list[Descent] | None:
+        return find_descents(method, method.start(at, {}), at, batch)
+
+    assert find(FedAvg()) == [Descent("w", 0.0)]
+    assert find(FedProx(mu=0.5)) == [Descent("w", 0.5)]
+    assert find(Ditto(lam=0.25)) == [Descent("w", 0.0), Descent("v", 0.25)]
+    assert find(APFL()) is None
+
+
+def tanh() -> nn.Module:
+    return drawn(
+        adapt_model(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), (6,), 3)
+    )
+
+
+def sigmoid() -> nn.Module:
+    layers = [nn.Flatten(), nn.Linear(6, 4, bias=False), nn.Sigmoid(), nn.Linear(4, 3)]
+    return drawn(adapt_model(nn.Sequential(*layers), (6,), 3))
+
+
+@each_config
+@pytest.mark.parametrize("make", [mlp, linear, tanh, sigmoid, regression, no_bias])
+@pytest.mark.parametrize("method", [FedAvg(), FedProx(mu=0.5), Ditto(lam=0.5)], ids=str)
+def test_epochs_without_autograd_are_the_loop(
+    make: Callable[[], nn.Module], method: LocalTraining, training_config: TrainingConfig
+) -> None:
+    training_config = replace(
+        training_config, optimizer=replace(training_config.optimizer, persist=True)
+    )
+    value = jobs(make, weighted=True)
+    executors = (stacked(make), loop(make))
+    assert executors[0].dense is not None
+    ours, theirs = (over_rounds(e, method, training_config, value, 2) for e in executors)
+    for together, alone in zip(ours, theirs, strict=True):
+        for a, b in zip(together, alone, strict=True):
+            assert_agree(a.sent, b.sent)
+            for name, at in a.own.items():
+                for x, y in zip(at, b.own[name], strict=True):
+                    assert_close(x, y, rtol=0, atol=1e-10)
+
+
+def test_groups_of_one_site_are_the_same_as_larger_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value = jobs(mlp, weighted=True)
+    together = stacked(mlp).fit(FedProx(), SGD, 0, value)
+    monkeypatch.setattr("fallow.engine.descent.CACHE", 1)
+    for one, other in zip(
+        together, stacked(mlp).fit(FedProx(), SGD, 0, value), strict=True
+    ):
+        assert_agree(one.sent, other.sent)
+
+
+@pytest.mark.parametrize("make", [mlp, regression])
+def test_a_model_diverges_as_in_the_loop_and_without_a_warning(
+    make: Callable[[], nn.Module],
+) -> None:
+    value = [replace(job, x=job.x * 1e200) for job in jobs(make, (8,))]
+    for executor in (stacked(make), loop(make)):
+        (done,) = executor.fit(FedAvg(), SGD, 0, value)
+        assert not done.sent["w"].isfinite().all()
+
+
+def test_logits_of_any_size_have_a_finite_gradient() -> None:
+    z = np.array([[[1000.0, 0.0], [-1000.0, -1000.0]]])
+    cross_entropy_slope(z, np.array([[1, 0]]))
+    assert z.tolist() == [[[1.0, -1.0], [-0.5, 0.5]]]
+
+
+class Doubled(nn.Sequential):
+    """A sequence with a forward pass of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return 2 * outputs
+
+
+shared = nn.Linear(3, 3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Doubled(nn.Linear(3, 2)),
+        nn.Sequential(nn.Linear(3, 2), nn.ReLU()),
+        nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)),
+        nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)),
+        nn.Sequential(shared, nn.ReLU(), shared),
+        nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 2)),
+        LeNet((3, 32, 32), 2),
+    ],
+    ids=str,
+)
+def test_other_layers_and_custom_forward_passes_use_autograd(model: nn.Module) -> None:
+    layout = Layout.of(model)
+    assert DenseNetwork.of(model, layout, row_loss("classification")) is None
+
+
+def test_other_losses_and_frozen_parameters_use_autograd() -> None:
+    model = Linear((3,), 1)
+    layout = Layout.of(model)
+    assert (
+        DenseNetwork.of(model, layout, lambda outputs, y: (outputs[..., 0] - y).abs())
+        is None
+    )
+    model.head.bias.requires_grad_(False)
+    assert DenseNetwork.of(model, layout, row_loss("regression")) is None
