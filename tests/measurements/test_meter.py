@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 from fallow.core import client
@@ -26,7 +25,6 @@ from fallow.measurements.meter import (
 from fallow.training import ClosedForm, FedAvg
 from tests.each import each_of
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZES = {"features": 10, "outputs": 2, "classes": 2, "noisy": 99, "weights": 22}
 
 
@@ -52,11 +50,6 @@ def test_noise_and_models_are_no_exact_numbers(algorithm: object, function: str)
 def test_as_many_numbers_as_values_can_be_read(numbers: int, is_read: bool) -> None:
     assert can_be_read(exposure(numbers)) == is_read
     assert describe_exposure(exposure(numbers)).endswith("can be computed") == is_read
-
-
-def test_the_approval_sheet_shows_a_sentence_of_the_meter() -> None:
-    text = (DOCS / "approval-sheet.md").read_text(encoding="utf-8")
-    assert f'"{describe_exposure(exposure(132608))}"' in text
 
 
 def test_nothing_is_read_about_no_examples() -> None:
