@@ -32,8 +32,8 @@ def main() -> None:
     """Write the table."""
     commit = sys.argv[1] if len(sys.argv) > 1 else find_tag()
     today, site = count_tree(ROOT / "src"), count_site(ROOT / "src")
-    before: dict[str, int] = {}
-    site_before: dict[str, int] = {}
+    before: Counter[str] = Counter()
+    site_before: Counter[str] = Counter()
     if commit:
         with tempfile.TemporaryDirectory() as folder:
             archive = run_git("archive", "--format=tar", commit, "src/fallow")

@@ -56,13 +56,30 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+IMPORTED_WHEN_USED = "__getattr__ = import_when_used(__name__, MODULES)"
+
+
 def beyond_exports(tree: ast.Module) -> list[str]:
-    """Return statements of an ``__init__.py`` besides docstring, imports and names."""
+    """Return statements of an ``__init__.py`` besides docstring, imports and names.
+
+    Names may be imported when they are used (`fallow.core.exports`).
+    """
 
     def is_export(node: ast.stmt) -> bool:
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
-                return node is tree.body[0]
+                at = tree.body.index(node)
+                return at == 0 or ast.unparse(tree.body[at - 1]).startswith("MODULES = ")
+            case ast.Assign(targets=[ast.Name(id="MODULES")], value=ast.Dict()):
+                return True
+            case ast.Assign(
+                targets=[ast.Name(id="__all__")], value=ast.List([ast.Starred()])
+            ):
+                return ast.unparse(node.value) == "[*MODULES]"
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                return all(isinstance(one, ast.ImportFrom) for one in node.body)
+            case ast.If(test=ast.UnaryOp(operand=ast.Name(id="TYPE_CHECKING"))):
+                return ast.unparse(node.body) == IMPORTED_WHEN_USED
             case ast.Import():
                 return True
             case ast.ImportFrom():

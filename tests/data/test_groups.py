@@ -85,8 +85,10 @@ def test_validation_labels_divide_no_group_over_several_cycles(
     y = draw.integers(0, 3, 60)
     sides: dict[int, bool] = {}
     for rows in np.array_split(draw.permutation(60), 4):
-        held = hold_back_groups(y[rows], groups[rows], share, draw, sides)
-        for group, is_held in zip(groups[rows].tolist(), held.tolist(), strict=True):
+        sides_of_rows = hold_back_groups(y[rows], groups[rows], share, draw, sides)
+        for group, is_held in zip(
+            groups[rows].tolist(), sides_of_rows.tolist(), strict=True
+        ):
             assert sides.setdefault(group, is_held) == is_held
     assert set(sides.values()) == {True, False}
 

@@ -70,7 +70,13 @@ def test_disclosures_are_grouped_by_the_kinds_of_their_fields(
 
 def test_what_left_is_added_up_by_kind() -> None:
     sent: list[SentReplies] = [
-        {"run": run, "function": function, "exchanges": 2, "bytes": size}
+        {
+            "run": run,
+            "owner": "training",
+            "function": function,
+            "exchanges": 2,
+            "bytes": size,
+        }
         for run in ("r1", "r2")
         for function, size in (("upload", 100), ("select", 8), ("fit", 0))
     ]

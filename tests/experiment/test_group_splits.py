@@ -57,9 +57,9 @@ def test_a_new_label_joins_the_earlier_ones_of_its_group() -> None:
     new = [Label(row, float(row % 2), 1) for row in (1, 3, 4, 5)]
     for seed in range(5):
         labels = hold_back(new, 0.5, True, seed, groups, earlier)
-        held = {label.row: label.is_validation for label in labels}
-        assert held[1] and not held[3]
-        assert held[4] != held[5]
+        is_out = {label.row: label.is_validation for label in labels}
+        assert is_out[1] and not is_out[3]
+        assert is_out[4] != is_out[5]
     one = hold_back(new[2:3], 0.5, True, 0, groups, earlier)
     assert not one[0].is_validation
 

@@ -108,8 +108,8 @@ def hold_back(
         is_held = hold_back_groups(y, of_labels, share, rng, sides)
     elif len(labels) > 1:
         is_held[validation_split(y, share, rng)[1]] = True
-    held = zip(labels, is_held.tolist(), strict=True)
-    return [label._replace(is_validation=is_out) for label, is_out in held]
+    assigned = zip(labels, is_held.tolist(), strict=True)
+    return [label._replace(is_validation=is_out) for label, is_out in assigned]
 
 
 def is_stratified(config: ExperimentConfig, classes: int) -> bool:

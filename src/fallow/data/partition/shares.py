@@ -163,8 +163,8 @@ def hold_back_groups(
     group_of, labels = label_groups(y[new], groups[new])
     if len(labels) < 2:
         return is_held
-    _, held = validation_split(labels, share, rng)
-    is_held[new[np.isin(group_of, held)]] = True
+    _, validation = validation_split(labels, share, rng)
+    is_held[new[np.isin(group_of, validation)]] = True
     return is_held
 
 

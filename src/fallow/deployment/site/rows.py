@@ -170,8 +170,8 @@ def _note_similar_classes(rows: SiteRows, schema: Schema) -> list[str]:
     for label in rows.labels:
         if label is not None and schema.classes:
             counts[schema.words(label)] += 1
-    found = warn_of_similar_names("the agreed classes", counts, "")
-    return [finding.sentence for finding in found]
+    findings = warn_of_similar_names("the agreed classes", counts, "")
+    return [finding.sentence for finding in findings]
 
 
 def _check_group(group: str | None, schema: Schema, file: Path) -> None:
