@@ -171,12 +171,12 @@ def test_the_texts_of_a_column_are_freed_when_it_is_recognized(
     rows = [f"{i},{i * 0.37:.15f},{i % 2}" for i in range(20_000)]
     file.write_text("\n".join(["n,x,y", *rows]))
     before = pa.total_allocated_bytes()
-    held = []
+    sizes = []
 
     def encode(columns: list[Column], check_bytes: Callable[[int], None]) -> EncodedColumns:
-        held.append(pa.total_allocated_bytes() - before)
+        sizes.append(pa.total_allocated_bytes() - before)
         return encode_columns(columns, check_bytes)
 
     monkeypatch.setattr(table, "encode_columns", encode)
     read_table([partial(read_file, file)], Wanted(label="y"))
-    assert held[0] < file.stat().st_size / 10
+    assert sizes[0] < file.stat().st_size / 10

@@ -66,14 +66,14 @@ class History:
         self.leader = Leader(self.site, run=f"{self.runs:010}-" + 16 * "a")
         self.leader.people("hello", "0/hello")
         self.poison()
-        gone = frozenset(self.leader.ledger.requests.find_excluded_rows())
+        excluded = frozenset(self.leader.ledger.requests.find_excluded_rows())
         sums = self.sum_all("encoder", "moments")
         scaled = self.sum_all("scaling", "columns")
-        before = self.answers.setdefault(gone, (sums, scaled))
+        before = self.answers.setdefault(excluded, (sums, scaled))
         assert is_equal(before[0], sums), "a sum over the same examples differs"
         assert is_equal(before[1], scaled), "a sum over the same examples differs"
         assert float(torch.as_tensor(sums["columns"]).abs().max()) < POISON / 2
-        assert sums["rows"] == scaled["rows"] == ROWS - len(gone)
+        assert sums["rows"] == scaled["rows"] == ROWS - len(excluded)
         pool = len(self.leader.host._local_site().pool)
         self.leader.initial(min(2, pool))
 
@@ -110,8 +110,8 @@ class History:
 
     def check_places(self) -> None:
         for label in self.leader.ledger.store.load_labels("north"):
-            place = (label.is_validation, label.fold)
-            assert self.places.setdefault(label.row, place) == place
+            fold = (label.is_validation, label.fold)
+            assert self.places.setdefault(label.row, fold) == fold
 
 
 def is_equal(one: Values, other: Values) -> bool:

@@ -292,8 +292,8 @@ def _read_names(
         raise ValueError(
             f"{name}: {empty} rows have no {role} in column {column!r}; fill them in"
         )
-    names, found = settle_names(f"{role}s", names, merge)
-    findings += found
+    names, notes = settle_names(f"{role}s", names, merge)
+    findings += notes
     return names
 
 
