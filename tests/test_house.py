@@ -79,7 +79,7 @@ def beyond_exports(tree: ast.Module) -> list[str]:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 return all(isinstance(one, ast.ImportFrom) for one in node.body)
             case ast.If(test=ast.UnaryOp(operand=ast.Name(id="TYPE_CHECKING"))):
-                return ast.unparse(node.body) == IMPORTED_WHEN_USED
+                return [*map(ast.unparse, node.body)] == [IMPORTED_WHEN_USED]
             case ast.Import():
                 return True
             case ast.ImportFrom():

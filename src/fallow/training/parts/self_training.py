@@ -88,7 +88,7 @@ def connect(z: Tensor) -> csr_array:
     one_way = csr_array(
         (weight.numpy(), (row.numpy(), at.flatten().numpy())), shape=(size, size)
     )
-    both = (one_way + one_way.T).tocsr()
+    both: csr_array = (one_way + one_way.T).tocsr()
     degree = torch.from_numpy(both.sum(1))
     unit = torch.where(degree > 0, degree, torch.inf).rsqrt().numpy()
     both.data *= unit.repeat(both.indptr[1:] - both.indptr[:-1]) * unit[both.indices]
@@ -381,8 +381,8 @@ def train_smoothed(
     before, which saves an exchange in each pass.
     """
     start = stack_heads(plain)
-    fixed = {f"plain_{name}": value for name, value in start.items()}
-    fixed["center"] = center
+    fixed: dict[str, Tensor | None] = {"center": center}
+    fixed |= {f"plain_{name}": value for name, value in start.items()}
     equal = torch.ones_like(start["bias"])
     first = sum_of_all(ask, soft_labels, None, **start, **fixed, wanted=equal, shares=equal)
     wanted = level(normalize(first["guessed"].clamp_min(0)))
