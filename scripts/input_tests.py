@@ -77,6 +77,10 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
         "splits, empty classes, links, tables of targets",
         ["data.test_own_folders", "data.test_own_layouts"],
     ),
+    "groups": (
+        "several rows of one patient",
+        ["data.test_groups"],
+    ),
     "packed files": ("bombs and damaged archives", ["data.test_unpacking"]),
     "published datasets": (
         "IDX, CIFAR, MedMNIST, UCI, OpenML",
