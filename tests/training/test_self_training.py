@@ -183,11 +183,13 @@ def mixture(smoothed: Model, plain: Model, v: float) -> Model:
     )
 
 
-def parts_of(rows: Rows, unlabeled: Tensor, held: Sequence[Sequence[int]]) -> list[Part]:
+def parts_of(
+    rows: Rows, unlabeled: Tensor, division: Sequence[Sequence[int]]
+) -> list[Part]:
     parts = []
-    for index, at in enumerate(held):
+    for index, at in enumerate(division):
         own = rows.z[list(at)]
-        both = torch.cat([unlabeled[index :: len(held)], own])
+        both = torch.cat([unlabeled[index :: len(division)], own])
         parts.append(Part(both.numpy(), rows.y[list(at)].numpy()))
     return parts
 
@@ -199,13 +201,13 @@ def assert_model(state: dict[str, Tensor], expected: Model) -> None:
     assert_close(bias / temperature, torch.from_numpy(expected.bias), rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("held", [PARTS, (range(0, 40), [], range(40, 80))])
+@pytest.mark.parametrize("division", [PARTS, (range(0, 40), [], range(40, 80))])
 def test_with_few_labels_it_is_the_formula_with_a_weight_by_their_number(
-    held: tuple[Sequence[int], ...],
+    division: tuple[Sequence[int], ...],
 ) -> None:
     rows, unlabeled = clusters()
     few = first(rows, FEW)
-    own = [[at for at in part if at < FEW] for part in held]
+    own = [[at for at in part if at < FEW] for part in division]
     state = sites_of(few, unlabeled, own).solve()
     supervised = sites_of(few, unlabeled, own, ClosedForm()).solve()
     penalty = float(supervised["penalty"])
