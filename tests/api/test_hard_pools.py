@@ -211,7 +211,7 @@ def check_seeds_differ(strategy: Any, name: str, case: Case) -> None:
         assert len(label_counts) > 1, name
 
 
-READERS = ["margin", "badge", "core-set", "typical-unsure", "coverage", "lcmd"]
+READERS = ["margin", "badge", "core-set", "typical-unsure", "prob-cover", "lcmd"]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])

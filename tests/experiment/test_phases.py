@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.core.events import Event
 from fallow.core.training_config import TrainingConfig, TrainingStage
@@ -91,6 +93,8 @@ DATA = {
     "drop_rows",
     "channels",
     "resplit",
+    "group",
+    "physical_range",
     "features",
     "precision",  # of a device, next to its name
 }
@@ -126,6 +130,19 @@ def test_what_comes_later_does_not_change_the_phase(
 ) -> None:
     assert getattr(config, field) != {**LATER, **WORDS}[field]
     assert key(replace(config, **{field: {**LATER, **WORDS}[field]})) == key(config)
+
+
+def test_other_groups_of_examples_are_another_phase(config: ExperimentConfig) -> None:
+    keys = set[str]()
+    for groups in (None, range(99), [0] * 99):
+        with closing(EventLog()) as event_log:
+            simulation = build_environment(config, 0, event_log)
+            for site in simulation.members.values():
+                site.groups = (
+                    None if groups is None else torch.tensor(groups[: len(site.x)])
+                )
+            keys.add(phase_key(simulation))
+    assert len(keys) == 3
 
 
 def test_noise_on_what_a_query_releases_does_not_change_the_phase(

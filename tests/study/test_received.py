@@ -114,7 +114,14 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
         ({"config": {"another": "x" * 10_001}}, "config.another has 10,001 characters"),
         ({"published": {"setting": ""}}, "published.table is missing"),
         (
-            {"published": {"table": "x", "setting": "", "names": {"random": 7}}},
+            {
+                "published": {
+                    "table": "x",
+                    "setting": "",
+                    "protocol": "x",
+                    "names": {"random": 7},
+                }
+            },
             "published.names.random is 7; it must be a text",
         ),
     ],

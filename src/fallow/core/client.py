@@ -260,9 +260,8 @@ class Declaring(Protocol):
     def declarations(self) -> Mapping[str, Declaration]: ...
 
 
-@cache
 def list_marked(cls: type) -> Sequence[tuple[str, ClientFunction]]:
-    """Return the declarations of a class with their names, base classes first."""
+    """Return the declarations of a class so far with their names, base classes first."""
     members: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         members |= vars(base)
@@ -271,6 +270,12 @@ def list_marked(cls: type) -> Sequence[tuple[str, ClientFunction]]:
         for name, function in members.items()
         for item in getattr(function, MARK, ())
     ]
+
+
+@cache
+def _list_all_marked(cls: type) -> Sequence[tuple[str, ClientFunction]]:
+    """Return `list_marked` of a class that has instances: all of its functions are declared."""
+    return list_marked(cls)
 
 
 @cache
@@ -293,7 +298,7 @@ def list_declared(algorithm: Any) -> list[Declaration]:
 
 def list_declared_by(algorithm: Any) -> list[Declaration]:
     """Return the client functions that the class of an instance declares."""
-    marked = list_marked(type(algorithm))  # type: ignore[arg-type]  # of Any
+    marked = _list_all_marked(type(algorithm))  # type: ignore[arg-type]  # of Any
     return [
         _resolve(name, item, algorithm)
         for name, item in marked

@@ -307,6 +307,8 @@ class SimulatedEnvironment:
             h.update(repr((name, tuple(site.x.shape))).encode())
             h.update(raw(site.x))
             h.update(raw(self.oracle.hidden[name]))
+            if site.groups is not None:  # they decide folds and held-out examples
+                h.update(raw(site.groups))
         h.update(raw(self.dataset.x_test))
         h.update(raw(self.dataset.y_test))
         return h.hexdigest()

@@ -97,7 +97,8 @@ def _list_file_parts(tensors: list[Tensor], tree: str) -> list[Buffer]:
     end = 0
     for at in sorted(range(len(tensors)), key=lambda at: order.index(tensors[at].dtype)):
         tensor = tensors[at].detach().cpu().contiguous()
-        content = tensor.reshape(-1).view(torch.uint8).numpy().data
+        flat = tensor.as_strided((tensor.numel(),), (1,))  # strides of single values differ
+        content = flat.view(torch.uint8).numpy().data
         header[str(at)] = {
             "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
@@ -105,7 +106,7 @@ def _list_file_parts(tensors: list[Tensor], tree: str) -> list[Buffer]:
         }
         data.append(content)
         end += len(content)
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little"), text, *data]
 

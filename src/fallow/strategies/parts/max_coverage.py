@@ -262,11 +262,11 @@ class _Columns:
             self.memory[places, rows] = self.examples.take(rows).to(others)
 
     def _find_place(self, row: int) -> int:
-        place = len(self.places)
-        if place == len(self.memory):
-            _, place = self.places.popitem(last=False)
-        self.places[row] = place
-        return place
+        index = len(self.places)
+        if index == len(self.memory):
+            _, index = self.places.popitem(last=False)
+        self.places[row] = index
+        return index
 
     def read(self, row: int) -> Tensor:
         """Return the similarities of all examples to a computed candidate, (m,)."""
