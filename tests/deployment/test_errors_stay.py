@@ -133,7 +133,7 @@ def build_request(
     args: dict[str, Any] = {}
     if function == "ask":
         args = {"allowed": 3}
-    if function == "score":
+    if is_people and function == "score":
         args = {**leader.first_model()}
     position = leader.host._limits.schedule.find_position(key)
     step = Step(kind, function, args)  # type: ignore[arg-type]

@@ -31,7 +31,6 @@ PRODUCTS: dict[str, dict[str, Any]] = {
     "acsfw": {"data": "diabetes", "partition": Spec("iid"), "model": Spec("linear")},
     "badge": {},
     "core-set": {},
-    "coverage": {},
     "fairfal": {},
     "feal": {},
     "ifal": {},

@@ -52,7 +52,12 @@ print(sorted({name.split(".")[1] for name in sys.modules if name.startswith("fal
 def test_a_study_that_names_a_table_of_no_paper_here_is_reported_without_it(
     tmp_path: Path,
 ) -> None:
-    published = {"table": "gone-table1", "setting": "", "names": {"random": "Random"}}
+    published = {
+        "table": "gone-table1",
+        "setting": "",
+        "protocol": "gone/table1",
+        "names": {"random": "Random"},
+    }
     root = write_study(tmp_path / "a", published=published)
     text = write_report([root], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "gone-table1 (no paper here has this table)" in text
