@@ -13,7 +13,9 @@ import fallow as fl
 from fallow.cli.options import Track
 from fallow.core.events import Event
 from fallow.core.extensions import OFFICIAL
+from fallow.core.training_config import TrainingConfig
 from fallow.settings.config import ExperimentConfig, config_from
+from fallow.settings.spec import Spec
 from fallow.study.callbacks import (
     Callback,
     CallbackList,
@@ -176,6 +178,13 @@ def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:
     )
     assert parameters["data"] == "patients.csv"
     assert not any("jane" in str(value) for value in parameters.values())
+
+
+def test_trackers_get_the_learning_rate_of_the_model_family() -> None:
+    config = ExperimentConfig("mine", model=Spec("mlp"), training_config=TrainingConfig())
+    parameters = list_parameters(config)
+    assert parameters["training_config.optimizer.lr"] == 0.1
+    assert parameters["training_config.batch_size"] == 16
 
 
 def test_a_parameter_is_a_number_or_a_text_whatever_the_setting() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, final
@@ -280,6 +280,8 @@ def read_scores(event: Event) -> dict[str, float]:
 def list_parameters(config: ExperimentConfig) -> dict[str, Parameter]:
     """Return the settings that affect the results of a run, by name, without None values.
 
+    Training settings that were left to the model family have its values.
+
     >>> values = list_parameters(ExperimentConfig("mine"))
     >>> (
     ...     values["training"],
@@ -289,6 +291,7 @@ def list_parameters(config: ExperimentConfig) -> dict[str, Parameter]:
     ('fedavg', 16, False)
     """
     parameters: dict[str, Parameter] = {}
+    config = replace(config, training_config=config.completed_training)
     for item in fields(config):
         if item.name not in OUTSIDE:
             parameters |= _flatten(item.name, getattr(config, item.name))
