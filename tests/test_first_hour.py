@@ -67,6 +67,7 @@ def test_folders_of_png_files(folder: Path) -> None:
     assert find_accuracy(run) > 5 * MOST_FREQUENT
 
 
+@pytest.mark.long
 def test_arrays_with_their_channels_last_are_what_they_are_with_channels_first(
     images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]
 ) -> None:
@@ -127,6 +128,7 @@ def prefer_dark(view: Any, n: int) -> npt.NDArray[np.int64]:
     return darkest
 
 
+@pytest.mark.long
 def test_an_own_network_trains() -> None:
     federation = fl.Federation("digits", sites=3)
     network = Network()

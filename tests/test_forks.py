@@ -53,6 +53,7 @@ def test_after_the_death(tmp_path):
 }
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks the tests")
 def test_files_run_in_processes_and_all_outcomes_are_reported(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

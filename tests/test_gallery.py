@@ -12,6 +12,7 @@ from fallow import strategies
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.long
 def test_what_a_selection_costs_is_what_the_table_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

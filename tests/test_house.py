@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,16 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def list_nodes(tree: ast.Module) -> list[ast.AST]:
+    """Return all nodes of a file, without the contexts, which are most of them."""
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.expr_context):
+                nodes.append(child)
+    return nodes
+
+
 IMPORTED_WHEN_USED = "__getattr__ = import_when_used(__name__, MODULES)"
 
 
@@ -99,10 +109,10 @@ def beyond_exports(tree: ast.Module) -> list[str]:
     ]
 
 
-def aliases(tree: ast.Module) -> dict[str, str]:
+def aliases(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Return the meaning of imported names: ``{"np": "numpy", "nn": "torch.nn"}``."""
     known: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -149,9 +159,9 @@ def draws_globally(call: ast.Call, known: dict[str, str]) -> bool:
     return is_draw and not any(k.arg in {"generator", None} for k in call.keywords)
 
 
-def unsafe_names(tree: ast.Module) -> list[str]:
+def unsafe_names(nodes: Sequence[ast.AST]) -> list[str]:
     """Return uses of global random state and of unsafe file formats."""
-    known, nodes = aliases(tree), list(ast.walk(tree))
+    known = aliases(nodes)
     used = [full_name(node, known) for node in nodes if isinstance(node, ast.Attribute)]
     outcome = {sentence for name in [*known.values(), *used] if (sentence := reason(name))}
     calls = [node for node in nodes if isinstance(node, ast.Call)]
@@ -160,9 +170,9 @@ def unsafe_names(tree: ast.Module) -> list[str]:
     return sorted(outcome)
 
 
-def prints(tree: ast.Module) -> list[str]:
+def prints(nodes: Sequence[ast.AST]) -> list[str]:
     """Return the lines that call ``print``, outside of docstrings."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     return [f"line {c.lineno}: print" for c in calls if spell(c.func) == "print"]
 
 
@@ -185,22 +195,23 @@ def test_code_draws_from_streams_runs_no_file_has_docstrings_and_does_not_print(
 def broken_rules(path: Path) -> list[str]:
     """Return what a file prints, draws or reads against the rules, and a lacking docstring."""
     tree = parse(path)
-    broken = unsafe_uses(path, tree)
+    nodes = list_nodes(tree)
+    broken = unsafe_uses(path, nodes)
     if path.relative_to(SOURCE).parts[0] != "cli":
-        broken += prints(tree)
+        broken += prints(nodes)
     is_public = path.name[0] != "_" or path.name == "__init__.py"
     if is_public and not ast.get_docstring(tree):
         broken.append("has no docstring")
     return broken
 
 
-def unsafe_uses(path: Path, tree: ast.Module) -> list[str]:
+def unsafe_uses(path: Path, nodes: Sequence[ast.AST]) -> list[str]:
     """Return `unsafe_names` without one exception.
 
     Weights of an installed package are read by torch.load with ``weights_only`` after their
     SHA-256 was checked.
     """
-    names = unsafe_names(tree)
+    names = unsafe_names(nodes)
     if path.relative_to(SOURCE).as_posix() == "encoders/efficientnet_lite.py":
         assert "weights_only=True" in path.read_text(encoding="utf-8")
         names.remove("torch.load is pickle; checkpoints are safetensors")
@@ -252,7 +263,7 @@ def test_anything_else_in_an_init_file_is_reported(code: str) -> None:
     ],
 )
 def test_an_unsafe_name_is_reported_under_any_alias(code: str) -> None:
-    assert unsafe_names(ast.parse(code))
+    assert unsafe_names(list_nodes(ast.parse(code)))
 
 
 @pytest.mark.parametrize(
@@ -266,8 +277,9 @@ def test_an_unsafe_name_is_reported_under_any_alias(code: str) -> None:
     ],
 )
 def test_explicit_generators_and_innocent_names_are_accepted(code: str) -> None:
-    assert unsafe_names(ast.parse(code)) == []
+    assert unsafe_names(list_nodes(ast.parse(code))) == []
 
 
 def test_a_call_of_print_is_found_and_one_in_a_docstring_is_not() -> None:
-    assert prints(ast.parse('"""\n>>> print(1)\n1\n"""\nprint(2)')) == ["line 5: print"]
+    tree = ast.parse('"""\n>>> print(1)\n1\n"""\nprint(2)')
+    assert prints(list_nodes(tree)) == ["line 5: print"]

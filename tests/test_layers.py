@@ -97,6 +97,10 @@ class Arrow:
         return f"{self.source.as_posix()}:{self.line} imports {self.target}"
 
 
+CALLS = ("import_module", "__import__")
+"""Functions that import a module by its name."""
+
+
 def absolute(source: Path, node: ast.ImportFrom) -> str:
     """Return the full name of the module in ``from ... import``, relative or not."""
     if not node.level:
@@ -114,10 +118,7 @@ def named(source: Path, node: ast.stmt | ast.expr) -> list[str]:
         case ast.ImportFrom():
             return [f"{absolute(source, node)}.{alias.name}" for alias in node.names]
         case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]):
-            is_import = ast.unparse(called).rpartition(".")[2] in {
-                "import_module",
-                "__import__",
-            }
+            is_import = ast.unparse(called).rpartition(".")[2] in CALLS
             return [name] if is_import and not name.startswith(".") else []
     return []
 
@@ -129,21 +130,29 @@ def is_deferred(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
 
 
-def walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
-    """Return every node of a module, and whether its code is deferred."""
+def walk(tree: ast.Module, has_calls: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Return the nodes of a module that may import, and whether their code is deferred.
+
+    Expressions are among them only with ``has_calls``, since they are most of the nodes.
+    """
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, deferred = waiting.pop()
         deferred = deferred or is_deferred(node)
         yield node, deferred
-        waiting += [(child, deferred) for child in ast.iter_child_nodes(node)]
+        waiting += [
+            (child, deferred)
+            for child in ast.iter_child_nodes(node)
+            if has_calls or not isinstance(child, ast.expr | ast.expr_context)
+        ]
 
 
 def arrows(root: Path) -> Iterator[Arrow]:
     """Return every import of every file below ``root``."""
     for path in sorted(root.rglob("*.py")):
-        source, tree = path.relative_to(root), ast.parse(path.read_text(encoding="utf-8"))
-        for node, deferred in walk(tree):
+        source, text = path.relative_to(root), path.read_text(encoding="utf-8")
+        has_calls = any(name in text for name in CALLS)
+        for node, deferred in walk(ast.parse(text), has_calls):
             if isinstance(node, ast.stmt | ast.expr):
                 for target in named(source, node):
                     yield Arrow(source, node.lineno, target, deferred)

@@ -53,6 +53,7 @@ def open_federation(file: str) -> fl.Federation:
     return fl.Federation(fl.from_frame(frame, label="sick", site="ward", name="patients"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "options", "partition", "strategies", "encoder"),
     [

@@ -151,6 +151,7 @@ def loaded_by_worker() -> list[str]:
     return loaded(WORKER.format(heavy=HEAVY))
 
 
+@pytest.mark.long
 def test_a_worker_of_a_study_loads_no_statistics_and_no_figures(
     loaded_by_worker: list[str],
 ) -> None:

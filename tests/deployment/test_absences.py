@@ -112,6 +112,7 @@ def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None
 # -- failures in the server side -----------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_answer_on_which_the_server_half_stops_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_study_with_two_annotations_labels_half_as_many_examples(tmp_path: Pat
     simulation.close()
 
 
+@pytest.mark.long
 def test_alpha_of_ten_examples_is_sent_and_of_fewer_is_not(tmp_path: Path) -> None:
     plan = AnswerPlan(2, send_agreement=True)
     config = replace(TINY, initial=10, budget=10)

@@ -62,6 +62,7 @@ def wait_for(file: Path) -> str:
     return file.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> None:
     """The token is not in the arguments of the browser, which other accounts can read."""

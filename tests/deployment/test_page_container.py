@@ -104,6 +104,7 @@ def test_an_engine_reaches_the_page_and_its_address_alone_opens_nothing(
             assert entered.status_code < 400
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_outside_of_a_container_the_page_listens_on_one_address(tmp_path: Path) -> None:
     port = find_free_port()

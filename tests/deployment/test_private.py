@@ -68,6 +68,7 @@ def test_a_new_folder_of_a_coordinator_is_its_owners_alone(
     assert open_to_others(coordinator.path) == {}
 
 
+@pytest.mark.long
 def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> None:
     simulation = tiny(tmp_path)
     Control(simulation.coordinator_folder / "control").tell("advance")

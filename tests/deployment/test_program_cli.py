@@ -422,6 +422,7 @@ def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
     assert CoordinatorFolder.open(tmp_path / "study").admitted["south"] == other
 
 
+@pytest.mark.long
 def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
     fallow: RunCommand, tmp_path: Path
 ) -> None:

@@ -327,6 +327,7 @@ def test_rows_that_an_encoder_cannot_take_are_refused_before_anything_is_done() 
         environment_of(TINY, 0, table, EventLog())
 
 
+@pytest.mark.long
 def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> None:
     result = photos()
     np.savez(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -203,6 +204,7 @@ def pictures() -> tuple[NetworkFeatures, Array]:
     return features, torch.randn(2, 64, generator=draw).double().numpy()
 
 
+@pytest.mark.long
 def test_pictures_are_read_up_to_brightness_and_contrast() -> None:
     features, rows = pictures()
     z = phi(features, rows)

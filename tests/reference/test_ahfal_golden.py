@@ -254,6 +254,7 @@ def test_with_equal_numbers_of_labels_percent_and_count_scales_route_identically
     assert routed[0] == routed[1]
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**6), st.integers(1, 20), st.integers(1, 15))
 def test_a_site_buys_its_budget_or_its_pool_and_no_class_gives_more_than_it_has(
     seed: int, n: int, rows: int

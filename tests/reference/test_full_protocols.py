@@ -87,6 +87,7 @@ def test_a_site_sends_168_bytes_where_the_paper_counts_40_because_of_squares_and
     assert bytes_of("ahfal/cifar10", "share") == 8 * (2 * CLASSES + 1) == 168
 
 
+@pytest.mark.long
 def test_a_site_sends_its_weights_in_float64_where_the_paper_counts_311784_bytes() -> None:
     """Check the upload of ResNet-8, whose weights have the paper's size.
 

@@ -230,6 +230,7 @@ def test_a_run_costs_time_bytes_and_exchanges(study: StudyRecords) -> None:
     assert rows["random + FedAvg"] == ["4", "13.0 s", "39", "12.7 kB", "12.7 kB"]
 
 
+@pytest.mark.long
 def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a")
     bad = {("lcmd", 1), ("lcmd", 3), ("random@training=server-solve", 0)}

@@ -291,6 +291,7 @@ def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
             assert float(cosines.abs().max()) < 1 - 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
 def test_a_published_table_costs_megabytes_masked_and_kilobytes_in_totals(
     monkeypatch: pytest.MonkeyPatch,

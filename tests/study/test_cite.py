@@ -47,6 +47,7 @@ def test_the_entry_of_fallow_is_that_of_the_citation_file() -> None:
     assert f"version = {{{citation['version']}}}" in entry
 
 
+@pytest.mark.long
 def test_a_study_cites_what_each_strategy_used_once(tmp_path: Path) -> None:
     strategies = ["random", "badge", "badge@training=fedprox", "typical-unsure"]
     study = fl.compare(

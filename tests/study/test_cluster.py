@@ -70,6 +70,7 @@ def test_two_workers_give_bit_for_bit_what_one_process_gives(
     assert not any(event["cached"] for event in done)
 
 
+@pytest.mark.long
 def test_a_study_goes_on_where_another_call_left_it(
     setup: Setup, tmp_path: Path, cluster: Any
 ) -> None:

@@ -195,6 +195,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
         yield capture
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
     quiet: Captured,
@@ -205,6 +206,7 @@ def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
     assert replies == 2
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     quiet: Captured,

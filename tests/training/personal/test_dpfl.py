@@ -50,6 +50,7 @@ def test_averaging_everyone_in_every_round_is_fedavg() -> None:
     assert full.state["graph"].sum() == N * (N - 1)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits_at_most() -> (
     None
 ):

@@ -48,6 +48,7 @@ def test_all_that_is_received_was_sent_and_counted() -> None:
     assert relayed["bytes"] == sum(result.watch.received.values()) * size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("graph", ["ggc", "symmetric-or", "degree"])
 def test_nothing_relies_on_shared_objects(graph: str) -> None:
     plain, packed = (
