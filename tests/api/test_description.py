@@ -38,7 +38,7 @@ def dataset(frame: pd.DataFrame) -> Dataset:
 
 
 def test_single_examples_have_the_counts_of_pandas(dataset: Dataset) -> None:
-    table = fl.describe_sites(dataset, least=1).to_frame()
+    table = fl.describe_sites(dataset).to_frame()
     pressure = dataset.x[:, dataset.columns.index("pressure")].numpy()
     sites = dataset.sites
     assert sites is not None
@@ -83,7 +83,6 @@ def test_a_page_has_a_table_a_figure_and_each_site(
     assert (tmp_path / "data.html").read_text() == page
     for text in ("Numbers at all sites", "pressure, by site", "Drift of each column"):
         assert text in page
-    assert "IV 0" not in page  # suppressed, not absent
 
 
 def test_images_are_described_by_their_channels() -> None:
@@ -104,25 +103,26 @@ def test_regression_targets_and_unlabeled_examples_are_counted() -> None:
     with pytest.warns(UserWarning, match="40 of 80 labels are NaN"):
         numbers = fl.from_arrays(rng.random((80, 2)).astype(np.float32), y)
     federation = fl.Federation(numbers, fl.IID(), sites=2)
-    row = (
-        fl.describe_sites(federation, least=1).to_frame().query("column == 'label'").iloc[0]
-    )
+    row = fl.describe_sites(federation).to_frame().query("column == 'label'").iloc[0]
     labels = numbers.y[~numbers.y.isnan()]
     assert row["values"] == len(labels)
     assert row["missing"] == len(numbers.y) - len(labels)
     assert row["50% low"] <= float(labels.quantile(0.5)) <= row["50% high"]
 
 
-def test_sites_with_too_few_examples_are_named() -> None:
-    x = np.random.default_rng(0).random((40, 2)).astype(np.float32)
-    sites = np.array(["a"] * 30 + ["b"] * 10)
-    small = fl.from_arrays(x, np.arange(40) % 2, sites=sites)
-    described = fl.describe_sites(small, least=20)
-    assert described.facts["silent"] == ["b"]
-    assert "No figures of b" in described.to_html()
-
-
-@pytest.mark.parametrize("least", [0, -3, True])
-def test_a_smallest_count_is_a_whole_number(dataset: Dataset, least: int) -> None:
-    with pytest.raises(ValueError, match="give a whole number, 1 or more"):
-        fl.describe_sites(dataset, least=least)
+def test_small_counts_are_shown_as_below_five_and_stay_exact_in_the_facts() -> None:
+    frame = pd.DataFrame(
+        {
+            "age": np.arange(50.0),
+            "stage": ["I"] * 40 + ["II"] * 9 + ["III"],
+            "ill": ["no", "yes"] * 25,
+            "site": ["basel", "bern"] * 25,
+        }
+    )
+    described = fl.describe_sites(fl.from_frame(frame, label="ill", site="site"))
+    row = described.to_frame().query("column == 'stage' and site == ''").iloc[0]
+    (first, second, third) = row["levels"].values()
+    assert third == 1
+    page = described.to_html()
+    assert f"I {first}, II {second}, III &lt;5" in page
+    assert "III 1" not in page

@@ -312,7 +312,7 @@ def _(reply: ColumnCounts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
     faults: dict[str, Reply] = {}
     for name, cells in (("number_counts", reply.cells), ("level_counts", 2)):
         if valid[name].numel() and cells > 1:
-            many = valid[name] + float(sizes.get("rows", LARGE))
+            many = valid[name] + 2 * float(sizes.get("rows", LARGE))
             faults[f"more examples of {name} than rows"] = {name: many}
     return faults
 

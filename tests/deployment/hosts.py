@@ -58,7 +58,7 @@ TINY = ExperimentConfig(
 
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
-    """Return a study of three sites, e.g. ``agreement("strategy=entropy", smallest=3)``."""
+    """Return a study of three sites, e.g. ``agreement("strategy=entropy", seed=3)``."""
     config = configure(settings, schema)
     return Agreement("hospitals", config, schema, SITES, verify_key(SECRET), **more)
 

@@ -110,7 +110,6 @@ def planted(
         verify_key(secret),
         0,
         waits,
-        smallest=1,
         names=policy,
     )
     write_agreement(folder / "study.toml", agreement)

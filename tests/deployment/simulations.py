@@ -296,7 +296,6 @@ def federation(
         verify_key(secret),
         seed,
         waits,
-        smallest=1,
         plan=plan,
     )
     folder.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,6 @@ def test_a_file_names_the_certificate_of_the_coordinators_machine(tmp_path: Path
         agreed("strategy=entropy"),
         agreed("privacy.epsilon=1.0"),
         agreed(seed=1),
-        agreed(smallest=6),
         agreed(sites=("north", "west")),
         agreed(coordinator=b"l" * 32),
         agreed(waits=Timeouts(quorum=2)),

@@ -24,7 +24,6 @@ from fallow.engine.column_counts import BINS, DescribedColumn
 from fallow.experiment.describing import DISCLOSED, MOST_COLUMNS, Describe
 from fallow.experiment.description import (
     FILE,
-    SiteCounts,
     describe_counts,
     read_description,
 )
@@ -70,7 +69,7 @@ def test_real_sites_send_the_counts_of_a_simulation(
     assert by_name["x1"]["all"]["missing"] > 0
     assert by_name["y"]["all"]["missing"] == len(simulation.data.x)
     tests = by_name["y (test)"]["all"]
-    assert tests["values"] + tests["suppressed"] == len(simulation.data.x_test)
+    assert tests["values"] == len(simulation.data.x_test)
 
 
 def test_sums_behind_masks_are_those_of_plain_counts(
@@ -136,7 +135,9 @@ def test_a_site_that_does_not_describe_its_data_is_named(tmp_path: Path) -> None
     simulation = federation(tmp_path, TINY, ward(per_site=60))
     text = (tmp_path / "chur" / "site.toml").read_text()
     assert "[describe]" in text
-    (tmp_path / "chur" / "site.toml").write_text(text.replace("least = 10", "least = 0"))
+    (tmp_path / "chur" / "site.toml").write_text(
+        text.replace("allowed = true", "allowed = false")
+    )
     facts = describe(simulation.again(tmp_path / "copy"))
     assert facts["silent"] == ["chur"]
     (age,) = (column for column in facts["columns"] if column["name"] == "x0")
@@ -146,7 +147,7 @@ def test_a_site_that_does_not_describe_its_data_is_named(tmp_path: Path) -> None
 def test_behind_masks_such_a_site_refuses(tmp_path: Path) -> None:
     simulation = masked(tmp_path)
     file = tmp_path / "chur" / "site.toml"
-    file.write_text(file.read_text().replace("least = 10", "least = 0"))
+    file.write_text(file.read_text().replace("allowed = true", "allowed = false"))
     refused: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -207,7 +208,7 @@ def test_a_file_that_is_no_description_is_not_read(tmp_path: Path) -> None:
 
 def test_the_summary_names_the_strongest_drift_beyond_chance(tmp_path: Path) -> None:
     counts = {
-        site: SiteCounts(0, [np.array([0.0, *cells, 0.0])])
+        site: [np.array([0.0, *cells])]
         for site, cells in {"a": (90, 10), "b": (50, 50), "c": (52, 48)}.items()
     }
     columns = [DescribedColumn("sex", ("f", "m"))]

@@ -70,9 +70,7 @@ class Parties:
 
 def found_study(folder: Path) -> Parties:
     """Set up a coordinator and two sites that allow the distribution's transport."""
-    plan = StudyPlan(
-        "hearts", EXPERIMENT, TABLE, ("north", "south"), smallest=1, transport="mailbag"
-    )
+    plan = StudyPlan("hearts", EXPERIMENT, TABLE, ("north", "south"), transport="mailbag")
     coordinator_folder = CoordinatorFolder.create(
         folder / "study", plan, None, ["127.0.0.1"]
     )

@@ -446,7 +446,7 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
 
 
 def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> None:
-    agreed = agreement("strategy=entropy", "validation=0.34", smallest=1)
+    agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     state = leader.first_model()
     best = {**state, "w": torch.zeros_like(state["w"])}

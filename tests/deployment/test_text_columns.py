@@ -125,7 +125,6 @@ def open_clinics(folder: Path, config: ExperimentConfig) -> Federation:
         verify_key(secret),
         0,
         WAITS,
-        smallest=1,
     )
     write_agreement(folder / "study.toml", agreed)
     sites = {}

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fallow.api.federation import Federation
-from fallow.api.objects import read_whole
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
@@ -27,7 +26,6 @@ from fallow.engine.column_counts import DescribedColumn
 from fallow.engine.executors import build_executor
 from fallow.experiment.describing import (
     DESCRIBE,
-    LEAST,
     MOST_COLUMNS,
     Describe,
     list_array_columns,
@@ -53,7 +51,6 @@ def describe_sites(
     federation: Federation | Dataset | str | Path,
     *,
     seed: int = 0,
-    least: int = LEAST,
     secure_sum: bool = False,
 ) -> DataDescription:
     """Describe the data of each site, from counts that a real site would send.
@@ -69,9 +66,6 @@ def describe_sites(
         Federated dataset, or a dataset, or the name or path of one.
     seed : int, default=0
         Seed of the partition.
-    least : int, default=10
-        Smallest count that leaves a site (at real sites the setting ``describe.least``).  1 counts
-        every example in its own cell.
     secure_sum : bool, default=False
         Whether only sums of all sites are known.  Sites and drift are then not described.
 
@@ -85,7 +79,7 @@ def describe_sites(
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=3)
     >>> described = fl.describe_sites(federation)
     >>> described
-    DataDescription(4 columns, 3 sites, least=10)
+    DataDescription(4 columns, 3 sites)
     >>> label = described.to_frame().query("column == 'label' and site == ''")
     >>> int(label["values"].iloc[0])
     1438
@@ -94,7 +88,6 @@ def describe_sites(
     simulation = federation
     if not isinstance(simulation, Federation):
         simulation = Federation(simulation)
-    least = read_whole(least, "least", "give a whole number, 1 or more", least=1)
     dataset = simulation.dataset
     label = DescribedColumn("label", dataset.classes)
     columns, left_out = list_columns(dataset)
@@ -105,7 +98,7 @@ def describe_sites(
     layout = Layout.of(model)
     members: dict[SiteId, LocalSite] = {}
     for site, at in rows.items():
-        own = Describe(columns, label, secure_sum, least, _find_tests(simulation, at))
+        own = Describe(columns, label, secure_sum, tests=_find_tests(simulation, at))
         parts = RunComponents(
             model=model,
             layout=layout,
@@ -121,7 +114,7 @@ def describe_sites(
         store.write(site, [Label(row, float(labels[row]), -1) for row in known])
         members[site] = LocalSite(site, take_rows(dataset.x, at), parts, store)
     executor = build_executor("loop", model, layout, row_loss(dataset.task))
-    method = Describe(columns, label, secure_sum, least, left_out=left_out)
+    method = Describe(columns, label, secure_sum, left_out=left_out)
     ask = Ask(
         channel=InProcessChannel(members, executor),
         event_log=store,
@@ -130,7 +123,7 @@ def describe_sites(
         owner="describe",
         masking=SecureSum() if secure_sum else None,
     )
-    return DataDescription(method.describe(ask), tuple(members), least)
+    return DataDescription(method.describe(ask), tuple(members))
 
 
 def list_columns(
@@ -175,8 +168,6 @@ class DataDescription:
         them.
     sites : tuple of str
         Names of the sites.
-    least : int
-        Smallest count that left a site.
 
     Examples
     --------
@@ -188,12 +179,11 @@ class DataDescription:
 
     facts: Description
     sites: tuple[SiteId, ...]
-    least: int
 
     def __repr__(self) -> str:
         columns = count_noun(len(self.facts["columns"]), "column")
         sites = count_noun(len(self.sites), "site")
-        return f"DataDescription({columns}, {sites}, least={self.least})"
+        return f"DataDescription({columns}, {sites})"
 
     def to_frame(self) -> pd.DataFrame:
         """Return a DataFrame with one row for each column and site; site "" is all sites."""
@@ -227,7 +217,7 @@ class DataDescription:
 
 def _list_figures(column: ColumnDescription, facts: CountFacts) -> dict[str, Any]:
     """Return the figures of a column at a site as a row of a table."""
-    values = facts["values"] + facts["suppressed"]
+    values = facts["values"]
     rows = values + facts["missing"]
     row: dict[str, Any] = {
         "column": column["name"],

@@ -124,4 +124,3 @@ SendAgreement = Annotated[
     bool, typer.Option("--send-agreement", help=as_help(FEDERATION["send_agreement"]))
 ]
 CheckedLabels = Annotated[int, typer.Option(help=as_help(FEDERATION["checked_labels"]))]
-Smallest = Annotated[int, typer.Option(help=as_help(FEDERATION["smallest"]))]

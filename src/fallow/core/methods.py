@@ -367,8 +367,8 @@ class Describing(Method, Protocol):
     """Description of the data of the sites before a study."""
 
     def describe(self, ask: Ask) -> Mapping[str, Any]: ...
-    def at_site(self, least: int, tests: Tensor) -> Describing:
-        """Return the description with the smallest count and the test labels (m,) of a site."""
+    def at_site(self, is_allowed: bool, tests: Tensor) -> Describing:
+        """Return the description by a site that allows it or not, with its test labels (m,)."""
         ...
 
 

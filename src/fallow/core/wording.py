@@ -31,6 +31,26 @@ def count_noun(number: int, name: str) -> str:
     return f"{number} {name}s"
 
 
+SMALL = 5
+"""Positive counts of examples below this one are not shown to people."""
+
+
+def show_count(count: int) -> str:
+    """Format a number of examples; from 1 to 4 it is "<5", as statistical offices write it.
+
+    >>> show_count(0), show_count(4), show_count(1234)
+    ('0', '<5', '1,234')
+    """
+    if is_small(count):
+        return f"<{SMALL}"
+    return f"{count:,}"
+
+
+def is_small(count: float) -> bool:
+    """Return whether a number of examples, and a score over these, is not shown."""
+    return 0 < count < SMALL
+
+
 def was_or_were(number: int) -> str:
     """Return the form of "to be" for a number of things.
 

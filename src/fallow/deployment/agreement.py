@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
+from fallow.core.limits import Limits, NonNegativeInt, check_limits
 from fallow.core.names import (
     BUILT_IN,
     Distribution,
@@ -102,8 +102,7 @@ class Agreement:
 
     ``config`` is the experiment configuration in the form of `at_sites`. ``coordinator`` is the key
     that authenticates instructions. ``authority`` is the certificate (PEM) that authenticates the
-    coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
-    number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
+    coordinator's machine, or None if it is agreed on separately. ``bounds`` limit how unusual a reply
     may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
     or None. ``transport`` is a name in `fallow.transport.kinds.FACTORIES` or of an extension.
     ``distributions`` are the distributions other than Fallow whose code the study uses, by name.
@@ -121,7 +120,6 @@ class Agreement:
     coordinator: bytes
     seed: NonNegativeInt = 0
     waits: Timeouts = Timeouts()
-    smallest: PositiveInt = 5
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
@@ -198,7 +196,6 @@ class Agreement:
             "seed": self.seed,
             "coordinator": self.coordinator.hex(),
             "quorum": self.waits.quorum,
-            "smallest": self.smallest,
             "authority": self.authority,
             "transport": self.transport,
             "bounds": asdict(self.bounds),

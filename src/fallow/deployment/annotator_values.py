@@ -172,7 +172,7 @@ def _find_other_tests(parts: Parts, known: SenderFacts) -> str | None:
     """Explain why a site cannot have this number of test examples, or return None."""
     rows = float(parts["rows"])
     tests = known.noted.get(TESTS, rows)
-    if known.is_total or rows in (0.0, tests):
+    if known.is_total or rows == tests:
         return None
     return f"rows is {rows:g}, but the site has {tests:g} test examples"
 
@@ -180,7 +180,7 @@ def _find_other_tests(parts: Parts, known: SenderFacts) -> str | None:
 @final
 @dataclass(frozen=True)
 class Hits(Composite):
-    """Test examples and correct predictions, in total and by class; 0 over too few examples.
+    """Test examples and correct predictions, in total and by class.
 
     has_metrics: with the histograms of `count_scores`.  has_coverage: with the counts of
     `count_nonconformity`.
@@ -212,7 +212,7 @@ class Hits(Composite):
         for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
             together = float(parts[by_class].sum())
             limit = float(parts[in_all])
-            if together > limit + known.room * len(parts[by_class]):
+            if abs(together - limit) > known.room * len(parts[by_class]):
                 return f"{by_class} is {together:g} together, but {in_all} is {limit:g}"
         return self._find_many_scores(parts, known) or _find_other_sum(parts, known)
 
@@ -230,7 +230,7 @@ class Hits(Composite):
 @final
 @dataclass(frozen=True)
 class SquaredErrors(Composite):
-    """Number of test examples and the sum of squared errors; 0 over too few examples.
+    """Number of test examples and the sum of squared errors.
 
     has_metrics: with the sums of `sum_moments`.  has_coverage: with the counts of
     `count_nonconformity`.

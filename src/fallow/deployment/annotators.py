@@ -35,14 +35,9 @@ from fallow.deployment.ledger.instructions import count_replies
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
-from fallow.deployment.test_counts import (
-    count_bins_of_many,
-    count_hits,
-    count_scores_of_many,
-    sum_errors,
-)
-from fallow.engine.conformal import ERROR_BINS
-from fallow.engine.score_metrics import BINS
+from fallow.deployment.test_counts import count_hits, sum_errors
+from fallow.engine.conformal import ERROR_BINS, count_nonconformity
+from fallow.engine.score_metrics import BINS, count_scores
 from fallow.experiment.encoding import add_encoder, find_dims
 from fallow.experiment.evaluation_set import KEPT as OUTLOOK
 from fallow.experiment.finished import TrainedModel
@@ -75,8 +70,8 @@ MODELS = ("local", "global")
 PARTS = ("w", "stats")
 """Parts of a model."""
 SCORES = {
-    True: "numbers of test examples and of hits, in all and by class; nothing over too few examples",
-    False: "number of test examples and the sum of squared errors; nothing over too few examples",
+    True: "numbers of test examples and of hits, in all and by class",
+    False: "number of test examples and the sum of squared errors",
 }
 """Disclosure of test scores, for classification (True) and regression."""
 ENDED_TASKS = (
@@ -284,21 +279,20 @@ class Annotators:
 
         The shared state has ``w`` (d,), ``stats`` (s,) and further entries of the training
         algorithm. With validation, the model with the best validation score so far is evaluated
-        (`scores_retained`). All counts are 0 if there are too few examples.
+        (`scores_retained`). All counts are 0 without test examples.
         """
         retained = scores_retained(at.agreement.config, at.site.parts.methods, at.key.round)
         outputs = self._outputs(at, _find_used(at, common, retained))
-        least = at.agreement.smallest
         has_metrics = bool(at.agreement.config.metrics)
         if at.site.parts.classes:
             y = at.y.long()
-            hits = count_hits(outputs.argmax(1), y, at.site.parts.classes, least)
+            hits = count_hits(outputs.argmax(1), y, at.site.parts.classes)
             if has_metrics:
-                hits[COUNTS] = count_scores_of_many(outputs, y, least)
-            return hits | _count_by_bin(at, hits, outputs, y)
+                hits[COUNTS] = count_scores(outputs, y).double()
+            return hits | _count_by_bin(at, outputs, y)
         predicted = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
-        errors = sum_errors(predicted, at.y, least, has_metrics=has_metrics)
-        return errors | _count_by_bin(at, errors, predicted, at.y)
+        errors = sum_errors(predicted, at.y, has_metrics=has_metrics)
+        return errors | _count_by_bin(at, predicted, at.y)
 
     @client.keep(
         "whether it uses a personalized model",
@@ -392,14 +386,12 @@ class Annotators:
         return outputs
 
 
-def _count_by_bin(
-    at: LabelingView, scores: Values, outputs: Tensor, true: Tensor
-) -> Values:
+def _count_by_bin(at: LabelingView, outputs: Tensor, true: Tensor) -> Values:
     """Return the examples by bin of nonconformity, for prediction sets; nothing without them."""
     if at.agreement.config.coverage is None:
         return {}
     is_regression = not at.site.parts.classes
-    return {NONCONFORMITY: count_bins_of_many(scores, outputs, true, is_regression)}
+    return {NONCONFORMITY: count_nonconformity(outputs, true, is_regression)}
 
 
 def begin_cycle(site: LocalSite, cycle: int, config: ExperimentConfig) -> None:

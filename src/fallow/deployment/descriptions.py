@@ -17,7 +17,6 @@ FEDERATION: Mapping[str, str] = {
     "coordinator": "public key of the coordinator, which signs all instructions to sites",
     "transport": "https, or the name of an installed transport; sites always open the connection",
     "seed": "seed for initialization and all non-cryptographic randomness",
-    "smallest": "minimum number of test examples for which a site reports scores",
     "quorum": "number of sites that must reply (default: all)",
     "timeout": "time that an exchange waits for all sites (units: s, m, h, d, w)",
     "patience": "time that an exchange waits for the quorum; then the coordinator stops "
@@ -68,8 +67,7 @@ SITE: Mapping[str, str] = {
     "(default: twice the number of labels)",
     "scores": "largest number of models scored on the test examples (default: twice the number "
     "of one run)",
-    "describe_least": "smallest count of examples in a description of the data; 0 if this site does "
-    "not describe its data",
+    "describes": "whether this site sends counts of each column's values for a description",
     "runs": f"largest number of runs of the study at this site (default: {RUNS})",
     "allow": "installed distributions whose classes study.toml may name, with their fingerprints; "
     "review the code of a distribution before you add it",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
-from fallow.core.wording import count_noun, size
+from fallow.core.wording import SMALL, count_noun, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
 from fallow.engine.conformal import PredictionSets, describe_sets
@@ -48,7 +48,7 @@ class CardFacts:
 
     ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
     validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
-    if a value is not disclosed. ``metrics`` are those of the setting ``metrics``. ``sets`` are the
+    if a value is not shown. ``metrics`` are those of the setting ``metrics``. ``sets`` are the
     prediction sets, if any. ``left`` are the rows of a `Disclosure`, and ``exposure`` compares their
     numbers with the values of examples. ``is_own`` marks personalized models. ``headline`` is the
     first sentence of the report.
@@ -185,7 +185,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield ""
     for name, value in facts.scores.items():
         if value is None:
-            yield f"- {name}: not disclosed"
+            yield f"- {name}: not shown"
         else:
             yield f"- {name}: {value:.4g}"
     for line in list_metrics(facts.metrics, agreement.schema.classes):
@@ -194,7 +194,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield f"- {describe_sets(facts.sets, not agreement.schema.classes)}"
     yield ""
     if facts.left:
-        yield f"Counts over fewer than {agreement.smallest} test examples were not disclosed."
+        yield f"Scores over fewer than {SMALL} test examples are not shown."
     else:
         yield "These scores are of this site's test examples only. The card stays at this site."
 

@@ -107,7 +107,6 @@ class Parties:
     coordinator: Annotated[Text, AfterValidator(check_coordinator_key)]
     transport: Annotated[Text, Field(examples=[USUAL])]
     seed: Annotated[int, Field(ge=0)] = 0
-    smallest: Annotated[int, Field(ge=1)] = 5
     quorum: Annotated[int | None, Field(examples=[2])] = None
     timeout: Annotated[
         str | float, duration_of("federation.timeout"), LENGTH, Field(examples=["10m"])
@@ -182,7 +181,6 @@ def agreement_from(
             deadline=parse_duration(parties.deadline, "federation.deadline"),
             quorum=parties.quorum,
         ),
-        smallest=parties.smallest,
         authority=_strip(parties.authority),
         bounds=Bounds(
             farthest=float(parties.farthest),
@@ -297,7 +295,6 @@ def _federation_section(agreement: Agreement) -> Table:
         coordinator=base64.b64encode(agreement.coordinator).decode(),
         transport=agreement.transport,
         seed=agreement.seed,
-        smallest=agreement.smallest,
         quorum=waits.quorum,
         timeout=format_duration(waits.timeout),
         patience=format_duration(waits.patience),

@@ -1,4 +1,4 @@
-"""Counts of the values of columns: cells of at least some examples, quantiles, and drift.
+"""Counts of the values of columns, their quantiles, and drift between sites.
 
 A site counts its examples in cells, and everything about all sites follows from sums of counts.
 """
@@ -34,6 +34,8 @@ TAIL = 0.02
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 GROUPS = 10
 """Largest number of groups of bins whose shares are compared between sites."""
+IN_GROUP = 50
+"""Examples of the smallest site for each of these groups."""
 REPLICATES = 100
 """Random draws for the distance that equal sites have by chance."""
 
@@ -62,8 +64,8 @@ class DescribedColumn:
 
     @property
     def cells(self) -> int:
-        """Number of cells of a categorical column: missing, levels, suppressed."""
-        return len(self.values) + 2
+        """Number of cells of a categorical column: missing, and the levels."""
+        return len(self.values) + 1
 
     def read(self, rows: Tensor) -> Floats:
         """Return the number or the position of the level of each example, NaN if missing.
@@ -84,121 +86,25 @@ class DescribedColumn:
 # -- counts of a site -----------------------------------------------------------------------------
 
 
-def merge_small(
-    groups: Whole, cells: Whole, n_cells: int, least: int
-) -> tuple[Whole, Whole]:
-    """Count examples in cells, each of which has at least ``least`` examples of one group.
+def count_numbers(values: Floats, edges: Floats) -> Whole:
+    """Count numbers (n,) between edges: missing, below, between two edges, and above.
 
-    In the order of the cells of a group, a cell with fewer examples is counted with the next
-    ones. The rest at the end of the group is counted with the last cell that has enough.
-    Fewer examples
-    than ``least`` in a group are not counted.
-
-    Parameters
-    ----------
-    groups, cells : array
-        (n,) group and cell of each example; groups have whole ranges of cells, in their order.
-    n_cells : int
-        Number of cells.
-    least : int
-        Smallest count.
-
-    Returns
-    -------
-    counts : array
-        (n_cells,) counts.
-    joined : array
-        (n,) for each example a number that is equal for all that are counted together, increasing
-        with the cells; -1 if it is not counted.
-
-    >>> cells = np.array([0, 1, 1, 1, 3, 4])
-    >>> merge_small(np.zeros(6, dtype=int), cells, 6, 3)
-    (array([0, 6, 0, 0, 0, 0]), array([0, 0, 0, 0, 0, 0]))
-    >>> merge_small(np.zeros(6, dtype=int), cells, 6, 2)[0]
-    array([0, 4, 0, 0, 2, 0])
+    >>> count_numbers(np.array([math.nan, 0.5, 2.0]), np.array([0.0, 1.0, 2.0])).tolist()
+    [1, 0, 1, 0, 1]
     """
-    counts = np.zeros(n_cells, dtype=np.int64)
-    joined = np.full(len(cells), -1, dtype=np.int64)
-    pairs, of_pair, sizes = np.unique(
-        groups * n_cells + cells, return_inverse=True, return_counts=True
-    )
-    label = np.full(len(pairs), -1, dtype=np.int64)
-    n_labels = 0
-    begin = 0  # first pair that is not counted yet
-    waiting = 0
-    last: tuple[int, int] | None = None  # group and cell of the last count
-    for at, (pair, size) in enumerate(zip(pairs.tolist(), sizes.tolist(), strict=True)):
-        group, cell = divmod(pair, n_cells)
-        waiting += size
-        if waiting >= least:
-            counts[cell] += waiting
-            label[begin : at + 1] = n_labels
-            n_labels += 1
-            last = (group, cell)
-            begin, waiting = at + 1, 0
-        is_end = at + 1 == len(pairs) or pairs[at + 1] // n_cells != group
-        if is_end and waiting:
-            if last is not None and last[0] == group:
-                counts[last[1]] += waiting
-                label[begin : at + 1] = n_labels - 1
-            begin, waiting = at + 1, 0
-    joined[:] = label[of_pair]
-    return counts, joined
-
-
-def count_first(values: Floats, least: int) -> tuple[Whole, Whole]:
-    """Count numbers (n,) between `FIRST_EDGES`; see `merge_small` for the result."""
-    together = np.zeros(len(values), dtype=np.int64)
-    return merge_small(together, _find_cells(values, FIRST_EDGES), FIRST_CELLS, least)
-
-
-def count_bins(values: Floats, edges: Floats, least: int) -> Whole:
-    """Count numbers (n,) between edges (BINS + 1,), (CELLS,).
-
-    Examples that the first count joined are divided only into parts of at least ``least`` examples,
-    so the difference between both counts does not show fewer.
-    """
-    _, joined = count_first(values, least)
-    is_counted = joined >= 0
-    cells = _find_cells(values, edges)
-    return merge_small(joined[is_counted], cells[is_counted], CELLS, least)[0]
-
-
-def _find_cells(values: Floats, edges: Floats) -> Whole:
-    """Return the cell of each number: 0 if it is missing, and 1 below the first edge."""
     cells = np.searchsorted(edges, values, side="right") + 1
-    return np.where(np.isnan(values), 0, cells).astype(np.int64)
+    cells = np.where(np.isnan(values), 0, cells)
+    return np.bincount(cells, minlength=len(edges) + 2).astype(np.int64)
 
 
-def count_levels(codes: Floats, levels: int, least: int) -> Whole:
-    """Count examples by level: missing, the levels, and those of suppressed levels.
+def count_levels(codes: Floats, levels: int) -> Whole:
+    """Count examples by level: missing, and the levels.
 
-    Levels (and missing cells) with fewer than ``least`` examples are suppressed.  If these are fewer
-    together, the smallest other level is suppressed too; with nothing left, nothing is counted.
-
-    >>> count_levels(
-    ...     np.array([0.0] * 5 + [1.0] * 4 + [2.0] * 9 + [math.nan]), 3, 5
-    ... ).tolist()
-    [0, 5, 0, 9, 5]
-    >>> count_levels(np.array([0.0] * 5 + [1.0] * 4 + [2.0] * 9), 3, 5).tolist()
-    [0, 0, 0, 9, 9]
+    >>> count_levels(np.array([0.0, 2.0, 2.0, math.nan]), 3).tolist()
+    [1, 1, 0, 2]
     """
     cells = np.where(np.isnan(codes), 0, codes + 1).astype(np.int64)
-    return _suppress(np.bincount(cells, minlength=levels + 2), least)
-
-
-def _suppress(counts: Whole, least: int) -> Whole:
-    """Move small counts to the last cell, which has none before."""
-    is_small = (counts > 0) & (counts < least)
-    while 0 < counts[is_small].sum() < least:
-        others = np.where(is_small | (counts == 0), np.iinfo(np.int64).max, counts)
-        smallest = int(others.argmin())
-        if is_small[smallest] or counts[smallest] == 0:
-            return np.zeros_like(counts)
-        is_small[smallest] = True
-    result = np.where(is_small, 0, counts)
-    result[-1] += counts[is_small].sum()
-    return result
+    return np.bincount(cells, minlength=levels + 1).astype(np.int64)
 
 
 # -- sums of all sites ----------------------------------------------------------------------------
@@ -235,30 +141,27 @@ class Quantile:
     high: float | None
 
 
-def find_quantile(counts: Floats, edges: Floats, share: float, slack: float) -> Quantile:
+def find_quantile(counts: Floats, edges: Floats, share: float) -> Quantile:
     """Return a quantile from counts (CELLS,) between edges.
 
-    The value is interpolated in its bin.  The bounds are those of the bin, moved by ``slack``
-    examples that may have been counted in another cell.
+    The value is interpolated in its bin, whose edges are the bounds.
     """
     total = counts[1:].sum()
     if total <= 0:
         return Quantile(None, None, None)
     at_edges = counts[1:-1].cumsum()  # values below each edge
     wanted = share * total
-    room = slack * (2 - share)
-    sure_below = np.flatnonzero(at_edges + room < wanted)
-    sure_above = np.flatnonzero(at_edges - room >= wanted)
-    low = float(edges[sure_below[-1]]) if len(sure_below) else None
-    high = float(edges[sure_above[0]]) if len(sure_above) else None
     reached = np.flatnonzero(at_edges >= wanted)
-    if not len(reached) or reached[0] == 0:  # beyond the bins
-        return Quantile(None, low, high)
-    bin_ = int(reached[0])
-    before = at_edges[bin_ - 1]
-    part = (wanted - before) / (at_edges[bin_] - before)
-    value = edges[bin_ - 1] + part * (edges[bin_] - edges[bin_ - 1])
-    return Quantile(float(value), low, high)
+    if not len(reached):
+        return Quantile(None, float(edges[-1]), None)
+    end = int(reached[0])
+    high = float(edges[end])
+    if end == 0:
+        return Quantile(None, None, high)
+    low = float(edges[end - 1])
+    before = at_edges[end - 1]
+    part = (wanted - before) / (at_edges[end] - before)
+    return Quantile(float(low + part * (high - low)), low, high)
 
 
 # -- drift ----------------------------------------------------------------------------------------
@@ -281,20 +184,18 @@ def jensen_shannon(p: Floats, q: Floats) -> Floats:
     return np.asarray(np.sqrt(np.clip(half.sum(-1) / 2, 0.0, 1.0)), dtype=np.float64)
 
 
-def measure_drift(of_sites: Floats, least: int, is_ordered: bool) -> tuple[Floats, Floats]:
+def measure_drift(of_sites: Floats, is_ordered: bool) -> tuple[Floats, Floats]:
     """Return the distance of each site from all others, and the one that is due to chance, (sites,).
 
     The distance is that of `jensen_shannon` between the shares of levels, or of groups of bins with
     nearly equal numbers of examples.  The second number is the 95 % quantile of the distance if all
-    sites draw from the same distribution and then merge small cells.  Both are NaN for a site
-    without values, and without values at other sites.
+    sites draw from the same distribution.  Both are NaN for a site without values, and without
+    values at other sites.
 
     Parameters
     ----------
     of_sites : array
         (sites, cells) counts without missing values.
-    least : int
-        Smallest count of the sites.
     is_ordered : bool
         Whether adjacent cells may be joined to groups.
     """
@@ -305,17 +206,12 @@ def measure_drift(of_sites: Floats, least: int, is_ordered: bool) -> tuple[Float
         return np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
     shares = total / total.sum()
     counts = of_sites
-    if not is_ordered:
-        counts = _hide_everywhere(of_sites)
-        total = counts.sum(0)
-        shares = total / total.sum()
     rng = np.random.default_rng(0)
     drawn = np.stack(
         [rng.multinomial(round(n), shares, size=REPLICATES) for n in sizes], axis=1
     )  # (replicates, sites, cells)
     if is_ordered:
-        drawn = _merge_cells(drawn, least)
-        groups = int(np.clip(sizes[is_known].min() // (5 * least), 2, GROUPS))
+        groups = int(np.clip(sizes[is_known].min() // IN_GROUP, 2, GROUPS))
         starts = _find_groups(total, groups)
         counts = np.add.reduceat(counts, starts, axis=-1)
         drawn = np.add.reduceat(drawn, starts, axis=-1)
@@ -329,33 +225,6 @@ def _distances_from_others(counts: Floats) -> Floats:
     others = counts.sum(-2, keepdims=True) - counts
     shares = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
     return jensen_shannon(shares, others / np.maximum(others.sum(-1, keepdims=True), 1))
-
-
-def _merge_cells(counts: Whole, least: int) -> Whole:
-    """Merge small cells in order, as `merge_small` does in one group, (..., cells)."""
-    result = np.zeros_like(counts)
-    waiting = np.zeros(counts.shape[:-1], dtype=counts.dtype)
-    last = np.zeros(counts.shape[:-1], dtype=np.int64)
-    for cell in range(counts.shape[-1]):
-        waiting = waiting + counts[..., cell]
-        is_full = waiting >= least
-        result[..., cell] = np.where(is_full, waiting, 0)
-        last = np.where(is_full, cell, last)
-        waiting = np.where(is_full, 0, waiting)
-    at_last = np.take_along_axis(result, last[..., None], axis=-1)
-    np.put_along_axis(result, last[..., None], at_last + waiting[..., None], axis=-1)
-    return result
-
-
-def _hide_everywhere(of_sites: Floats) -> Floats:
-    """Suppress levels at all sites that may be suppressed at one, (sites, levels + 1).
-
-    Otherwise a level with few examples would make sites differ.
-    """
-    is_hidden = (of_sites[of_sites[:, -1] > 0] == 0).any(0)
-    counts = np.where(is_hidden, 0.0, of_sites)
-    counts[:, -1] = np.where(is_hidden[:-1], of_sites[:, :-1], 0.0).sum(1) + of_sites[:, -1]
-    return counts
 
 
 def _find_groups(total: Floats, groups: int) -> Whole:

@@ -25,18 +25,17 @@ from fallow.engine.column_counts import (
     BINS,
     CELLS,
     FIRST_CELLS,
+    FIRST_EDGES,
     DescribedColumn,
+    Floats,
     choose_edges,
-    count_bins,
-    count_first,
     count_levels,
+    count_numbers,
     join_labels,
 )
-from fallow.experiment.description import Description, SiteCounts, describe_counts
+from fallow.experiment.description import Description, describe_counts
 
 DESCRIBE = ExchangeKey("describe", "describe")
-LEAST = 10
-"""Default of the smallest count that leaves a site."""
 MOST_COLUMNS = 200
 """Largest number of described columns; further ones are left out."""
 MOST_NUMBERS = 30
@@ -45,15 +44,15 @@ KINDS: tuple[Rows, ...] = ("pool", "labeled", "validation")
 TESTED = " (test)"
 """Suffix of the label of the test examples."""
 DISCLOSED = (
-    "counts of each column's values in cells of at least 10 examples, or as the site sets "
-    "(describe.least), if the coordinator requests a description"
+    "counts of each column's values, also of single ones, if the coordinator requests a "
+    "description and the site allows it (describe.allowed)"
 )
 
 
 @final
 @dataclass(frozen=True)
 class ColumnCounts(Composite):
-    """Counts of the cells of columns, and how many examples may be counted in another cell.
+    """Counts of the cells of columns.
 
     ``n_numbers``, ``cells``: number of numeric columns and of their cells.  ``levels``: number of
     cells of each categorical column.  No column has more examples than the site.
@@ -65,7 +64,6 @@ class ColumnCounts(Composite):
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return {
-            "joined": Count(of="rows"),
             "number_counts": Count((self.n_numbers, self.cells), of="rows"),
             "level_counts": Count(sum(self.levels), of="rows"),
         }
@@ -102,9 +100,9 @@ class Describe:
         The label.
     secure_sum : bool
         Only sums of all sites leave the sites.
-    least : int
-        At a site: its smallest count (setting ``describe.least``); 0 if it does not describe its
-        data.
+    is_allowed : bool
+        At a site: whether it describes its data (setting ``describe.allowed``); else all counts
+        are 0.
     tests : Tensor, optional
         At a site: labels of its test examples (m,).
     left_out : sequence of str
@@ -114,7 +112,7 @@ class Describe:
     columns: tuple[DescribedColumn, ...] = (DescribedColumn("x0"),)
     label: DescribedColumn = DescribedColumn("label")
     secure_sum: bool = False
-    least: int = LEAST
+    is_allowed: bool = True
     tests: Tensor | None = field(default=None, compare=False, repr=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
 
@@ -140,11 +138,6 @@ class Describe:
     @property
     def _n_numbers(self) -> int:
         return sum(not column.values for column in self.all_columns)
-
-    @property
-    def _smallest(self) -> int:
-        """Smallest count; larger than any number of examples if nothing is sent."""
-        return self.least or 2**53
 
     # -- server side ------------------------------------------------------------------------
 
@@ -175,7 +168,7 @@ class Describe:
             return {"": dict(sum_of_all(ask, function, **args))}
         return each_of_all(ask, function, **args)
 
-    def _sort(self, first: Values, bins: Values) -> SiteCounts:
+    def _sort(self, first: Values, bins: Values) -> list[Floats]:
         """Return the counts of each column in order."""
         numbers = iter(torch.as_tensor(bins["number_counts"]).double().round())
         levels = torch.as_tensor(first["level_counts"]).double().round()
@@ -184,13 +177,12 @@ class Describe:
         for column in self.all_columns:
             part = next(parts) if column.values else next(numbers)
             cells.append(part.numpy())
-        joined = round(float(torch.as_tensor(first["joined"])))
-        return SiteCounts(joined=joined, cells=cells)
+        return cells
 
     # -- client side --------------------------------------------------------------------------
 
-    def at_site(self, least: int, tests: Tensor) -> Describe:
-        return replace(self, least=least, tests=tests)
+    def at_site(self, is_allowed: bool, tests: Tensor) -> Describe:
+        return replace(self, is_allowed=is_allowed, tests=tests)
 
     @client.each(
         DISCLOSED,
@@ -206,17 +198,13 @@ class Describe:
         """Count all columns between the first edges."""
         numbers: list[Tensor] = []
         levels: list[Tensor] = []
-        n_rows = 0
         for column, values in zip(self.all_columns, self._read(view), strict=True):
-            n_rows = max(n_rows, len(values))
             if column.values:
-                n_levels = len(column.values)
-                counts = count_levels(values, n_levels, self._smallest)
+                counts = count_levels(values, len(column.values))
                 levels.append(torch.from_numpy(counts))
             else:
-                counts, _ = count_first(values, self._smallest)
-                numbers.append(torch.from_numpy(counts))
-        return self._reply(n_rows, self.first_counts, numbers, levels)
+                numbers.append(torch.from_numpy(count_numbers(values, FIRST_EDGES)))
+        return self._reply(self.first_counts, numbers, levels)
 
     @client.each(
         DISCLOSED,
@@ -238,26 +226,20 @@ class Describe:
         columns = [values for column, values in pairs if not column.values]
         numbers: list[Tensor] = []
         for values, own in zip(columns, edges.double().numpy(), strict=True):
-            counts = count_bins(values, own, self._smallest)
-            numbers.append(torch.from_numpy(counts))
-        n_rows = max(map(len, columns), default=0)
-        return self._reply(n_rows, self.bin_counts, numbers, [])
+            numbers.append(torch.from_numpy(count_numbers(values, own)))
+        return self._reply(self.bin_counts, numbers, [])
 
     def _reply(
-        self,
-        n_rows: int,
-        form: ColumnCounts,
-        numbers: Sequence[Tensor],
-        levels: Sequence[Tensor],
+        self, form: ColumnCounts, numbers: Sequence[Tensor], levels: Sequence[Tensor]
     ) -> Values:
-        least = self._smallest
         shape = (form.n_numbers, form.cells)
         counts = torch.zeros(0, dtype=torch.int64)
-        return {
-            "joined": float(least - 1) if n_rows >= least else 0.0,
-            "number_counts": torch.cat([counts, *numbers]).double().reshape(shape),
-            "level_counts": torch.cat([counts, *levels]).double(),
-        }
+        of_numbers = torch.cat([counts, *numbers]).double().reshape(shape)
+        of_levels = torch.cat([counts, *levels]).double()
+        if not self.is_allowed:
+            of_numbers = torch.zeros_like(of_numbers)
+            of_levels = torch.zeros_like(of_levels)
+        return {"number_counts": of_numbers, "level_counts": of_levels}
 
     def _read(self, view: View) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
         """Return the values of each column of `all_columns`, NaN for missing ones."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -41,7 +40,6 @@ class CountFacts(TypedDict):
     site: Annotated[str, Field(description='site; "" for all sites')]
     values: Annotated[int, Field(ge=0, description="examples with a value")]
     missing: Annotated[int, Field(ge=0, description="examples without a value")]
-    suppressed: Annotated[int, Field(ge=0, description="examples of suppressed levels")]
     counts: Annotated[
         list[int],
         Field(description="examples by level, or below, in each bin, and above the bins"),
@@ -74,24 +72,9 @@ class Description(TypedDict):
     columns: Annotated[list[ColumnDescription], Field(description="columns and labels")]
     silent: Annotated[
         list[str],
-        Field(description="sites without figures: too few examples, or describe.least = 0"),
-    ]
-    joined: Annotated[
-        int,
-        Field(ge=0, description="examples that may be counted in another cell"),
+        Field(description="sites that do not describe their data (describe.allowed)"),
     ]
     notes: Annotated[list[str], Field(description="what the figures leave out")]
-
-
-@dataclass(frozen=True, eq=False)
-class SiteCounts:
-    """Counts of one site, or of all.
-
-    joined: examples that may be counted in another cell.  cells: counts of each column.
-    """
-
-    joined: int
-    cells: Sequence[Floats]
 
 
 BY_SITE = (
@@ -103,30 +86,25 @@ BY_SITE = (
 def describe_counts(
     columns: Sequence[DescribedColumn],
     edges: Floats,
-    counts: Mapping[SiteId, SiteCounts],
+    counts: Mapping[SiteId, Sequence[Floats]],
     *,
     of_sites: bool,
 ) -> Description:
     """Return the description that follows from the counts of each site, or of all under "".
 
-    edges: (numeric columns, BINS + 1).
+    edges: (numeric columns, BINS + 1).  counts: the counts of the cells of each column.
     """
-    joined = sum(part.joined for part in counts.values())
     names = list(counts) if of_sites else []
     own_edges = iter(edges)
     described: list[ColumnDescription] = []
     for at, column in enumerate(columns):
         bins = np.zeros(0) if column.values else next(own_edges)
-        cells = {site: part.cells[at] for site, part in counts.items()}
+        cells = {site: columns_of_site[at] for site, columns_of_site in counts.items()}
         total = np.sum([*cells.values()], axis=0)
-        sites = [
-            _describe(column, site, cells[site], bins, counts[site].joined)
-            for site in names
-        ]
-        least = 1 + max((counts[site].joined for site in names), default=0)
+        sites = [_describe(column, site, cells[site], bins) for site in names]
         if sites:
             values = np.stack([cells[site][1:] for site in names])
-            drifts = measure_drift(values, least, is_ordered=not column.values)
+            drifts = measure_drift(values, is_ordered=not column.values)
             for site_facts, drift, chance in zip(sites, *drifts, strict=True):
                 if not np.isnan(drift):
                     site_facts["drift"] = float(drift)
@@ -136,32 +114,27 @@ def describe_counts(
                 name=column.name,
                 levels=list(column.values),
                 edges=bins.tolist(),
-                all=_describe(column, "", total, bins, joined),
+                all=_describe(column, "", total, bins),
                 sites=sites,
             )
         )
-    silent = [site for site in names if not any(part.sum() for part in counts[site].cells)]
+    silent = [site for site in names if not any(cells.sum() for cells in counts[site])]
     return Description(
         columns=described,
         silent=silent,
-        joined=joined,
         notes=[] if of_sites else [BY_SITE],
     )
 
 
 def _describe(
-    column: DescribedColumn, site: SiteId, cells: Floats, edges: Floats, joined: int
+    column: DescribedColumn, site: SiteId, cells: Floats, edges: Floats
 ) -> CountFacts:
     """Return the figures of a column at one site, or at all."""
-    suppressed = 0
     values = cells[1:]
     quantiles: list[QuantileFacts] = []
-    if column.values:
-        suppressed = round(float(values[-1]))
-        values = values[:-1]
-    else:
+    if not column.values:
         for share in QUANTILES:
-            item = find_quantile(cells, edges, share, joined)
+            item = find_quantile(cells, edges, share)
             quantiles.append(
                 QuantileFacts(share=share, value=item.value, low=item.low, high=item.high)
             )
@@ -169,7 +142,6 @@ def _describe(
         site=site,
         values=round(float(values.sum())),
         missing=round(float(cells[0])),
-        suppressed=suppressed,
         counts=[round(float(count)) for count in values],
         quantiles=quantiles,
         drift=None,

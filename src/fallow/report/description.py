@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fallow.core.wording import join_some
+from fallow.core.wording import SMALL, is_small, join_some, show_count
 from fallow.experiment.description import (
     ColumnDescription,
     CountFacts,
@@ -40,10 +40,9 @@ DRIFT = (
     "(no common values). * marks a drift that fewer than 5 % of equal sites have by chance; the number "
     "in brackets is this limit."
 )
-SMALL = (
-    "Cells with fewer examples than a site's smallest count (describe.least, by default 10) are "
-    "counted with a neighboring cell, and levels with fewer are suppressed. Brackets are the bounds "
-    "of a quantile, with a dash for a bound outside of the bins."
+COUNTED = (
+    f"Counts below {SMALL} are shown as <{SMALL}: a courtesy, and no protection against differences. "
+    "Brackets are the bounds of a quantile, with a dash for a bound outside of the bins."
 )
 
 
@@ -66,7 +65,7 @@ def description_blocks(facts: Description, key: str) -> Blocks:
     numbers = [column for column in facts["columns"] if not column["levels"]]
     categories = [column for column in facts["columns"] if column["levels"]]
     drifts = [list_drift(column) for column in facts["columns"]]
-    notes = [*_list_notes(facts), SMALL]
+    notes = [*_list_notes(facts), COUNTED]
     blocks: list[Block] = []
     if numbers:
         rows = [{"Column": one["name"], **_cells(one, one["all"])} for one in numbers]
@@ -112,13 +111,13 @@ def list_drift(column: ColumnDescription) -> list[tuple[float, str]]:
 
 
 def share(part: int, whole: int) -> str:
-    """Format a count and its share.
+    """Format a count and its share, which a small count has not.
 
-    >>> share(5, 20), share(0, 0)
-    ('5 (25.0 %)', '0')
+    >>> share(5, 20), share(4, 20), share(0, 0)
+    ('5 (25.0 %)', '<5', '0')
     """
-    if not whole:
-        return f"{part:,}"
+    if not whole or is_small(part):
+        return show_count(part)
     return f"{part:,} ({100 * part / whole:.1f} %)"
 
 
@@ -150,10 +149,7 @@ def _list_notes(facts: Description) -> list[str]:
     """Return the notes, and the names of sites without figures."""
     if not facts["silent"]:
         return facts["notes"]
-    silent = (
-        f"No figures of {join_some(facts['silent'])}: too few examples, or describe.least = 0 "
-        "there."
-    )
+    silent = f"No figures of {join_some(facts['silent'])}: describe.allowed is false there."
     return [*facts["notes"], silent]
 
 
@@ -162,20 +158,18 @@ def _cells(column: ColumnDescription, facts: CountFacts) -> dict[str, str | None
     levels = []
     for level, count in zip(column["levels"], facts["counts"], strict=False):
         if count:
-            levels.append(f"{level} {count:,}")
-    if facts["suppressed"]:
-        levels.append(f"suppressed {facts['suppressed']:,}")
-    values = facts["values"] + facts["suppressed"]
+            levels.append(f"{level} {show_count(count)}")
+    values = facts["values"]
     cells: dict[str, str | None] = {
         "Levels": None,
-        "Values": f"{values:,}",
+        "Values": show_count(values),
         "Missing": share(facts["missing"], values + facts["missing"]),
     }
     if column["levels"]:
         cells["Levels"] = ", ".join(levels) or NOTHING
     for item in facts["quantiles"]:
         cells[f"{100 * item['share']:g} %"] = NOTHING
-        if facts["values"]:
+        if facts["values"] >= SMALL:
             bounds = f"[{number(item['low'])}, {number(item['high'])}]"
             cells[f"{100 * item['share']:g} %"] = f"{number(item['value'])} {bounds}"
     return cells
@@ -223,9 +217,9 @@ def draw_histograms(columns: Sequence[ColumnDescription]) -> Figure:
     for axes in list(grid.flat)[len(columns) :]:
         axes.set_axis_off()
     for axes, column in zip(grid.flat, columns, strict=False):
-        # cells of small counts are joined, so that narrow bars would have gaps
         counts = np.array(column["all"]["counts"][1:-1]).reshape(-1, JOINED).sum(1)
         edges = np.array(column["edges"])[::JOINED]
+        counts = np.where((counts > 0) & (counts < SMALL), SMALL / 2, counts)
         filled = np.flatnonzero(counts)
         if len(filled):
             first, last = filled[0], filled[-1] + 1

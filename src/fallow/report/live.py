@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from fallow.core.wording import count_noun, join_words, was_or_were
+from fallow.core.wording import SMALL, count_noun, join_words, show_count, was_or_were
 from fallow.experiment import description
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
@@ -34,8 +34,8 @@ LiveStatus = Mapping[str, Any]
 WORDS = 2
 """Number of columns of a site that are text. The others are numbers."""
 SCORED = (
-    "Score: the latest model at each site, evaluated on its own test examples; a dash if "
-    "the site reported none, for example because it has too few test examples."
+    "Score: the latest model at each site, evaluated on its own test examples; a dash for "
+    f"fewer than {SMALL}."
 )
 ALPHA = "Alpha"
 AGREED = (
@@ -265,8 +265,8 @@ def site_columns(
     columns = {
         "Site": names,
         "Contact": [_contact(site, is_open) for site in sites],
-        "Rows": [_text(site.get("rows")) for site in sites],
-        "Test rows": [_text(site.get("test")) for site in sites],
+        "Rows": [_count(site.get("rows")) for site in sites],
+        "Test rows": [_count(site.get("test")) for site in sites],
     }
     for head, score_of_site in (scores or {}).items():
         columns[head] = [score_of_site.get(name, NOTHING) for name in names]
@@ -317,6 +317,12 @@ def _short_moment(iso: str | None) -> str:
         return NOTHING
     then = datetime.fromisoformat(iso).astimezone(UTC)
     return f"{then.day} {then:%b %H:%M}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _count(examples: int | None) -> str:
+    if examples is None:
+        return NOTHING
+    return show_count(examples)
 
 
 def _text(value: object) -> str:

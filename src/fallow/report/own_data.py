@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from fallow.core.wording import show_count
 from fallow.data.facts import DataFacts, summarize_data
 from fallow.report.blocks import (
     Block,
@@ -67,7 +68,7 @@ def _sites(facts: DataFacts) -> Table:
     rows = []
     for site in facts["sites"]:
         removed = [f"{entry['rows'].get(site['site'], 0):,}" for entry in facts["left_out"]]
-        counts = [f"{site['classes'].get(name, 0):,}" for name in classes]
+        counts = [show_count(site["classes"].get(name, 0)) for name in classes]
         numbers = [site["read"], site["kept"], site["train"], site["test"]]
         shown = [f"{number:,}" for number in numbers]
         rows.append([site["site"] or "all rows", *shown, *removed, *counts])
@@ -84,13 +85,15 @@ def _columns(facts: DataFacts) -> Table:
             how = column["role"]
         if column["reason"]:
             how += f": {column['reason']}"
-        missing = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
+        missing = [
+            f"{site} {show_count(n)}" for site, n in column["missing_at"].items() if n
+        ]
         rows.append(
             {
                 "Column": column["name"],
                 "How it was read": how,
                 "Missing cells by site": ", ".join(missing),
-                "Missing cells": f"{column['missing']:,}",
+                "Missing cells": show_count(column["missing"]),
             }
         )
     return Table.of("Columns of the table", rows, words=3)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fallow.core.wording import size
+from fallow.core.wording import show_count, size
 from fallow.data.reading import ALL
 from fallow.data.sheet import ColumnSheet, ContactSheet, Histogram, SheetRecord
 from fallow.report.blocks import Block, Table
@@ -38,9 +38,9 @@ class SiteBars:
 @final
 @dataclass(frozen=True)
 class HeatCell:
-    """Number of labels of a class at a site, and the percentage of its color."""
+    """Number of labels of a class at a site, as it is shown, and the percentage of its color."""
 
-    count: int
+    text: str
     color: int
 
 
@@ -158,7 +158,10 @@ def _list_heat(sheet: SheetRecord) -> list[HeatRow]:
     for site in sheet.facts["sites"][:MOST_ROWS]:
         counts = [site["classes"].get(name, 0) for name in classes]
         total = sum(counts) or 1
-        cells = [HeatCell(count, round(STRONGEST * count / total)) for count in counts]
+        cells = [
+            HeatCell(show_count(count), round(STRONGEST * count / total))
+            for count in counts
+        ]
         rows.append(HeatRow(site["site"] or EVERYWHERE, tuple(cells)))
     return rows
 

@@ -61,7 +61,6 @@ class StudyPlan:
     sites: tuple[SiteId, ...]
     seed: int = 0
     waits: Timeouts = Timeouts()
-    smallest: int = 5
     guideline: str | None = None
     transport: str = USUAL
     plan: AnswerPlan = SINGLE
@@ -82,7 +81,6 @@ class StudyPlan:
             coordinator=key,
             seed=self.seed,
             waits=self.waits,
-            smallest=self.smallest,
             authority=authority,
             guideline=self.guideline,
             transport=self.transport,

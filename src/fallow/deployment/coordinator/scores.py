@@ -10,6 +10,7 @@ import torch
 
 from fallow.core.aggregation import number_of
 from fallow.core.types import SiteId, Value, Values
+from fallow.core.wording import is_small
 from fallow.experiment.measuring import add_up
 from fallow.experiment.metrics import NOT_BY_SITE, worst_tenth
 
@@ -30,9 +31,10 @@ def score_counts(replies: Mapping[SiteId, Values], variance: float | None = None
     """Compute scores from the counts of each site.
 
     The counts are ``rows`` and ``hits``, per class ``class_rows`` and ``class_hits`` (C,), or for
-    regression ``rows`` and ``squares``. ``accuracy`` is the unweighted mean over sites that have
-    enough test examples. ``accuracy_weighted`` and per-class scores weight every example equally.
-    The mean squared error is in units of ``variance``. A site without counts has None.
+    regression ``rows`` and ``squares``. ``accuracy`` is the unweighted mean over sites.
+    ``accuracy_weighted`` and per-class scores weight every example equally. The mean squared error
+    is in units of ``variance``. In ``per_site`` and ``per_class``, None stands for a score over no
+    example or over so few that people are not shown it (`is_small`).
 
     >>> scores = score_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
     >>> scores["accuracy"], scores["accuracy_weighted"], scores["per_site"]
@@ -41,17 +43,19 @@ def score_counts(replies: Mapping[SiteId, Values], variance: float | None = None
     if variance is not None:
         errors = _ratios(replies, "squares")
         in_units = {site: _divide(error, variance) for site, error in errors.items()}
-        return {**UNSCORED, "mse": _mean(in_units.values()), "per_site": in_units}
+        shown = _hide_small(in_units, replies)
+        return {**UNSCORED, "mse": _mean(in_units.values()), "per_site": shown}
 
     shares = _ratios(replies, "hits")
     known = [share for share in shares.values() if share is not None]
+    per_site = _hide_small(shares, replies)
     if not known:
-        return {**UNSCORED, "per_site": shares}
+        return {**UNSCORED, "per_site": per_site}
     percent = [100 * share for share in known]
     return {
         **score_totals(add_up(replies)),
         "accuracy": fmean(known),
-        "per_site": shares,
+        "per_site": per_site,
         "variance": pvariance(percent),
         "worst_tenth": worst_tenth(known),
     }
@@ -74,9 +78,19 @@ def score_totals(total: Values, variance: float | None = None) -> Scores:
     hits = torch.as_tensor(total["class_hits"]).tolist()  # (C,)
     rows = torch.as_tensor(total["class_rows"]).tolist()  # (C,)
     per_class = [_ratio(hit, row) for hit, row in zip(hits, rows, strict=True)]
-    totals["per_class"] = per_class
     totals["balanced_accuracy"] = _mean(per_class)
+    totals["per_class"] = [
+        None if is_small(row) else share for share, row in zip(per_class, rows, strict=True)
+    ]
     return totals
+
+
+def _hide_small(
+    scores: Mapping[SiteId, float | None], replies: Mapping[SiteId, Values]
+) -> dict[SiteId, float | None]:
+    """Replace scores over few test examples by None."""
+    rows = {site: number_of(reply["rows"]) or 0 for site, reply in replies.items()}
+    return {site: None if is_small(rows[site]) else scores[site] for site in scores}
 
 
 def _ratios(replies: Mapping[SiteId, Values], name: str) -> dict[SiteId, float | None]:

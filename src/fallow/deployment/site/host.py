@@ -117,8 +117,9 @@ class Host:
         self._tests = rows_to_score(agreement, folder.tests)
         methods = made.methods.copy()
         if "describe" in methods:
-            least = folder.settings.describe_least
-            methods["describe"] = methods["describe"].at_site(least, self._tests[1])
+            methods["describe"] = methods["describe"].at_site(
+                folder.settings.describes, self._tests[1]
+            )
         self._made = replace(made, methods=methods)
         self._parts = RunComponents(
             model=self._made.model,
@@ -142,7 +143,7 @@ class Host:
             rows=len(self._x),
             width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
-            describes=folder.settings.describe_least > 0,
+            describes=folder.settings.describes,
         )
         self._largest = bound_message(
             sizes_of_models(self._made.layout),

@@ -163,8 +163,8 @@ class SiteLimits:
         is_masked = self.agreement.config.privacy.secure_sum
         if position.key.step == "describe" and is_masked and not self.describes:
             raise Refusal(
-                f"site {self.site} does not describe its data (describe.least is 0 in its "
-                "site.toml), and a sum of fewer sites would show more of each"
+                f"site {self.site} does not describe its data (describe.allowed is false in "
+                "its site.toml), and a sum of fewer sites would show more of each"
             )
 
     # -- number of requests ------------------------------------------------------------------

@@ -28,7 +28,6 @@ from fallow.deployment.declared import (
     read_settings,
 )
 from fallow.deployment.descriptions import LOGIN, RUNS, SITE
-from fallow.experiment.describing import LEAST
 from fallow.storage.validation import JsonSchema, Rule
 from fallow.transport.address import check_address, check_host, check_proxy, is_loopback
 
@@ -166,9 +165,7 @@ class Settings:
     ] = None
     shown: Annotated[int | None, Key("labels.shown"), Field(ge=0, examples=[200])] = None
     scores: Annotated[int | None, Key("scores.limit"), Field(ge=0, examples=[100])] = None
-    describe_least: Annotated[int, Key("describe.least"), Field(ge=0, examples=[LEAST])] = (
-        LEAST
-    )
+    describes: Annotated[bool, Key("describe.allowed")] = True
     runs: Annotated[int | None, Key("runs.limit"), Field(ge=0, examples=[RUNS])] = None
     allow: Annotated[Mapping[str, str], Field(examples=[{"my-methods": "sha256:..."}])] = (
         field(default_factory=dict)
@@ -238,7 +235,7 @@ def settings_text(settings: Settings, study: str) -> str:
         "labels": ("limit", "annotators", "adjudicators", "shown", "language"),
         "privacy": ("epsilon", "delta"),
         "scores": ("scores",),
-        "describe": ("describe_least",),
+        "describe": ("describes",),
         "runs": ("runs",),
     }
     for section, names in sections.items():
